@@ -1,0 +1,48 @@
+"""The command line: one thin file per command, loaded when it is called for."""
+
+from __future__ import annotations
+
+import sys
+
+import typer
+
+from lockstep.cli import compare, train
+from lockstep.errors import LockstepError
+
+app = typer.Typer(
+    name="lockstep",
+    help="Train on every GPU you have. Keep the training of one.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+app.command("train")(train.command)
+app.command("compare")(compare.command)
+
+
+@app.callback(invoke_without_command=True)
+def _root(version: bool = typer.Option(False, "--version", help="Show the version.")) -> None:
+    if version:
+        from importlib.metadata import version as installed
+
+        from lockstep.console import Console
+
+        Console().say(f"lockstep {installed('lockstep')}")
+        raise typer.Exit
+
+
+def main() -> None:
+    """Run a command; lockstep's own errors end in one line and an exit code, without a trace."""
+    from lockstep.console import Console
+
+    try:
+        app()
+    except LockstepError as error:
+        Console().error(str(error))
+        sys.exit(error.exit_code)
+    except ModuleNotFoundError as error:
+        if error.name not in ("torch", "numpy", "safetensors", "plotly", "scipy"):
+            raise
+        Console().error(f"this needs {error.name}. Install it with: pip install 'lockstep[train]'")
+        sys.exit(2)

@@ -1,0 +1,5 @@
+"""lockstep compare: one replica against N. Same? Faster?"""
+
+
+def command() -> None:
+    """One replica against N."""

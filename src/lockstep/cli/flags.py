@@ -1,0 +1,119 @@
+"""Flags that several commands share: one for every field of a recipe, and how to run it."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable
+from dataclasses import fields, replace
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from lockstep.errors import RecipeError
+
+if TYPE_CHECKING:
+    from lockstep.engine.recipe import Recipe
+
+RecipeArgument = Annotated[
+    str, typer.Argument(help="A built-in recipe, path/to/file.py, or package.module:recipe.")
+]
+Json = Annotated[bool, typer.Option("--json", help="One JSON document on standard output.")]
+
+_FUNCTION = "a name, name(arguments), or module:function"
+_FLAGS: dict[str, tuple[type, str]] = {
+    "model": (str, f"Model: {_FUNCTION}. E.g. 'wideresnet(16, 2)'."),
+    "data": (str, f"Data: {_FUNCTION}. E.g. 'fashion-mnist(samples=10000)'."),
+    "loss": (str, f"Loss, one value per item: {_FUNCTION}."),
+    "metrics": (str, f"Metrics, separated by ';': {_FUNCTION}."),
+    "optimizer": (str, f"Optimizer: {_FUNCTION}. E.g. 'adamw(weight_decay=0.1)'."),
+    "learning_rate": (float, "Peak learning rate, for this global batch."),
+    "schedule": (str, f"Learning-rate schedule: {_FUNCTION}."),
+    "warmup": (float, "Epochs over which the rate rises from nothing."),
+    "global_batch": (int, "Samples per optimizer step, over all replicas."),
+    "shards": (int, "Slices of the global batch: a power of two."),
+    "epochs": (int, "Passes over the training data."),
+    "precision": (str, "fp32, tf32 or bf16."),
+    "seed": (int, "Decides weights, order, augmentation and dropout."),
+    "augment": (str, f"Augmentation, separated by ';', or 'none': {_FUNCTION}."),
+    "batch_norm": (str, "Statistics over each 'shard', or 'sync' over the global batch."),
+    "clip": (str, "Largest global norm of the gradient, or 'none'."),
+    "target": (str, "Value of the first metric to reach, or 'none'."),
+    "lower_is_better": (bool, "Whether the first metric should fall."),
+}
+_RUN: dict[str, tuple[type, Any, str]] = {
+    "device": (str, "auto", "auto, cpu or cuda."),
+    "micro_batch": (int, None, "Samples that go through the model together (fast mode)."),
+    "threads": (int, 1, "CPU threads of each replica."),
+    "workers": (int, 2, "Processes that read data, for each replica."),
+    "resident": (bool, None, "Whether the data live on the device; default: if they fit."),
+    "max_steps": (int, None, "Stop after so many steps."),
+    "timeout": (float, 600.0, "Seconds after which a replica gives up waiting for the others."),
+    "share_gpu": (bool, False, "Let all replicas use one GPU, over gloo: to test."),
+}
+
+
+def with_recipe_flags(command: Callable[..., None]) -> Callable[..., None]:
+    """Give `command` the shared flags: it gets the changed `recipe` and the `run` options."""
+
+    @functools.wraps(command)
+    def wrapped(recipe: str, **given: Any) -> None:
+        from lockstep.engine.find import find_recipe
+
+        overrides = {n: v for n in _FLAGS if (v := given.pop(n)) is not None}
+        run = {n: given.pop(n) for n in _RUN}
+        if run["device"] not in ("auto", "cpu", "cuda"):
+            raise RecipeError(f"--device {run['device']}: known are auto, cpu and cuda.")
+        command(override(find_recipe(recipe), overrides), run=run, **given)
+
+    own = inspect.signature(command).parameters
+    first = [p for n, p in own.items() if n not in ("recipe", "run")]
+    parameters = [_parameter("recipe", RecipeArgument, inspect.Parameter.empty), *first]
+    for name, (kind, text) in _FLAGS.items():
+        parameters.append(_flag(name, kind | None, None, text, "Recipe"))
+    for name, (kind, default, text) in _RUN.items():
+        wanted = kind if default is not None else kind | None
+        parameters.append(_flag(name, wanted, default, text, "Run"))
+    wrapped.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    wrapped.__annotations__ = {p.name: p.annotation for p in parameters}
+    return wrapped
+
+
+def _flag(name: str, kind: Any, default: Any, text: str, panel: str) -> inspect.Parameter:
+    option = typer.Option(help=text, rich_help_panel=panel, show_default=default is not None)
+    return _parameter(name, Annotated[kind, option], default)
+
+
+def _parameter(name: str, kind: Any, default: Any) -> inspect.Parameter:
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind)
+
+
+def override(recipe: Recipe, given: dict[str, Any]) -> Recipe:
+    """`recipe` with the fields that flags gave; functions are looked up by name."""
+    from lockstep.engine import find, recipes
+
+    changes: dict[str, Any] = {}
+    for name, value in given.items():
+        if name in ("clip", "target"):
+            changes[name] = _number(name, value)
+        elif name == "metrics":
+            texts = [text.strip() for text in value.split(";")]
+            changes[name] = {t: find.find_function(name, t, recipes.KNOWN[name]) for t in texts}
+        elif name == "augment":
+            texts = [] if value == "none" else [text.strip() for text in value.split(";")]
+            changes[name] = tuple(find.find_function(name, t, recipes.KNOWN[name]) for t in texts)
+        elif name in recipes.KNOWN:
+            changes[name] = find.find_function(name, value, recipes.KNOWN[name])
+        else:
+            changes[name] = value
+    assert set(given) <= {field.name for field in fields(recipe)}
+    return replace(recipe, **changes)
+
+
+def _number(name: str, text: str) -> float | None:
+    if text == "none":
+        return None
+    try:
+        return float(text)
+    except ValueError:
+        raise RecipeError(f"--{name} {text}: give a number, or none.") from None

@@ -1,0 +1,90 @@
+"""lockstep train: train a recipe on N replicas."""
+
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from lockstep.cli.flags import Json, with_recipe_flags
+from lockstep.console import Console, duration
+from lockstep.world import launched
+
+if TYPE_CHECKING:
+    from lockstep.engine.recipe import Recipe
+
+
+@with_recipe_flags
+def command(
+    recipe: "Recipe",
+    run: dict[str, Any],
+    *,
+    replicas: Annotated[
+        int | None, typer.Option(help="Processes, each with one device; default: all GPUs.")
+    ] = None,
+    exact: Annotated[bool, typer.Option("--exact", help="Same bits on any replica count.")] = False,
+    out: Annotated[
+        Path | None, typer.Option(help="The run's folder; default: runs/RECIPE-TIME.")
+    ] = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Continue the run in --out at its next sample.")
+    ] = False,
+    checkpoint_every: Annotated[
+        int | None, typer.Option(help="Steps between checkpoints (0: none); default: epochs.")
+    ] = None,
+    keep: Annotated[int, typer.Option(help="Checkpoints that are kept.")] = 3,
+    max_restarts: Annotated[
+        int, typer.Option(help="Restarts from the last checkpoint when a replica dies.")
+    ] = 0,
+    timeline: Annotated[
+        bool, typer.Option("--timeline", help="Measure the fifteen parts of a step.")
+    ] = False,
+    json: Json = False,
+) -> None:
+    """Train a recipe on N replicas."""
+    from lockstep.cluster.launch import choose, launch
+    from lockstep.engine.job import Job
+    from lockstep.report.run import write_run_report
+
+    if resume and out is None:
+        raise typer.BadParameter("--resume needs --out, the folder of the run to continue.")
+    console = Console(as_json=json)
+    device, replicas = choose(run.pop("device"), replicas, run["share_gpu"])
+    job = Job(
+        recipe=recipe,
+        out=out or Path("runs") / f"{recipe.name}-{time.strftime('%Y%m%d-%H%M%S')}",
+        replicas=replicas,
+        exact=exact,
+        resume=resume,
+        checkpoint_every=checkpoint_every,
+        keep=keep,
+        timeline=timeline,
+        **run,
+    )
+    summary = launch(job, device=device, console=console, max_restarts=max_restarts)
+    joined = launched()
+    if joined is not None and joined[0] != 0:
+        return
+    report = write_run_report(job.out)
+    if json:
+        console.emit(summary | {"folder": str(job.out), "report": str(report)})
+        return
+    _show(console, summary, job.out, report)
+
+
+def _show(console: Console, summary: dict[str, Any], out: Path, report: Path) -> None:
+    mode = "exact" if summary["exact"] else "fast"
+    rows = [["replicas", f"{summary['replicas']} ({mode} mode)"]]
+    rows += [[name.replace("_", " "), f"{value:.4f}"] for name, value in summary["metrics"].items()]
+    rows.append(["time", duration(summary["seconds"])])
+    if summary["recipe"]["target"] is not None:
+        reached = summary["seconds_to_target"]
+        shown = "not reached" if reached is None else duration(reached)
+        rows.append([f"time to {summary['recipe']['target']:g}", shown])
+    if summary["samples_per_second"]:
+        rows.append(["samples/s", f"{summary['samples_per_second']:,.0f}"])
+    rows.append(["weights", f"sha256 {summary['weights_sha256'][:16]}"])
+    console.table(summary["recipe"]["name"], ["", ""], rows)
+    console.say(f"Folder: {out}")
+    console.say(f"Report: {report}")

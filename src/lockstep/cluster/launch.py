@@ -1,0 +1,94 @@
+"""From a job to its summary: choose devices, start the replicas here or join a launcher's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from lockstep.cluster.local import run_replicas
+from lockstep.console import Console, LiveProgress, Progress
+from lockstep.errors import PlanError, ReplicaDied
+from lockstep.world import World, gpu_count, launched
+
+if TYPE_CHECKING:
+    from lockstep.engine.job import Job
+
+
+def choose(device: str, replicas: int | None, share_gpu: bool = False) -> tuple[str, int]:
+    """The kind of device and the number of replicas, from what was asked and what is here."""
+    joined = launched()
+    if joined is not None:
+        size = joined[1]
+        if replicas not in (None, size):
+            raise PlanError(
+                f"--replicas {replicas}, but the launcher started {size} processes. "
+                "Leave --replicas out, or start as many."
+            )
+        replicas = size
+    gpus = 0 if device == "cpu" else gpu_count()
+    if device == "cuda" and gpus == 0:
+        raise PlanError("--device cuda, but torch finds no GPU here. Use --device cpu.")
+    kind = "cuda" if gpus else "cpu"
+    replicas = replicas or max(1, gpus)
+    if kind == "cuda" and joined is None and replicas > gpus and not share_gpu:
+        raise PlanError(
+            f"--replicas {replicas}, but this machine has {gpus} GPU{'s' if gpus > 1 else ''}. "
+            f"Use --replicas {gpus}, or --device cpu, or (to test, not to be fast) --share-gpu."
+        )
+    return kind, replicas
+
+
+def launch(
+    job: Job, *, device: str, console: Console, max_restarts: int = 0, title: str | None = None
+) -> dict[str, Any]:
+    """Run `job` and return its summary. Replicas that die are started anew `max_restarts` times."""
+    joined = launched()
+    if joined is not None:
+        rank, size, local = joined
+        world = World(rank=rank, size=size, local_rank=local, device=_device(device, local, job))
+        return replica(job, world, None, _progress(console, title or job.recipe.name, rank))
+    while True:
+        try:
+            summary: dict[str, Any] = run_replicas(
+                job.replicas, _worker(job, device, console, title)
+            )
+            return summary
+        except ReplicaDied as error:
+            if max_restarts == 0:
+                raise
+            max_restarts -= 1
+            console.warn(f"{error} Restarting from the last checkpoint; {max_restarts} more to go.")
+            # Dead before it could take its folder: there is nothing to resume.
+            job = replace(job, resume=(job.out / "run.json").exists())
+
+
+def _worker(
+    job: Job, device: str, console: Console, title: str | None
+) -> Callable[[int, str], dict[str, Any]]:
+    def work(rank: int, store: str) -> dict[str, Any]:
+        place = _device(device, rank, job)
+        world = World(rank=rank, size=job.replicas, local_rank=rank, device=place)
+        return replica(job, world, store, _progress(console, title or job.recipe.name, rank))
+
+    return work
+
+
+def replica(job: Job, world: World, store: str | None, progress: Progress) -> dict[str, Any]:
+    """One replica from joining to leaving."""
+    from lockstep.engine.group import Group
+    from lockstep.engine.loop import train
+
+    group = Group(world, store=store, timeout=job.timeout, share_gpu=job.share_gpu)
+    try:
+        return train(job, group, progress)
+    finally:
+        group.leave()
+
+
+def _device(kind: str, local_rank: int, job: Job) -> str:
+    return "cpu" if kind == "cpu" else f"cuda:{0 if job.share_gpu else local_rank}"
+
+
+def _progress(console: Console, title: str, rank: int) -> Progress:
+    return LiveProgress(console, title) if rank == 0 else Progress()

@@ -1,0 +1,182 @@
+"""The only printer. Tables and progress for people on a terminal, lines in a log, --json for programs.
+
+With --json, standard output carries one JSON document and nothing else; the rest goes to stderr.
+Colours follow NO_COLOR. Only the first replica is given a console that speaks.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import rich.console
+    import rich.progress
+
+
+class Console:
+    """Speaks to the user."""
+
+    def __init__(self, *, as_json: bool = False) -> None:
+        self.as_json = as_json
+        self._rich: rich.console.Console | None = None
+
+    @property
+    def rich(self) -> rich.console.Console:
+        """Rich's console, imported when the first word is said."""
+        if self._rich is None:
+            from rich.console import Console as RichConsole
+
+            self._rich = RichConsole(stderr=self.as_json, highlight=False, soft_wrap=True)
+        return self._rich
+
+    def say(self, text: str) -> None:
+        """A line."""
+        self.rich.print(text, markup=False)
+
+    def warn(self, text: str) -> None:
+        """A line that says what may surprise."""
+        self._labelled("yellow", "warning: ", text)
+
+    def error(self, text: str) -> None:
+        """What went wrong, on stderr."""
+        if not self.as_json:
+            from rich.console import Console as RichConsole
+
+            self._rich = RichConsole(stderr=True, highlight=False, soft_wrap=True)
+        self._labelled("bold red", "error: ", text)
+
+    def _labelled(self, style: str, label: str, text: str) -> None:
+        from rich.text import Text
+
+        self.rich.print(Text(label, style=style) + Text(text, style="default"))
+
+    def table(self, title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+        """A table; the first column is the row's name."""
+        from rich import box
+        from rich.table import Table
+
+        table = Table(title=title, box=box.ROUNDED, title_justify="left", title_style="bold")
+        for number, column in enumerate(columns):
+            table.add_column(column, justify="right" if number else "left")
+        for row in rows:
+            table.add_row(*row)
+        self.rich.print(table)
+
+    def emit(self, document: Any) -> None:
+        """The answer of a command with --json."""
+        sys.stdout.write(json.dumps(document, indent=2) + "\n")
+        sys.stdout.flush()
+
+
+class Progress:
+    """How far a run is; this one is silent, for every replica but the first."""
+
+    def begin(self, steps: int, done: int, epochs: int) -> None:
+        """The run has `steps` in all, of which some are `done` already."""
+
+    def step(self, done: int) -> None:
+        """So many steps are done."""
+
+    def record(self, record: dict[str, Any]) -> None:
+        """A line of metrics.jsonl."""
+
+    def say(self, text: str) -> None:
+        """A line."""
+
+    def warn(self, text: str) -> None:
+        """A line that says what may surprise."""
+
+    def end(self) -> None:
+        """The run is over."""
+
+
+class LiveProgress(Progress):
+    """A bar with an estimate on a terminal; a line per epoch elsewhere."""
+
+    def __init__(self, console: Console, title: str) -> None:
+        self.console, self.title = console, title
+        self._bar: rich.progress.Progress | None = None
+        self._task: Any = None
+        self._started = 0.0
+        self._first, self._steps, self._epochs = 0, 1, 1
+        self._train: dict[str, Any] = {}
+
+    def begin(self, steps: int, done: int, epochs: int) -> None:
+        """Show the bar, if there is a terminal."""
+        self._started, self._first, self._steps = time.perf_counter(), done, steps
+        self._epochs = epochs
+        if self.console.rich.is_terminal:
+            from rich import progress
+
+            self._bar = progress.Progress(
+                progress.TextColumn("{task.description}", markup=False),
+                progress.BarColumn(),
+                progress.MofNCompleteColumn(),
+                progress.TextColumn("{task.fields[facts]}"),
+                progress.TimeRemainingColumn(),
+                console=self.console.rich,
+                transient=True,
+            )
+            self._task = self._bar.add_task(self.title, total=steps, completed=done, facts="")
+            self._bar.start()
+
+    def step(self, done: int) -> None:
+        """Move the bar."""
+        if self._bar is not None:
+            self._bar.update(self._task, completed=done)
+
+    def record(self, record: dict[str, Any]) -> None:
+        """Show the newest numbers; after an epoch, as a line that stays."""
+        if record["kind"] == "train":
+            self._train = record
+            if self._bar is not None:
+                self._bar.update(self._task, facts=f"loss {record['loss']:.4f}")
+            return
+        done = record["step"]
+        spent = time.perf_counter() - self._started
+        left = spent / max(1, done - self._first) * (self._steps - done)
+        metrics = {n: v for n, v in record.items() if n not in ("kind", "step", "epoch", "seconds")}
+        parts = [f"{self.title}  epoch {record['epoch']:g}/{self._epochs}"]
+        if self._train:
+            parts.append(f"loss {self._train['loss']:.4f}")
+        parts += [f"{name.replace('_', ' ')} {value:.4f}" for name, value in metrics.items()]
+        rate = self._train.get("samples_per_second")
+        if rate:
+            parts.append(f"{rate:,.0f} samples/s")
+        parts.append(
+            f"{duration(left)} left" if done < self._steps else duration(record["seconds"])
+        )
+        self.console.say("  ".join(parts))
+
+    def say(self, text: str) -> None:
+        """A line."""
+        self.console.say(text)
+
+    def warn(self, text: str) -> None:
+        """A line that says what may surprise."""
+        self.console.warn(text)
+
+    def end(self) -> None:
+        """Take the bar away."""
+        if self._bar is not None:
+            self._bar.stop()
+            self._bar = None
+
+
+def duration(seconds: float) -> str:
+    """A time as people say it.
+
+    >>> duration(0.0123), duration(4.56), duration(75), duration(7500)
+    ('12 ms', '4.6 s', '1 min 15 s', '2 h 05 min')
+    """
+    if seconds < 1:
+        return f"{seconds * 1e3:.0f} ms"
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    if seconds < 3600:
+        return f"{int(seconds) // 60} min {int(seconds) % 60} s"
+    return f"{int(seconds) // 3600} h {int(seconds) % 3600 // 60:02d} min"

@@ -1,0 +1,33 @@
+"""Data sets, per-sample randomness, augmentation, and the loaders."""
+
+from lockstep.data.augment import cutout, flip, pad_crop
+from lockstep.data.dataset import Data, Resident, Tensors, Windows
+from lockstep.data.digits import digits
+from lockstep.data.images import cifar10, fashion_mnist
+from lockstep.data.keyed import SampleKeys, key
+from lockstep.data.loaders import Finish, Loader, Request, Watch, make_loader
+from lockstep.data.synthetic import line, synthetic
+from lockstep.data.text import stdlib
+
+__all__ = [
+    "Data",
+    "Finish",
+    "Loader",
+    "Request",
+    "Resident",
+    "SampleKeys",
+    "Tensors",
+    "Watch",
+    "Windows",
+    "cifar10",
+    "cutout",
+    "digits",
+    "fashion_mnist",
+    "flip",
+    "key",
+    "line",
+    "make_loader",
+    "pad_crop",
+    "stdlib",
+    "synthetic",
+]

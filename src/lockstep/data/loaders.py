@@ -1,0 +1,214 @@
+"""Two loaders behind one interface: requests in, batches on the device out, in the same order.
+
+Data that fit live on the device as tensors and are indexed there. Everything else goes through
+DataLoader workers with prefetch and pinned memory. A request names its samples and their epoch,
+so what comes out never depends on which process asks, or on the number of workers.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, NamedTuple, Protocol
+
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader, TensorDataset, default_collate
+
+from lockstep.data.dataset import Resident, Tensors
+from lockstep.data.keyed import SampleKeys, key
+from lockstep.errors import DataError
+
+Augment = Callable[[Tensor, SampleKeys], Tensor]
+Batch = tuple[Tensor, Tensor]
+
+
+class Request(NamedTuple):
+    """The samples of one batch, in order."""
+
+    epoch: int
+    indices: Tensor
+
+
+class Watch:
+    """Told what the time went into; this one does not listen."""
+
+    def mark(self, part: str) -> None:
+        """The time since the last mark went into `part`."""
+
+    def span(self, part: str, start: float, end: float) -> None:
+        """Something else spent `start` to `end` on `part`, beside this process."""
+
+
+class Loader(Protocol):
+    """Requests in, batches out."""
+
+    index_device: torch.device
+    """Where the requests' indices should lie."""
+
+    def batches(self, requests: Iterable[Request]) -> Iterator[Batch]:
+        """The inputs and targets of each request, in the same order, on the device."""
+        ...
+
+
+class Finish:
+    """The last two steps of loading, on the device: augment, then prepare."""
+
+    def __init__(
+        self,
+        seed: int = 0,
+        augment: Sequence[Augment] = (),
+        prepare: Callable[[Tensor], Tensor] | None = None,
+        channels_last: bool = False,
+    ) -> None:
+        self.seed, self.augment, self.prepare = seed, augment, prepare
+        self.channels_last = channels_last
+
+    def __call__(self, inputs: Tensor, request: Request) -> Tensor:
+        """The inputs as the model sees them."""
+        if self.augment:
+            indices = request.indices.to(inputs.device, non_blocking=True)
+            keys = SampleKeys(self.seed, request.epoch, indices)
+            for function in self.augment:
+                inputs = function(inputs, keys)
+        if self.prepare is not None:
+            inputs = self.prepare(inputs)
+        if self.channels_last and inputs.dim() == 4:
+            inputs = inputs.contiguous(memory_format=torch.channels_last)
+        return inputs
+
+
+class ResidentLoader:
+    """Data that live on the device and are indexed there."""
+
+    def __init__(self, data: Resident, device: torch.device, finish: Finish, watch: Watch) -> None:
+        self.data, self.finish, self.watch = data.to(device), finish, watch
+        self.index_device = device
+
+    def batches(self, requests: Iterable[Request]) -> Iterator[Batch]:
+        """Index, finish, hand over."""
+        for request in requests:
+            inputs, targets = self.data.take(request.indices)
+            self.watch.mark("read data")
+            inputs = self.finish(inputs, request)
+            self.watch.mark("pre-process")
+            yield inputs, targets
+
+
+class WorkerLoader:
+    """Any map-style data set, read by worker processes ahead of the training."""
+
+    def __init__(
+        self, data: Any, device: torch.device, finish: Finish, watch: Watch, workers: int
+    ) -> None:
+        self.data, self.device, self.finish, self.watch = data, device, finish, watch
+        self.workers = workers
+        self.index_device = torch.device("cpu")
+
+    def batches(self, requests: Iterable[Request]) -> Iterator[Batch]:
+        """Read in the workers, move to the device, finish there."""
+        # The sampler runs ahead of the batches that come back: keep the requests on their way.
+        on_the_way: list[Request] = []
+        loader = DataLoader(
+            _Keyed(self.data, self.finish.seed),
+            batch_sampler=_Forwarder(requests, on_the_way),  # type: ignore[arg-type]
+            num_workers=self.workers,
+            collate_fn=_collate,
+            pin_memory=self.device.type == "cuda",
+            prefetch_factor=4 if self.workers else None,
+        )
+        for inputs, targets, stamps in loader:
+            arrived = time.perf_counter()
+            self.watch.mark("queue")
+            self.watch.span("read data", stamps[0], stamps[1])
+            self.watch.span("transport", stamps[1], min(stamps[2], arrived))
+            inputs = inputs.to(self.device, non_blocking=True)
+            targets = targets.to(self.device, non_blocking=True)
+            self.watch.mark("transport to the device")
+            inputs = self.finish(inputs, on_the_way.pop(0))
+            self.watch.mark("pre-process")
+            yield inputs, targets
+
+
+class _Forwarder:
+    """The requests as DataLoader wants them: lists of keys; each is also put `on_the_way`."""
+
+    def __init__(self, requests: Iterable[Request], on_the_way: list[Request]) -> None:
+        self.requests, self.on_the_way = requests, on_the_way
+
+    def __iter__(self) -> Iterator[list[tuple[int, int]]]:
+        for request in self.requests:
+            self.on_the_way.append(request)
+            yield [(request.epoch, index) for index in request.indices.tolist()]
+
+
+class _Keyed:
+    """A data set whose own randomness is keyed per sample, whichever generator it uses."""
+
+    def __init__(self, data: Any, seed: int) -> None:
+        self.data, self.seed = data, seed
+
+    def __len__(self) -> int:
+        return len(self.data)
+
+    def __getitems__(self, keys: list[tuple[int, int]]) -> tuple[float, list[Any]]:
+        import numpy
+
+        start = time.perf_counter()
+        samples = []
+        for epoch, index in keys:
+            number = key(self.seed, epoch, index, "sample")
+            random.seed(number)
+            numpy.random.seed(number & 0xFFFFFFFF)
+            torch.manual_seed(number)
+            samples.append(self.data[index])
+        return start, samples
+
+
+def _collate(read: tuple[float, list[Any]]) -> tuple[Tensor, Tensor, tuple[float, float, float]]:
+    start, samples = read
+    end = time.perf_counter()
+    if not isinstance(samples[0], tuple | list) or len(samples[0]) != 2:
+        raise DataError(
+            f"a sample of the data set is {type(samples[0]).__name__}: lockstep needs pairs of "
+            "(input, target). Wrap the data set so that its __getitem__ returns such a pair."
+        )
+    inputs, targets = default_collate(samples)
+    return inputs, targets, (start, end, time.perf_counter())
+
+
+def make_loader(
+    data: Any,
+    device: torch.device,
+    finish: Finish,
+    *,
+    watch: Watch,
+    workers: int = 0,
+    resident: bool | None = None,
+) -> Loader:
+    """The loader for `data`: on the device if it fits (or `resident` says so), else workers."""
+    if isinstance(data, TensorDataset) and len(data.tensors) == 2:
+        data = Tensors(*data.tensors)
+    if not hasattr(data, "__len__") or not hasattr(data, "__getitem__"):
+        raise DataError(
+            f"{type(data).__name__} has no length or no index. lockstep decides the order of the "
+            "samples itself, so it needs a map-style data set (with __len__ and __getitem__)."
+        )
+    can = isinstance(data, Resident)
+    if resident and not can:
+        raise DataError(
+            f"{type(data).__name__} cannot live on the device: it is no lockstep.Tensors, "
+            "TensorDataset, or other data set with `take`. Leave out --resident."
+        )
+    if can and (resident or (resident is None and data.nbytes <= _room(device))):
+        return ResidentLoader(data, device, finish, watch)
+    return WorkerLoader(data, device, finish, watch, workers)
+
+
+def _room(device: torch.device) -> float:
+    """Bytes that data may take: a quarter of the free device memory; on the CPU they lie there."""
+    if device.type != "cuda":
+        return float("inf")
+    free, _ = torch.cuda.mem_get_info(device)
+    return free / 4

@@ -1,0 +1,120 @@
+"""A run's folder: run.json, metrics.jsonl, weights.safetensors, checkpoints/, report.html."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor, nn
+
+from lockstep.errors import FolderError
+
+
+class RunFolder:
+    """Where one run writes. Only the first replica holds one."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.checkpoints = path / "checkpoints"
+        self._metrics = path / "metrics.jsonl"
+
+    def claim(self) -> None:
+        """Make the folder for a new run; refuse one that holds anything else."""
+        if self.path.exists() and not self.path.is_dir():
+            raise FolderError(f"--out {self.path} is a file. Name a folder.")
+        if (self.path / "run.json").exists():
+            raise FolderError(
+                f"--out {self.path} already holds a run. Continue it with --resume, or name "
+                "another folder."
+            )
+        if self.path.is_dir() and any(self.path.iterdir()):
+            raise FolderError(
+                f"--out {self.path} is not empty and holds no run. Name a new or an empty folder."
+            )
+        try:
+            self.checkpoints.mkdir(parents=True)
+        except OSError as error:
+            raise FolderError(f"--out {self.path} cannot be made: {error.strerror}.") from None
+
+    def summary(self) -> dict[str, Any]:
+        """run.json as it stands."""
+        try:
+            content = json.loads((self.path / "run.json").read_text())
+        except FileNotFoundError:
+            raise FolderError(
+                f"{self.path} holds no run (no run.json). Leave out --resume to start one."
+            ) from None
+        except json.JSONDecodeError as error:
+            raise FolderError(f"{self.path / 'run.json'} is damaged: {error}.") from None
+        if not isinstance(content, dict):
+            raise FolderError(f"{self.path / 'run.json'} is damaged: it holds no object.")
+        return content
+
+    def write_summary(self, content: dict[str, Any]) -> None:
+        """Replace run.json as a whole."""
+        replace_file(self.path / "run.json", (json.dumps(content, indent=2) + "\n").encode())
+
+    def log(self, **record: Any) -> None:
+        """Append one line to metrics.jsonl."""
+        with self._metrics.open("a") as file:
+            file.write(json.dumps(record) + "\n")
+
+    def metrics(self) -> list[dict[str, Any]]:
+        """All lines of metrics.jsonl; one that a crash cut short is left out."""
+        if not self._metrics.exists():
+            return []
+        records = []
+        for line in self._metrics.read_text().splitlines():
+            try:
+                records.append(json.loads(line))
+            except json.JSONDecodeError:
+                continue
+        return records
+
+    def forget_after(self, step: int) -> None:
+        """Drop what was logged past `step`: a resumed run will log it again."""
+        lines = [json.dumps(r) + "\n" for r in self.metrics() if r.get("step", 0) <= step]
+        replace_file(self._metrics, "".join(lines).encode())
+
+    def write_weights(self, model: nn.Module) -> str:
+        """weights.safetensors and its SHA-256. Equal weights make equal files."""
+        from safetensors.torch import save
+
+        # No metadata: their order in the file is not fixed.
+        content = save({name: t.cpu().contiguous() for name, t in state_of(model).items()})
+        replace_file(self.path / "weights.safetensors", content)
+        return hashlib.sha256(content).hexdigest()
+
+
+def state_of(model: nn.Module) -> dict[str, Tensor]:
+    """The model's weights and buffers; of a tensor with several names, the first."""
+    state: dict[str, Tensor] = {}
+    seen = set()
+    for name, tensor in model.state_dict().items():
+        place = (tensor.data_ptr(), tensor.shape, tensor.stride())
+        if tensor.numel() and place in seen:
+            continue
+        seen.add(place)
+        state[name] = tensor.detach()
+    return state
+
+
+def replace_file(path: Path, content: bytes) -> None:
+    """Write `content` so that a crash leaves either the old file or the new one, whole."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        with temporary.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)

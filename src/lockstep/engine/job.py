@@ -1,0 +1,78 @@
+"""What a run is told besides its recipe: how and where to compute it, never what."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from lockstep.engine.plan import Plan, make_plan
+from lockstep.engine.recipe import Recipe
+from lockstep.errors import PlanError
+
+
+@dataclass(frozen=True, kw_only=True)
+class Job:
+    """One run of a recipe."""
+
+    recipe: Recipe
+    out: Path
+    """The run's folder."""
+    replicas: int = 1
+    exact: bool = False
+    """Shard by shard, gradients added in one fixed tree: the same bits on any replica count."""
+    micro_batch: int | None = None
+    """Samples that go through the model together (fast mode); default: all of a replica's."""
+    threads: int = 1
+    """CPU threads of each replica; they change the last bits, so they are part of a comparison."""
+    workers: int = 2
+    """Processes that read data for each replica, where the data do not live on the device."""
+    resident: bool | None = None
+    """Whether the data live on the device; default: if they fit."""
+    checkpoint_every: int | None = None
+    """Steps between checkpoints; default: one after each epoch; 0: none."""
+    keep: int = 3
+    """Checkpoints that are kept."""
+    resume: bool = False
+    """Continue the run in the folder."""
+    max_steps: int | None = None
+    """Stop after so many steps; the schedule stays that of the whole run."""
+    timeline: bool = False
+    """Measure the fifteen parts of a step."""
+    timeout: float = 600.0
+    """Seconds after which a replica gives up waiting for the others."""
+    share_gpu: bool = False
+    """Let all replicas use one GPU, over gloo: to test, not to be fast."""
+
+    def __post_init__(self) -> None:
+        """Refuse what contradicts itself."""
+        for name in ("threads", "keep", "max_steps"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise PlanError(f"--{name.replace('_', '-')} {value}: it must be 1 or more.")
+        for name in ("workers", "checkpoint_every"):
+            value = getattr(self, name)
+            if value is not None and value < 0:
+                raise PlanError(f"--{name.replace('_', '-')} {value}: it must be 0 or more.")
+        plan = self.plan
+        if self.recipe.batch_norm == "sync" and self.exact:
+            raise PlanError(
+                "--exact computes shard by shard, --batch-norm sync needs all shards at once. "
+                "Use --batch-norm shard, which is as independent of the replicas."
+            )
+        if self.recipe.batch_norm == "sync" and plan.accumulation > 1:
+            raise PlanError(
+                f"--batch-norm sync needs the global batch in one pass, --micro-batch "
+                f"{plan.micro_batch} makes {plan.accumulation}. Leave --micro-batch out, or use "
+                "--batch-norm shard."
+            )
+
+    @property
+    def plan(self) -> Plan:
+        """How the global batch is cut."""
+        return make_plan(
+            global_batch=self.recipe.global_batch,
+            shards=self.recipe.shards,
+            replicas=self.replicas,
+            micro_batch=self.micro_batch,
+            exact=self.exact,
+        )

@@ -1,0 +1,127 @@
+"""A recipe: everything that decides what a run computes. The number of replicas is not in it."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields, is_dataclass
+from typing import Any, Literal, get_args
+
+import torch
+from torch import Tensor, nn
+
+from lockstep.data import Data, SampleKeys
+from lockstep.errors import RecipeError
+from lockstep.scaling.schedule import Schedule, constant
+
+PerItem = Callable[[Tensor, Tensor], Tensor]
+Precision = Literal["fp32", "tf32", "bf16"]
+BatchNorm = Literal["shard", "sync"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recipe:
+    """What to train, on what, and how. Functions are passed as functions, not as names."""
+
+    name: str
+    """What people call it; also names the run's folder."""
+    model: Callable[[], nn.Module]
+    """Builds the model; lockstep seeds torch before it calls this."""
+    data: Callable[[], Data]
+    """Loads the training and the test data."""
+    loss: PerItem
+    """(outputs, targets) to one loss per item (`reduction="none"`): a sample, or each token of it."""
+    metrics: Mapping[str, PerItem]
+    """Measured on the test data, one value per item; the first is the one that is compared."""
+    optimizer: Callable[..., torch.optim.Optimizer]
+    """Called with the parameters and `lr`; fix other arguments with functools.partial."""
+    learning_rate: float
+    """The peak rate, for this global batch."""
+    schedule: Schedule = constant
+    """Progress of the run (0 to 1) to a factor of the rate."""
+    warmup: float = 0.0
+    """Epochs over which the rate rises from nothing."""
+    global_batch: int
+    """Samples per optimizer step, over all replicas."""
+    shards: int = 4
+    """Slices of the global batch, a power of two: the most replicas the run can use."""
+    epochs: int
+    """Passes over the training data."""
+    precision: Precision = "fp32"
+    """`fp32`, `tf32` (faster matrix products on NVIDIA GPUs) or `bf16` (autocast)."""
+    seed: int = 0
+    """Decides initial weights, order, augmentation and dropout."""
+    augment: Sequence[Callable[[Tensor, SampleKeys], Tensor]] = ()
+    """Functions of the training images and their keys, applied in turn on the device."""
+    batch_norm: BatchNorm = "shard"
+    """Statistics over each `shard`, or `sync`hronised over the global batch."""
+    clip: float | None = None
+    """Largest global norm of the gradient, if any."""
+    target: float | None = None
+    """Value of the first metric to reach; the time until then is reported."""
+    lower_is_better: bool = False
+    """Whether the first metric should fall (an error, bits per byte) or rise (accuracy)."""
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot work, with what to type instead."""
+        for name in ("global_batch", "shards", "epochs"):
+            value = getattr(self, name)
+            if not isinstance(value, int) or value < 1:
+                raise RecipeError(f"{name} is {value!r}; it must be a whole number of 1 or more.")
+        if not (math.isfinite(self.learning_rate) and self.learning_rate > 0):
+            raise RecipeError(f"learning_rate is {self.learning_rate}; it must be above 0.")
+        if not (math.isfinite(self.warmup) and 0 <= self.warmup <= self.epochs):
+            raise RecipeError(
+                f"warmup is {self.warmup} epochs of {self.epochs}; use 0 to {self.epochs}."
+            )
+        if self.clip is not None and not self.clip > 0:
+            raise RecipeError(f"clip is {self.clip}; it must be above 0, or none.")
+        for name, kinds in (("precision", Precision), ("batch_norm", BatchNorm)):
+            if getattr(self, name) not in get_args(kinds):
+                known = ", ".join(get_args(kinds))
+                raise RecipeError(f"{name} is {getattr(self, name)!r}; known: {known}.")
+        if not self.metrics:
+            raise RecipeError("metrics is empty; name at least one, such as accuracy.")
+        for name in ("model", "data", "loss", "optimizer", "schedule"):
+            if not callable(getattr(self, name)):
+                raise RecipeError(
+                    f"{name} is {getattr(self, name)!r}; it must be a function. "
+                    f"For one with arguments: functools.partial(function, argument=...)."
+                )
+
+    @property
+    def metric(self) -> str:
+        """The metric that is compared."""
+        return next(iter(self.metrics))
+
+    def reaches_target(self, value: float) -> bool:
+        """Whether a value of the first metric is as good as the target."""
+        if self.target is None:
+            return False
+        return value <= self.target if self.lower_is_better else value >= self.target
+
+    def described(self) -> dict[str, Any]:
+        """The recipe in words and numbers, for run.json and to tell two recipes apart."""
+        return {field.name: describe(getattr(self, field.name)) for field in fields(self)}
+
+
+def describe(value: Any) -> Any:
+    """Functions as they would be typed; numbers, strings and None as they are.
+
+    >>> describe(functools.partial(math.pow, 2))
+    'pow(2)'
+    """
+    if isinstance(value, functools.partial):
+        given = [str(describe(argument)) for argument in value.args]
+        given += [f"{name}={describe(argument)}" for name, argument in value.keywords.items()]
+        return f"{describe(value.func)}({', '.join(given)})"
+    if isinstance(value, str | int | float | None):
+        return value
+    if isinstance(value, Mapping):
+        return {name: describe(item) for name, item in value.items()}
+    if isinstance(value, Sequence):
+        return [describe(item) for item in value]
+    if is_dataclass(value):
+        return repr(value)
+    return getattr(value, "__name__", type(value).__name__)

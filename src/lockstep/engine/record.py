@@ -1,0 +1,333 @@
+"""What a run leaves behind: metrics, checkpoints, the summary; and when it has to stop."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Callable
+from types import FrameType, TracebackType
+from typing import Any, Self
+
+import torch
+
+from lockstep.console import Progress
+from lockstep.engine.checkpoint import Checkpoint, Checkpoints
+from lockstep.engine.folder import RunFolder
+from lockstep.engine.group import Group
+from lockstep.engine.job import Job
+from lockstep.engine.metrics import Meter, Totals
+from lockstep.engine.replica import Replica, machine_facts
+from lockstep.engine.sampler import Step
+from lockstep.errors import FolderError, Interrupted, NotFinite
+
+LOGS_PER_EPOCH = 20
+CONTROL_SECONDS = 0.5
+"""Time between two points where the replicas agree on going on."""
+
+
+class Stopwatch:
+    """Seconds spent on each of a few things; one thing at a time."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+        self.now = "start-up"
+        self.since = time.perf_counter()
+
+    def turn_to(self, name: str) -> None:
+        """From here on the time belongs to `name`."""
+        moment = time.perf_counter()
+        self.seconds[self.now] = self.seconds.get(self.now, 0.0) + moment - self.since
+        self.now, self.since = name, moment
+
+    def total(self) -> float:
+        """Seconds in all, without the start-up."""
+        return sum(s for name, s in self.seconds.items() if name != "start-up")
+
+
+class Record:
+    """Follows a run. The first replica writes; all of them agree at control points."""
+
+    def __init__(self, job: Job, group: Group, progress: Progress) -> None:
+        self.job, self.group, self.progress = job, group, progress
+        self.meter = Meter(job.recipe.shards, group)
+        self.folder = RunFolder(job.out)
+        self.checkpoints = Checkpoints(self.folder.checkpoints, job.keep)
+        self.clock = Stopwatch()
+        self.stop_asked = False
+        self.next_control = 0
+        self.logged: tuple[float, int] = (0.0, 0)
+        self.samples = 0
+        self.warm: tuple[float, int] | None = None
+        self.last: dict[str, float] = {}
+        self.reached: float | None = None
+        self.summary: dict[str, Any] = {}
+        self._handlers: dict[int, Callable[[int, FrameType | None], Any] | int | None] = {}
+
+    def __enter__(self) -> Self:
+        """Take the folder, and listen to Ctrl-C and SIGTERM."""
+        if self.group.world.is_first and not self.job.resume:
+            self.folder.claim()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            self._handlers[number] = signal.signal(number, self._ask_to_stop)
+        return self
+
+    def _ask_to_stop(self, number: int, frame: FrameType | None) -> None:
+        self.stop_asked = True
+        self.next_control = 0
+
+    def begin(self, replica: Replica) -> int:
+        """Start anew, or from the newest whole checkpoint; the number of steps already done."""
+        self.replica = replica
+        facts = machine_facts(self.job, self.group.device)
+        start = self._restore(facts) if self.job.resume else 0
+        self.steps = replica.total_steps
+        if self.job.max_steps is not None:
+            self.steps = min(self.steps, self.job.max_steps)
+        if self.job.resume and start >= self.steps:
+            raise FolderError(
+                f"{self.job.out} is finished: all {self.steps} steps are done. "
+                "For more, raise --epochs, or start a new run in another folder."
+            )
+        self.summary |= {
+            "status": "running",
+            "recipe": self.job.recipe.described(),
+            "exact": self.job.exact,
+            "replicas": self.job.replicas,
+            "shards_per_replica": self.job.plan.shards_per_replica,
+            "micro_batch": self.job.plan.micro_batch,
+            "accumulation": self.job.plan.accumulation,
+            "machine": facts,
+            "parameters": sum(p.numel() for p in replica.module.parameters()),
+            "train_samples": replica.order.size,
+            "test_samples": len(replica.data.test),
+        }
+        if self.group.world.is_first:
+            self.folder.write_summary(self.summary)
+        self.progress.begin(self.steps, start, self.job.recipe.epochs)
+        every = self.job.checkpoint_every
+        self.every = replica.order.steps_per_epoch if every is None else every
+        self.clock.turn_to("training")
+        self.controlled = (time.perf_counter(), start)
+        return start
+
+    def _restore(self, facts: dict[str, Any]) -> int:
+        before = self.folder.summary()
+        differences = [
+            f"{name} was {before['recipe'].get(name)!r}, now {value!r}"
+            for name, value in self.job.recipe.described().items()
+            if before["recipe"].get(name) != value and name != "epochs"
+        ]
+        if before.get("exact") != self.job.exact:
+            differences.append(f"exact was {before.get('exact')}, now {self.job.exact}")
+        if differences:
+            raise FolderError(
+                f"{self.job.out} holds a run of another recipe: {'; '.join(differences)}. "
+                "Resume with the same recipe and flags, or name another folder."
+            )
+        if before["recipe"]["epochs"] != self.job.recipe.epochs:
+            self.progress.warn(
+                f"The run was planned for {before['recipe']['epochs']} epochs, now for "
+                f"{self.job.recipe.epochs}: from here on it follows another learning-rate schedule "
+                "than one undisturbed run would."
+            )
+        if not self.checkpoints.files():
+            self.progress.warn(f"{self.job.out} has no checkpoint yet: starting from step 0.")
+            self._forget_after(0)
+            return 0
+        checkpoint, warnings = self.checkpoints.newest()
+        for text in warnings:
+            self.progress.warn(text)
+        then = checkpoint.facts["machine"]
+        other = [f"{k} {then.get(k)} -> {v}" for k, v in facts.items() if then.get(k) != v]
+        if self.job.exact and other:
+            self.progress.warn(
+                f"The checkpoint comes from another set-up ({', '.join(other)}): the last bits "
+                "may differ from those of an undisturbed run."
+            )
+        self.replica.restore(checkpoint)
+        first = self.group.world.rank * self.job.plan.shards_per_replica
+        own = slice(first, first + self.job.plan.shards_per_replica)
+        self.meter.sums[own] = checkpoint.tensors["meter"][own].to(self.meter.sums.device)
+        self.meter.items = checkpoint.facts["items"]
+        self.clock.seconds |= checkpoint.facts["seconds"]
+        self.samples = checkpoint.facts["samples"]
+        self.reached = checkpoint.facts["reached"]
+        self.last = checkpoint.facts["last"]
+        step = int(checkpoint.facts["step"])
+        self.logged = (self.clock.seconds.get("training", 0.0), self.samples)
+        self._forget_after(step)
+        self.progress.say(f"Resuming after step {step}.")
+        return step
+
+    def _forget_after(self, step: int) -> None:
+        # Every replica must have read the folder before the first one changes it.
+        self.group.objects(None)
+        if self.group.world.is_first:
+            self.folder.forget_after(step)
+
+    def after(self, step: Step, items: int, rate: float) -> None:
+        """Log, evaluate, save and stop where it is time to."""
+        done = step.number + 1
+        self.meter.items += items
+        self.samples += step.samples
+        per_epoch = self.replica.order.steps_per_epoch
+        interval = max(1, per_epoch // LOGS_PER_EPOCH)
+        ends_epoch = step.batch + 1 == per_epoch
+        ends = done == self.steps
+        logs = (step.batch + 1) % interval == 0 or ends_epoch or ends
+        saves = self.every > 0 and (done % self.every == 0 or ends)
+        first = self.warm is None
+        if not (logs or saves or first or done >= self.next_control):
+            return
+        totals = self._agree(done, step)
+        if first:
+            self._first_step_done()
+        if logs:
+            self._log_training(done, step, totals, rate)
+        if ends_epoch or ends:
+            self._evaluate(done, step)
+        if saves or (totals.stop and not ends):
+            self._save(done)
+        if totals.stop and not ends:
+            self.checkpoints.finish()
+            saved = f"Continue with --resume --out {self.job.out}."
+            raise Interrupted(f"Stopped after step {done}; its checkpoint is saved. {saved}")
+
+    def _agree(self, done: int, step: Step) -> Totals:
+        """A control point: the host waits for the device, the replicas for each other."""
+        moment = time.perf_counter()
+        before, steps = self.controlled
+        spent = (moment - before) / max(1, done - steps)
+        interval = max(1, min(10_000, int(CONTROL_SECONDS / max(spent, 1e-9))))
+        totals = self.meter.exchange(self.stop_asked, interval)
+        self.controlled = (time.perf_counter(), done)
+        self.next_control = done + totals.interval
+        if totals.bad_step is not None:
+            self._not_finite(totals.bad_step + 1, "the loss")
+        self.progress.step(done)
+        return totals
+
+    def _not_finite(self, step: int, what: str) -> None:
+        files = self.checkpoints.files()
+        kept = (
+            f"The last good checkpoint is {files[-1]}." if files else "There is no checkpoint yet."
+        )
+        raise NotFinite(
+            f"{what} became NaN or infinite at step {step}. {kept} "
+            "Try a lower --learning-rate, a longer --warmup, or --clip 1.0."
+        )
+
+    def _first_step_done(self) -> None:
+        """Throughput counts from here: the first step also sets things up."""
+        self.clock.turn_to("training")
+        self.warm = (self.clock.seconds["training"], self.samples)
+
+    def _log_training(self, done: int, step: Step, totals: Totals, rate: float) -> None:
+        self.clock.turn_to("training")
+        training = self.clock.seconds["training"]
+        seconds, samples = training - self.logged[0], self.samples - self.logged[1]
+        self.logged = (training, self.samples)
+        self.meter.reset()
+        self._write(
+            kind="train",
+            step=done,
+            epoch=done / self.replica.order.steps_per_epoch,
+            seconds=self.clock.total(),
+            loss=totals.loss,
+            learning_rate=rate,
+            samples_per_second=samples / seconds if seconds > 0 else None,
+        )
+
+    def _evaluate(self, done: int, step: Step) -> None:
+        self.clock.turn_to("evaluation")
+        self.last = self.replica.evaluate()
+        self.clock.turn_to("training")
+        recipe = self.job.recipe
+        if self.reached is None and recipe.reaches_target(self.last[recipe.metric]):
+            self.reached = self.clock.total()
+        epoch = done / self.replica.order.steps_per_epoch
+        self._write(kind="test", step=done, epoch=epoch, seconds=self.clock.total(), **self.last)
+
+    def _write(self, **record: Any) -> None:
+        if self.group.world.is_first:
+            self.folder.log(**record)
+        self.progress.record(record)
+
+    def _save(self, done: int) -> None:
+        self.clock.turn_to("checkpoints")
+        if not self.replica.is_finite():
+            self._not_finite(done, "a weight")
+        snapshot = self.replica.snapshot()
+        sums = self.group.sum(self.meter.sums.clone())
+        if self.group.world.is_first:
+            facts = {
+                "step": done,
+                "items": self.meter.items,
+                "samples": self.samples,
+                "seconds": dict(self.clock.seconds),
+                "reached": self.reached,
+                "last": self.last,
+                "recipe": self.job.recipe.described(),
+                "machine": machine_facts(self.job, self.group.device),
+            }
+            tensors = snapshot.tensors | {"meter": sums}
+            self.checkpoints.save(Checkpoint(tensors, snapshot.facts | facts))
+        self.clock.turn_to("training")
+
+    def end(self) -> dict[str, Any]:
+        """Write the weights and the summary."""
+        self.clock.turn_to("the end")
+        self.replica.merge_batch_norm()
+        timelines = self.group.objects(
+            self.replica.timeline.result() if self.replica.timeline else None
+        )
+        seconds = self.clock.seconds
+        assert self.warm is not None
+        warm_seconds, warm_samples = self.warm
+        training = seconds["training"] - warm_seconds
+        self.summary |= {
+            "status": "finished",
+            "steps": self.steps,
+            "epochs": self.steps / self.replica.order.steps_per_epoch,
+            "seconds": self.clock.total(),
+            "time": {name: round(value, 6) for name, value in seconds.items()},
+            "samples_per_second": (self.samples - warm_samples) / training
+            if training > 0
+            else None,
+            "metrics": self.last,
+            "seconds_to_target": self.reached,
+            "peak_memory_bytes": _peak_memory(self.group.device),
+        }
+        if self.group.world.is_first:
+            self.summary["weights_sha256"] = self.folder.write_weights(self.replica.module)
+            if self.job.timeline:
+                self.summary["timeline"] = timelines
+            self.checkpoints.finish()
+            self.folder.write_summary(self.summary)
+        return self.summary
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Let the last checkpoint reach the disk, whatever happened."""
+        for number, handler in self._handlers.items():
+            signal.signal(number, handler)
+        self.progress.end()
+        self.checkpoints.finish()
+        if error is not None and self.summary and self.group.world.is_first:
+            status = "interrupted" if isinstance(error, Interrupted) else "failed"
+            self.folder.write_summary(self.summary | {"status": status, "error": str(error)})
+        if self.summary:
+            # DDP must be gone before the group is: its destructor waits for the group's threads.
+            del self.replica
+
+
+def _peak_memory(device: torch.device) -> int:
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device)
+    import resource
+
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024

@@ -1,0 +1,163 @@
+"""The gradient exchange: DDP's own (fast), or a fixed tree over the shards (exact).
+
+Floating-point addition is not associative, so the order of the sum decides the last bits. In
+exact mode the order is one binary tree over the shards of the global batch, whoever computes
+them. The shards of a replica form whole subtrees, added as they come. Between replicas,
+`all_to_all` gives each replica one chunk of everybody's gradient, it adds the pieces in tree order,
+and `all_gather` returns the sums: as many bytes as a ring.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from typing import Protocol
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+
+# Renamed in torch 2.13.
+_all_gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
+
+
+class ExchangeWatch(Protocol):
+    """Told when an exchange begins and ends."""
+
+    def exchange_begins(self) -> None:
+        """Backward stops here to exchange."""
+        ...
+
+    def exchange_ends(self) -> None:
+        """And goes on."""
+        ...
+
+
+class FastReduce:
+    """DDP's own exchange; a replica alone exchanges nothing."""
+
+    def __init__(self, model: nn.Module, replicas: int) -> None:
+        self.model, self.replicas = model, replicas
+
+    def weigh(self, loss: Tensor, items: int) -> Tensor:
+        """The summed loss, so weighed that DDP's mean divides it by the items of the batch."""
+        return loss * (self.replicas / items)
+
+    @contextmanager
+    def part(self, number: int, of: int) -> Iterator[None]:
+        """Around forward and backward of part `number`: only the last one of a step exchanges."""
+        waits = isinstance(self.model, DistributedDataParallel) and number + 1 < of
+        with self.model.no_sync() if waits else nullcontext():
+            yield
+
+
+class ExactReduce:
+    """Adds the gradients of all shards in one fixed binary tree, then divides by the items.
+
+    Usable in a plain loop: inside `part`, call backward on the weighed *sum* of a shard's losses.
+    """
+
+    def __init__(self, model: nn.Module, watch: ExchangeWatch | None = None) -> None:
+        self.model, self.watch = model, watch
+        self.parameters = [p for p in model.parameters() if p.requires_grad]
+        self.items = 1
+        # Sums of whole subtrees that wait for their right-hand neighbour, by level.
+        self.waiting: list[dict[Tensor, Tensor]] = []
+        self.stream: torch.cuda.Stream | None = None
+
+    @classmethod
+    def attach(cls, model: nn.Module, watch: ExchangeWatch | None = None) -> ExactReduce:
+        """Take over the exchange of a DDP model; with any other model, add its shards alone."""
+        reduce = cls(model, watch)
+        if isinstance(model, DistributedDataParallel):
+            model.register_comm_hook(reduce, _exchange)
+        return reduce
+
+    def weigh(self, loss: Tensor, items: int) -> Tensor:
+        """The summed loss as it is: the division by the items of the batch follows the sum."""
+        self.items = items
+        return loss
+
+    @contextmanager
+    def part(self, number: int, of: int) -> Iterator[None]:
+        """Around forward and backward of local shard `number`."""
+        last = number + 1 == of
+        together = isinstance(self.model, DistributedDataParallel)
+        with self.model.no_sync() if together and not last else nullcontext():
+            yield
+        if last:
+            if not together:
+                gradients = [p.grad for p in self.parameters if p.grad is not None]
+                self._add_waiting([p for p in self.parameters if p.grad is not None], gradients)
+                torch._foreach_div_(gradients, self.items)
+            self.waiting.clear()
+        elif number % 2:
+            # Autograd has added a pair in place. Add the finished subtrees to its left, then let
+            # it wait, without a copy: the next shard starts with no gradient.
+            used = [p for p in self.parameters if p.grad is not None]
+            done = number + 1
+            while done % 4 == 0:
+                left = self.waiting.pop()
+                torch._foreach_add_([p.grad for p in used], [left[p] for p in used])
+                done //= 2
+            self.waiting.append({p: p.grad for p in used})
+            for p in used:
+                p.grad = None
+
+    def _add_waiting(self, parameters: list[Tensor], gradients: list[Tensor]) -> None:
+        """Add all waiting subtrees, the nearest first, to the gradients of the last pair."""
+        for left in reversed(self.waiting):
+            torch._foreach_add_(gradients, [left[p] for p in parameters])
+
+
+def _exchange(reduce: ExactReduce, bucket: dist.GradBucket) -> torch.futures.Future[Tensor]:
+    """A DDP communication hook: all_to_all, add in tree order, all_gather."""
+    if reduce.watch is not None:
+        reduce.watch.exchange_begins()
+    if reduce.waiting:
+        reduce._add_waiting(bucket.parameters(), bucket.gradients())
+    buffer = bucket.buffer()
+    if buffer.is_cuda and dist.get_backend() == "nccl":
+        # A stream of its own, so that backward goes on meanwhile; the future carries the event.
+        reduce.stream = reduce.stream or torch.cuda.Stream(buffer.device)
+        reduce.stream.wait_stream(torch.cuda.current_stream(buffer.device))
+        with torch.cuda.stream(reduce.stream):
+            tree_reduce(buffer, reduce.items)
+            buffer.record_stream(reduce.stream)
+            future = torch.futures.Future(devices=[buffer.device])
+            future.set_result(buffer)
+    else:
+        # gloo exchanges in host memory, and backward waits for it.
+        host = buffer.cpu()
+        tree_reduce(host, reduce.items)
+        buffer.copy_(host)
+        future = torch.futures.Future()
+        future.set_result(buffer)
+    if reduce.watch is not None:
+        reduce.watch.exchange_ends()
+    return future
+
+
+def tree_reduce(buffer: Tensor, items: int) -> None:
+    """Replace `buffer` by the sum over all replicas, in tree order, divided by `items`."""
+    size = dist.get_world_size()
+    chunk = len(buffer) // size
+    body, tail = buffer[: chunk * size], buffer[chunk * size :]
+    if chunk:
+        pieces = torch.empty_like(body)
+        dist.all_to_all_single(pieces, body)
+        total = _tree_sum(list(pieces.chunk(size))).div_(items)
+        _all_gather(body, total)
+    if len(tail):
+        # Fewer elements than replicas: everybody adds them all.
+        tails = tail.new_empty(size * len(tail))
+        _all_gather(tails, tail.contiguous())
+        tail.copy_(_tree_sum(list(tails.chunk(size))).div_(items))
+
+
+def _tree_sum(pieces: list[Tensor]) -> Tensor:
+    """The sum of 1, 2, 4, 8 ... pieces as a balanced tree, in the memory of the first."""
+    while len(pieces) > 1:
+        pieces = [left.add_(right) for left, right in zip(pieces[::2], pieces[1::2], strict=True)]
+    return pieces[0]

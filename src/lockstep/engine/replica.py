@@ -1,0 +1,208 @@
+"""One replica: the model, its optimizer, its part of the data, and the exchange of gradients."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+
+from lockstep.data import Finish, Watch, key, make_loader
+from lockstep.data.loaders import Batch
+from lockstep.engine.checkpoint import Checkpoint, pack_optimizer, unpack_optimizer
+from lockstep.engine.folder import state_of
+from lockstep.engine.group import Group
+from lockstep.engine.job import Job
+from lockstep.engine.metrics import evaluate
+from lockstep.engine.reduce import ExactReduce, FastReduce
+from lockstep.engine.sampler import GlobalOrder, Part, Step
+from lockstep.engine.timeline import Timeline
+from lockstep.errors import CheckpointError, DataError
+from lockstep.scaling.schedule import warmed
+from lockstep.scaling.shards import ShardBatchNorm, Shards, per_shard
+from lockstep.world import use_deterministic_blas
+
+
+class Replica:
+    """Everything that one process holds, built from the job alone."""
+
+    def __init__(self, job: Job, group: Group) -> None:
+        self.job, self.group, self.recipe, self.plan = job, group, job.recipe, job.plan
+        recipe, device = job.recipe, group.device
+        configure_torch(job, device)
+        with group.first_on_machine():
+            self.data = recipe.data()
+        if not len(self.data.train) or not len(self.data.test):
+            raise DataError(f"recipe {recipe.name} has no training or no test samples.")
+
+        torch.manual_seed(key(recipe.seed, "weights"))
+        module = recipe.model()
+        channels_last = any(isinstance(m, nn.Conv2d) for m in module.modules())
+        # mypy does not know this overload of `to`.
+        layout = torch.channels_last if channels_last else torch.preserve_format
+        module = module.to(device=device, memory_format=layout)  # type: ignore[call-overload]
+        self.shards = Shards(self.plan.shards_per_replica, device)
+        self.module = per_shard(
+            module, self.shards, group.sum if recipe.batch_norm == "sync" else None
+        ).train()
+        self.norms = [m for m in module.modules() if isinstance(m, ShardBatchNorm)]
+        self.norms = [m for m in self.norms if m.track_running_stats]
+        self.timeline = Timeline(device) if job.timeline else None
+        self.watch = self.timeline or Watch()
+        self.optimizer = recipe.optimizer(self.module.parameters(), lr=recipe.learning_rate)
+        self.model, self.reduce = self._distribute()
+
+        finish = Finish(recipe.seed, recipe.augment, self.data.prepare, channels_last)
+        kind = {"workers": job.workers, "resident": job.resident}
+        self.loader = make_loader(self.data.train, device, finish, watch=self.watch, **kind)
+        plain = Finish(recipe.seed, (), self.data.prepare, channels_last)
+        self.test_loader = make_loader(self.data.test, device, plain, watch=Watch(), **kind)
+        self.order = GlobalOrder(len(self.data.train), recipe.global_batch, recipe.seed)
+        self.rate = warmed(recipe.schedule, recipe.warmup / recipe.epochs)
+
+    def _distribute(self) -> tuple[nn.Module, FastReduce | ExactReduce]:
+        model = self.module
+        if self.timeline is not None:
+            self.timeline.watch_layers(self.module)
+        if not self.group.alone:
+            on_gpu = self.group.device.type == "cuda"
+            model = DistributedDataParallel(
+                self.module,
+                device_ids=[self.group.device.index] if on_gpu else None,
+                # Batch-norm statistics are kept per shard and merged on demand.
+                broadcast_buffers=False,
+                gradient_as_bucket_view=True,
+            )
+        if self.job.exact:
+            return model, ExactReduce.attach(model, self.timeline)
+        if self.timeline is not None and isinstance(model, DistributedDataParallel):
+            self.timeline.watch_exchange(model)
+        return model, FastReduce(model, self.group.world.size)
+
+    @property
+    def total_steps(self) -> int:
+        """Optimizer steps of the whole recipe."""
+        return self.recipe.epochs * self.order.steps_per_epoch
+
+    def steps(self, start: int) -> Iterator[tuple[Step, Iterator[Batch]]]:
+        """Each step from `start` on, with the stream of batches that its parts take from."""
+
+        def stream() -> Iterator[Step]:
+            last = min(self.total_steps, self.job.max_steps or self.total_steps)
+            for step in self.order.steps(
+                self.plan,
+                self.group.world.rank,
+                epochs=self.recipe.epochs,
+                start=start,
+                device=self.loader.index_device,
+            ):
+                if step.number == last:
+                    return
+                yield step
+
+        requests = (part.request for step in stream() for part in step.parts)
+        batches = self.loader.batches(requests)
+        for step in stream():
+            yield step, batches
+
+    def set_rate(self, step: Step) -> float:
+        """The learning rate of `step`, as a function of progress alone."""
+        # The middle of the step, so that a warmup does not start with a step of rate zero.
+        rate = self.recipe.learning_rate * self.rate((step.number + 0.5) / self.total_steps)
+        for parameters in self.optimizer.param_groups:
+            parameters["lr"] = rate
+        return rate
+
+    def enter(self, step: Step, part: Part) -> None:
+        """Tell batch norm, dropout and torch's own generator which shards come next."""
+        keys = [key(self.recipe.seed, step.number, shard, "dropout") for shard in part.shards]
+        first = part.shards.start - self.group.world.rank * self.plan.shards_per_replica
+        self.shards.enter(range(first, first + len(part.shards)), part.sizes, keys, part.counts)
+        torch.manual_seed(keys[0])
+
+    def clip(self) -> None:
+        """Scale the gradient down to the recipe's norm, if it is longer."""
+        if self.recipe.clip is None:
+            return
+        gradients = [p.grad for p in self.module.parameters() if p.grad is not None]
+        if self.job.exact:
+            # A norm's bits may depend on how its operand is aligned in memory, which differs
+            # between DDP's buckets and a replica alone: copies are always aligned.
+            gradients = [g.clone(memory_format=torch.contiguous_format) for g in gradients]
+        norm = torch.nn.utils.get_total_norm(gradients)
+        torch.nn.utils.clip_grads_with_norm_(self.module.parameters(), self.recipe.clip, norm)
+
+    def evaluate(self) -> dict[str, float]:
+        """Loss and metrics on the test data."""
+        self.merge_batch_norm()
+        return evaluate(self.module, self.test_loader, len(self.data.test), self.recipe, self.group)
+
+    def merge_batch_norm(self) -> dict[str, Tensor]:
+        """Set running statistics to the mean over all shards; return those of each shard."""
+        rows = {}
+        for number, norm in enumerate(self.norms):
+            for own, merged in (("shard_mean", norm.running_mean), ("shard_var", norm.running_var)):
+                every = self.group.rows(getattr(norm, own))
+                rows[f"norm/{number}/{own}"] = every
+                assert merged is not None
+                merged.copy_(every.double().mean(0))
+        return rows
+
+    def snapshot(self) -> Checkpoint:
+        """The state after the last step; all replicas take part."""
+        rows = self.merge_batch_norm()
+        tensors, numbers = pack_optimizer(self.optimizer)
+        tensors |= {f"model/{name}": tensor for name, tensor in state_of(self.module).items()}
+        return Checkpoint(tensors | rows, {"optimizer": numbers})
+
+    def restore(self, checkpoint: Checkpoint) -> None:
+        """Take over the state of a snapshot, made on any number of replicas."""
+        tensors = checkpoint.tensors
+        own = state_of(self.module)
+        saved = {n.removeprefix("model/"): t for n, t in tensors.items() if n.startswith("model/")}
+        if {n: t.shape for n, t in own.items()} != {n: t.shape for n, t in saved.items()}:
+            odd = sorted(own.keys() ^ saved.keys()) or ["shapes"]
+            raise CheckpointError(
+                f"the checkpoint is of another model: {', '.join(odd[:5])} differ."
+            )
+        for name, tensor in own.items():
+            tensor.copy_(saved[name])
+        unpack_optimizer(self.optimizer, tensors, checkpoint.facts["optimizer"])
+        first = self.group.world.rank * self.plan.shards_per_replica
+        for number, norm in enumerate(self.norms):
+            for name in ("shard_mean", "shard_var"):
+                every = tensors[f"norm/{number}/{name}"]
+                getattr(norm, name).copy_(every[first : first + self.plan.shards_per_replica])
+
+    def is_finite(self) -> bool:
+        """Whether all weights are numbers."""
+        norms = torch._foreach_norm([p.detach() for p in self.module.parameters()])
+        return bool(torch.stack([n.float() for n in norms]).isfinite().all())
+
+
+def configure_torch(job: Job, device: torch.device) -> None:
+    """Threads, precision and determinism, as the job wants them."""
+    torch.set_num_threads(job.threads)
+    tf32 = job.recipe.precision == "tf32"
+    torch.set_float32_matmul_precision("high" if tf32 else "highest")
+    torch.backends.cudnn.allow_tf32 = tf32
+    if job.exact:
+        use_deterministic_blas()
+        torch.use_deterministic_algorithms(True)
+    torch.backends.cudnn.deterministic = job.exact
+    torch.backends.cudnn.benchmark = device.type == "cuda" and not job.exact
+
+
+def machine_facts(job: Job, device: torch.device) -> dict[str, Any]:
+    """What the last bits depend on besides the recipe."""
+    gpu = torch.cuda.get_device_name(device) if device.type == "cuda" else None
+    return {
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+        "device": gpu or "cpu",
+        "threads": job.threads,
+        "cpu_capability": torch.backends.cpu.get_cpu_capability(),
+    }

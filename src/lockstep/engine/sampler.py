@@ -1,0 +1,163 @@
+"""The global order of the samples, and each replica's part of it.
+
+The order comes from (seed, epoch) alone. Each step takes the next global batch of it, which is
+then cut for the shards. The last batch of an epoch may be smaller: its shards are too, and every
+sample is seen exactly once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from lockstep.data import Finish, Request, Watch, key, make_loader
+from lockstep.engine.plan import Plan, cut
+
+
+class Part(NamedTuple):
+    """What goes through the model of one replica at once."""
+
+    request: Request
+    """The samples."""
+    shards: range
+    """The shards that they belong to."""
+    sizes: tuple[int, ...]
+    """Samples in each of these shards."""
+    counts: bool
+    """False if a sample was borrowed because these shards are empty: its weight is zero."""
+
+
+class Step(NamedTuple):
+    """One optimizer step of one replica."""
+
+    number: int
+    """Steps before this one, over the whole run."""
+    epoch: int
+    batch: int
+    """Batches before this one in its epoch."""
+    samples: int
+    """Samples of the global batch."""
+    parts: list[Part]
+
+
+class GlobalOrder:
+    """The order of `size` samples in every epoch."""
+
+    def __init__(self, size: int, global_batch: int, seed: int) -> None:
+        self.size, self.global_batch, self.seed = size, global_batch, seed
+        self._kept: dict[tuple[int, str], Tensor] = {}
+
+    @property
+    def steps_per_epoch(self) -> int:
+        """Batches in an epoch, the last and perhaps smaller one included."""
+        return -(-self.size // self.global_batch)
+
+    def epoch(self, epoch: int, device: torch.device | str = "cpu") -> Tensor:
+        """All sample numbers in the order of `epoch`."""
+        place = (epoch, str(device))
+        if place not in self._kept:
+            generator = torch.Generator().manual_seed(key(self.seed, epoch, "order"))
+            order = torch.randperm(self.size, generator=generator).to(device)
+            # A loader that prefetches is at most one epoch ahead of the training.
+            for old in list(self._kept)[:-3]:
+                del self._kept[old]
+            self._kept[place] = order
+        return self._kept[place]
+
+    def batch(self, epoch: int, batch: int, device: torch.device | str = "cpu") -> Tensor:
+        """The sample numbers of one global batch."""
+        return self.epoch(epoch, device)[
+            batch * self.global_batch : (batch + 1) * self.global_batch
+        ]
+
+    def steps(
+        self,
+        plan: Plan,
+        rank: int,
+        *,
+        epochs: int,
+        start: int = 0,
+        device: torch.device | str = "cpu",
+    ) -> Iterator[Step]:
+        """The steps of replica `rank` from step `start` to the end of the last epoch."""
+        parts = plan.parts(rank)
+        for number in range(start, epochs * self.steps_per_epoch):
+            epoch, batch = divmod(number, self.steps_per_epoch)
+            samples = self.batch(epoch, batch, device)
+            bounds = cut(len(samples), plan.shards)
+            mine = [_part(epoch, samples, shards, bounds) for shards in parts]
+            yield Step(number, epoch, batch, len(samples), mine)
+
+
+def _part(epoch: int, samples: Tensor, shards: range, bounds: list[int]) -> Part:
+    first, last = bounds[shards.start], bounds[shards.stop]
+    if first == last:
+        # Fewer samples than shards are left. Every replica must take part in the exchange all
+        # the same, so it computes a borrowed sample with weight zero.
+        sizes = (1,) + (0,) * (len(shards) - 1)
+        return Part(Request(epoch, samples[:1]), shards, sizes, False)
+    sizes = tuple(bounds[shard + 1] - bounds[shard] for shard in shards)
+    return Part(Request(epoch, samples[first:last]), shards, sizes, True)
+
+
+class GlobalBatch(NamedTuple):
+    """A replica's part of one global batch, in a plain PyTorch loop."""
+
+    inputs: Tensor
+    targets: Tensor
+    share: float
+    """Multiply the mean loss by this: then DDP's mean over the replicas is that of the batch."""
+
+
+class GlobalBatches:
+    """A loader for plain DDP loops whose global batches do not depend on the number of replicas.
+
+    It needs no DistributedSampler and no set_epoch, pads nothing and drops nothing.
+    """
+
+    def __init__(
+        self,
+        dataset: Any,
+        *,
+        global_batch: int,
+        seed: int = 0,
+        epochs: int = 1,
+        rank: int | None = None,
+        num_replicas: int | None = None,
+        device: torch.device | str = "cpu",
+        workers: int = 0,
+        augment: Sequence[Callable[[Tensor, Any], Tensor]] = (),
+        prepare: Callable[[Tensor], Tensor] | None = None,
+    ) -> None:
+        """Rank and number of replicas come from torch.distributed unless they are given."""
+        joined = dist.is_available() and dist.is_initialized()
+        self.rank = rank if rank is not None else (dist.get_rank() if joined else 0)
+        self.replicas = num_replicas or (dist.get_world_size() if joined else 1)
+        self.epochs = epochs
+        self.order = GlobalOrder(len(dataset), global_batch, seed)
+        finish = Finish(seed, augment, prepare)
+        self.loader = make_loader(
+            dataset, torch.device(device), finish, watch=Watch(), workers=workers
+        )
+
+    def __len__(self) -> int:
+        """Steps in all epochs."""
+        return self.epochs * self.order.steps_per_epoch
+
+    def _parts(self) -> Iterator[tuple[Part, int]]:
+        for number in range(len(self)):
+            epoch, batch = divmod(number, self.order.steps_per_epoch)
+            samples = self.order.batch(epoch, batch, self.loader.index_device)
+            bounds = cut(len(samples), self.replicas)
+            yield _part(epoch, samples, range(self.rank, self.rank + 1), bounds), len(samples)
+
+    def __iter__(self) -> Iterator[GlobalBatch]:
+        """This replica's part of each global batch, epoch after epoch."""
+        batches = self.loader.batches(part.request for part, _ in self._parts())
+        for (part, samples), (inputs, targets) in zip(self._parts(), batches, strict=True):
+            share = self.replicas * sum(part.sizes) * part.counts / samples
+            yield GlobalBatch(inputs, targets, share)

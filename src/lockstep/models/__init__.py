@@ -1,0 +1,9 @@
+"""The small zoo: plain models, one per file."""
+
+from lockstep.models.gpt import gpt
+from lockstep.models.line import line
+from lockstep.models.mlp import mlp
+from lockstep.models.resnet import resnet50
+from lockstep.models.wideresnet import wideresnet
+
+__all__ = ["gpt", "line", "mlp", "resnet50", "wideresnet"]

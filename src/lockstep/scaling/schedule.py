@@ -1,0 +1,60 @@
+"""Learning-rate schedules: pure functions of progress, from 0 (start) to 1 (end), to a factor."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+Schedule = Callable[[float], float]
+
+
+def constant(progress: float) -> float:
+    """The rate stays.
+
+    >>> constant(0.7)
+    1.0
+    """
+    return 1.0
+
+
+def cosine(progress: float, floor: float = 0.0) -> float:
+    """Half a cosine from 1 to `floor` (Loshchilov & Hutter 2016, without restarts).
+
+    >>> cosine(0.0), round(cosine(0.5), 6), cosine(1.0)
+    (1.0, 0.5, 0.0)
+    """
+    return floor + (1.0 - floor) * 0.5 * (1.0 + math.cos(math.pi * progress))
+
+
+def linear(progress: float, floor: float = 0.0) -> float:
+    """A straight line from 1 to `floor`.
+
+    >>> linear(0.25)
+    0.75
+    """
+    return 1.0 - (1.0 - floor) * progress
+
+
+def step(progress: float, at: Sequence[float] = (0.3, 0.6, 0.8), factor: float = 0.2) -> float:
+    """Multiply by `factor` at each point of `at`.
+
+    >>> step(0.5), round(step(0.7), 6)
+    (0.2, 0.04)
+    """
+    return float(factor ** sum(progress >= point for point in at))
+
+
+def warmed(schedule: Schedule, share: float, start: float = 0.0) -> Schedule:
+    """`schedule` with a straight rise from `start` over the first `share` (Goyal et al. 2017).
+
+    The factor ramps towards the schedule's own value, so that the curve has no jump.
+
+    >>> [round(warmed(constant, share=0.5)(p), 6) for p in (0.0, 0.25, 0.5, 1.0)]
+    [0.0, 0.5, 1.0, 1.0]
+    """
+
+    def factor(progress: float) -> float:
+        ramp = 1.0 if progress >= share else start + (1.0 - start) * progress / share
+        return ramp * schedule(progress)
+
+    return factor

@@ -1,0 +1,203 @@
+"""Layers whose behaviour depends on the batch, made to depend on the shard instead.
+
+Batch norm sees "whatever this device got" and dropout draws from the device's generator, so both
+change when a job moves to more replicas. `per_shard` swaps them for layers that work shard by
+shard: the shard is a fixed slice of the global batch, whichever replica computes it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from lockstep.errors import RecipeError
+
+
+class Shards:
+    """Which shards the batch that is now in the model consists of."""
+
+    def __init__(self, local: int = 1, device: torch.device | str = "cpu") -> None:
+        """A replica that owns `local` shards, computing on `device`."""
+        self.local = local
+        self.generators = [torch.Generator(device) for _ in range(local)]
+        self.rows = range(local)
+        self.sizes: tuple[int, ...] = (1,) * local
+        self.counts = True
+
+    def enter(self, rows: range, sizes: Sequence[int], keys: Sequence[int], counts: bool) -> None:
+        """Announce a batch: the local shards in it, their sizes, and the keys of their randomness.
+
+        With `counts` false the batch leaves no trace in running statistics.
+        """
+        self.rows, self.sizes, self.counts = rows, tuple(sizes), counts
+        for row, key in zip(rows, keys, strict=True):
+            self.generators[row].manual_seed(key)
+
+    def cut(self, x: Tensor) -> list[tuple[int, Tensor]]:
+        """(row, slice) for each shard with samples; rows of `x` may be samples or parts of them."""
+        if len(self.sizes) == 1:
+            return [(self.rows[0], x)]
+        parts, rest = divmod(len(x), sum(self.sizes))
+        if rest:
+            raise ValueError(
+                f"a layer got {len(x)} rows for {sum(self.sizes)} samples: batch norm and dropout "
+                "per shard need the samples in the first dimension"
+            )
+        pieces = x.split([size * parts for size in self.sizes])
+        return [(row, piece) for row, piece in zip(self.rows, pieces, strict=True) if len(piece)]
+
+
+class ShardBatchNorm(_BatchNorm):
+    """Batch norm over each shard by itself (ghost batch norm: Hoffer et al. 2017).
+
+    Each shard keeps running statistics of its own, so that training needs no exchange. Their mean
+    over all shards, which is the running statistic of the whole, is taken when it is needed.
+    """
+
+    shards: Shards
+    shard_mean: Tensor
+    shard_var: Tensor
+
+    def _check_input_dim(self, input: Tensor) -> None:
+        """Any input with channels in the second dimension will do."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        """Normalise shard by shard while training, by the running statistics otherwise."""
+        if not self.training:
+            return super().forward(input)
+        outputs = [self._normalise(row, piece) for row, piece in self.shards.cut(input)]
+        return outputs[0] if len(outputs) == 1 else torch.cat(outputs)
+
+    def _normalise(self, row: int, piece: Tensor) -> Tensor:
+        # One value per channel has no variance to remember.
+        remember = (
+            self.track_running_stats and self.shards.counts and piece.numel() > piece.shape[1]
+        )
+        return torch.batch_norm(
+            piece,
+            self.weight,
+            self.bias,
+            self.shard_mean[row] if remember else None,
+            self.shard_var[row] if remember else None,
+            True,
+            self.momentum or 0.0,
+            self.eps,
+            torch.backends.cudnn.enabled,
+        )
+
+
+class SyncedBatchNorm(_BatchNorm):
+    """Batch norm over the global batch: `reduce` adds a small tensor over the replicas.
+
+    torch.nn.SyncBatchNorm has no CPU path. The sum is differentiable because its gradient is the
+    sum of the replicas' gradients.
+    """
+
+    shards: Shards
+    reduce: Callable[[Tensor], Tensor]
+
+    def _check_input_dim(self, input: Tensor) -> None:
+        """Any input with channels in the second dimension will do."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        """Normalise by the mean and variance over all replicas."""
+        if not self.training:
+            return super().forward(input)
+        axes = [axis for axis in range(input.dim()) if axis != 1]
+        x = input.float()
+        # A replica without samples of its own computes a borrowed one: it must not be counted.
+        weight = 1.0 if self.shards.counts else 0.0
+        count = x.new_full((1,), weight * x.numel() / x.shape[1])
+        shape = [1, -1] + [1] * (input.dim() - 2)
+        total = _Sum.apply(torch.cat([x.sum(axes) * weight, count]), self.reduce)
+        mean = total[:-1] / total[-1]
+        centred = x - mean.view(shape)
+        # Squares of the centred values: subtracting squares of means would cancel.
+        var = _Sum.apply(centred.square().sum(axes) * weight, self.reduce) / total[-1]
+        if self.track_running_stats and self.running_mean is not None:
+            assert self.running_var is not None
+            with torch.no_grad():
+                n = total[-1]
+                self.running_mean.lerp_(mean, self.momentum or 0.0)
+                self.running_var.lerp_(var * n / (n - 1).clamp(min=1), self.momentum or 0.0)
+        out = centred * torch.rsqrt(var + self.eps).view(shape)
+        if self.affine:
+            out = out * self.weight.view(shape) + self.bias.view(shape)
+        return out.to(input.dtype)
+
+
+class _Sum(torch.autograd.Function):
+    """A sum over the replicas, whose gradient is a sum over the replicas too."""
+
+    @staticmethod
+    def forward(ctx, x: Tensor, reduce: Callable[[Tensor], Tensor]) -> Tensor:  # type: ignore[no-untyped-def]
+        ctx.reduce = reduce
+        return reduce(x.clone())
+
+    @staticmethod
+    def backward(ctx, gradient: Tensor) -> tuple[Tensor, None]:  # type: ignore[no-untyped-def,override]
+        return ctx.reduce(gradient.clone()), None
+
+
+class ShardDropout(nn.Dropout):
+    """Dropout whose mask comes from each shard's own generator."""
+
+    shards: Shards
+
+    def forward(self, input: Tensor) -> Tensor:
+        """Zero a share `p` of the values while training, and make up for it in the others."""
+        if not self.training or self.p == 0.0:
+            return input
+        generators = self.shards.generators
+        mask = torch.empty_like(input, memory_format=torch.contiguous_format)
+        for row, piece in self.shards.cut(mask):
+            piece.bernoulli_(1.0 - self.p, generator=generators[row])
+        return input * mask.div_(1.0 - self.p)
+
+
+def per_shard(
+    model: nn.Module, shards: Shards, reduce: Callable[[Tensor], Tensor] | None = None
+) -> nn.Module:
+    """`model` with its batch norm and dropout keyed per shard, in place; names of weights stay.
+
+    With `reduce`, batch norm is taken over the global batch instead. Layers are recognised by
+    type: functional calls (`F.dropout`) and subclasses with a forward of their own are left alone.
+    """
+    for name, child in list(model.named_children()):
+        if isinstance(child, nn.BatchNorm1d | nn.BatchNorm2d | nn.BatchNorm3d):
+            setattr(model, name, _converted_norm(child, shards, reduce))
+        elif type(child) is nn.Dropout:
+            layer = ShardDropout(child.p)
+            layer.shards = shards
+            setattr(model, name, layer)
+        else:
+            per_shard(child, shards, reduce)
+    return model
+
+
+def _converted_norm(
+    old: _BatchNorm, shards: Shards, reduce: Callable[[Tensor], Tensor] | None
+) -> _BatchNorm:
+    if old.momentum is None:
+        raise RecipeError(
+            "a batch norm has momentum=None (average over all batches so far), which depends on "
+            "where a run was resumed. Give it a number, such as momentum=0.1."
+        )
+    new: ShardBatchNorm | SyncedBatchNorm
+    new = (ShardBatchNorm if reduce is None else SyncedBatchNorm)(
+        old.num_features, old.eps, old.momentum, old.affine, old.track_running_stats
+    )
+    new.shards = shards
+    # The very tensors, not copies: an optimizer may hold them already.
+    new._parameters, new._buffers = old._parameters, old._buffers
+    if isinstance(new, SyncedBatchNorm):
+        assert reduce is not None
+        new.reduce = reduce
+    elif old.running_mean is not None and old.running_var is not None:
+        for name, value in (("shard_mean", old.running_mean), ("shard_var", old.running_var)):
+            rows = value.detach().expand(shards.local, -1).clone()
+            new.register_buffer(name, rows, persistent=False)
+    return new.train(old.training)

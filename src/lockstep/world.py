@@ -1,0 +1,54 @@
+"""Rank, size, device: what the machine and the launcher say about this process.
+
+The only module that reads or writes the environment.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, kw_only=True)
+class World:
+    """One replica's place among the others."""
+
+    rank: int = 0
+    """Number of this replica, from 0."""
+    size: int = 1
+    """How many replicas there are."""
+    local_rank: int = 0
+    """Number of this replica on its own machine."""
+    device: str = "cpu"
+    """Where it computes, as torch spells it: `cpu` or `cuda:0`."""
+
+    @property
+    def is_first(self) -> bool:
+        """Whether this is the replica that speaks and writes files."""
+        return self.rank == 0
+
+
+def launched() -> tuple[int, int, int] | None:
+    """(rank, size, local rank) if torchrun or a like launcher started this process, else None."""
+    if "RANK" not in os.environ or "WORLD_SIZE" not in os.environ:
+        return None
+    rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    return rank, size, int(os.environ.get("LOCAL_RANK", rank))
+
+
+def restarts() -> int:
+    """How often the launcher has started this job anew."""
+    return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
+
+
+def gpu_count() -> int:
+    """GPUs that torch can use here; asks the driver's library, so that a later fork stays possible."""
+    os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")
+    import torch
+
+    return torch.cuda.device_count()
+
+
+def use_deterministic_blas() -> None:
+    """Fix cuBLAS's workspace, which deterministic kernels need; must precede the first CUDA call."""
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
