@@ -10,6 +10,7 @@ import json
 import sys
 import time
 from collections.abc import Sequence
+from statistics import fmean, median
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -103,7 +104,7 @@ class LiveProgress(Progress):
         self._task: Any = None
         self._started = 0.0
         self._first, self._steps, self._epochs = 0, 1, 1
-        self._train: dict[str, Any] = {}
+        self._train: list[dict[str, Any]] = []
 
     def begin(self, steps: int, done: int, epochs: int) -> None:
         """Show the bar, if there is a terminal."""
@@ -132,7 +133,7 @@ class LiveProgress(Progress):
     def record(self, record: dict[str, Any]) -> None:
         """Show the newest numbers; after an epoch, as a line that stays."""
         if record["kind"] == "train":
-            self._train = record
+            self._train.append(record)
             if self._bar is not None:
                 self._bar.update(self._task, facts=f"loss {record['loss']:.4f}")
             return
@@ -141,12 +142,13 @@ class LiveProgress(Progress):
         left = spent / max(1, done - self._first) * (self._steps - done)
         metrics = {n: v for n, v in record.items() if n not in ("kind", "step", "epoch", "seconds")}
         parts = [f"{self.title}  epoch {record['epoch']:g}/{self._epochs}"]
+        rates = [r["samples_per_second"] for r in self._train if r["samples_per_second"]]
         if self._train:
-            parts.append(f"loss {self._train['loss']:.4f}")
+            parts.append(f"loss {fmean(r['loss'] for r in self._train):.4f}")
         parts += [f"{name.replace('_', ' ')} {value:.4f}" for name, value in metrics.items()]
-        rate = self._train.get("samples_per_second")
-        if rate:
-            parts.append(f"{rate:,.0f} samples/s")
+        if rates:
+            parts.append(f"{median(rates):,.0f} samples/s")
+        self._train.clear()
         parts.append(
             f"{duration(left)} left" if done < self._steps else duration(record["seconds"])
         )

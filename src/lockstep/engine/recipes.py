@@ -40,12 +40,12 @@ DIGITS = Recipe(
     loss=cross_entropy,
     metrics={"accuracy": accuracy},
     optimizer=_momentum,
-    learning_rate=0.1,
+    learning_rate=0.2,
     schedule=cosine,
     warmup=1.0,
-    global_batch=128,
+    global_batch=256,
     shards=4,
-    epochs=10,
+    epochs=15,
     target=0.97,
 )
 
@@ -87,7 +87,7 @@ CIFAR10 = Recipe(
 STDLIB = Recipe(
     name="stdlib",
     model=partial(models.gpt, layers=4, width=128, length=128, dropout=0.1),
-    data=partial(data.stdlib, length=128),
+    data=partial(data.stdlib, length=128, megabytes=2.0),
     loss=cross_entropy,
     metrics={"bits_per_byte": bits_per_byte},
     lower_is_better=True,

@@ -18,6 +18,7 @@ from lockstep.engine.job import Job
 from lockstep.engine.metrics import Meter, Totals
 from lockstep.engine.replica import Replica, machine_facts
 from lockstep.engine.sampler import Step
+from lockstep.engine.timeline import BETWEEN
 from lockstep.errors import FolderError, Interrupted, NotFinite
 
 LOGS_PER_EPOCH = 20
@@ -239,9 +240,9 @@ class Record:
         )
 
     def _evaluate(self, done: int, step: Step) -> None:
-        self.clock.turn_to("evaluation")
+        self._aside("evaluation")
         self.last = self.replica.evaluate()
-        self.clock.turn_to("training")
+        self._back()
         recipe = self.job.recipe
         if self.reached is None and recipe.reaches_target(self.last[recipe.metric]):
             self.reached = self.clock.total()
@@ -254,7 +255,7 @@ class Record:
         self.progress.record(record)
 
     def _save(self, done: int) -> None:
-        self.clock.turn_to("checkpoints")
+        self._aside("checkpoints")
         if not self.replica.is_finite():
             self._not_finite(done, "a weight")
         snapshot = self.replica.snapshot()
@@ -272,7 +273,16 @@ class Record:
             }
             tensors = snapshot.tensors | {"meter": sums}
             self.checkpoints.save(Checkpoint(tensors, snapshot.facts | facts))
+        self._back()
+
+    def _aside(self, name: str) -> None:
+        """Something that is no part of a step begins."""
+        self.clock.turn_to(name)
+        self.replica.watch.mark("return control")
+
+    def _back(self) -> None:
         self.clock.turn_to("training")
+        self.replica.watch.mark(BETWEEN)
 
     def end(self) -> dict[str, Any]:
         """Write the weights and the summary."""

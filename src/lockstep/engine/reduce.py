@@ -7,7 +7,6 @@ them. The shards of a replica form whole subtrees, added as they come. Between r
 and `all_gather` returns the sums: as many bytes as a ring.
 """
 
-from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
@@ -18,6 +17,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
+# No `from __future__ import annotations` here: DDP checks the annotations of its hooks.
 # Renamed in torch 2.13.
 _all_gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
 
@@ -67,7 +67,7 @@ class ExactReduce:
         self.stream: torch.cuda.Stream | None = None
 
     @classmethod
-    def attach(cls, model: nn.Module, watch: ExchangeWatch | None = None) -> ExactReduce:
+    def attach(cls, model: nn.Module, watch: ExchangeWatch | None = None) -> "ExactReduce":
         """Take over the exchange of a DDP model; with any other model, add its shards alone."""
         reduce = cls(model, watch)
         if isinstance(model, DistributedDataParallel):
@@ -116,7 +116,7 @@ def _exchange(reduce: ExactReduce, bucket: dist.GradBucket) -> torch.futures.Fut
     if reduce.watch is not None:
         reduce.watch.exchange_begins()
     if reduce.waiting:
-        reduce._add_waiting(bucket.parameters(), bucket.gradients())
+        reduce._add_waiting(bucket.parameters(), _views(bucket))
     buffer = bucket.buffer()
     if buffer.is_cuda and dist.get_backend() == "nccl":
         # A stream of its own, so that backward goes on meanwhile; the future carries the event.
@@ -137,6 +137,20 @@ def _exchange(reduce: ExactReduce, bucket: dist.GradBucket) -> torch.futures.Fut
     if reduce.watch is not None:
         reduce.watch.exchange_ends()
     return future
+
+
+def _views(bucket: dist.GradBucket) -> list[Tensor]:
+    """The gradients in a bucket, in the layout of their parameters.
+
+    `bucket.gradients()` takes all of them for contiguous, which scrambles channels_last weights.
+    """
+    views, offset = [], 0
+    for p in bucket.parameters():
+        flat = bucket.buffer()[offset : offset + p.numel()]
+        dense = torch.ops.aten.is_non_overlapping_and_dense(p)
+        views.append(flat.as_strided(p.shape, p.stride()) if dense else flat.view(p.shape))
+        offset += p.numel()
+    return views
 
 
 def tree_reduce(buffer: Tensor, items: int) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import platform
 from collections.abc import Iterator
 from typing import Any
@@ -24,6 +25,13 @@ from lockstep.errors import CheckpointError, DataError
 from lockstep.scaling.schedule import warmed
 from lockstep.scaling.shards import ShardBatchNorm, Shards, per_shard
 from lockstep.world import use_deterministic_blas
+
+# Renamed in torch 2.13.
+_SYNC_BUFFERS = (
+    "forward_sync_buffers"
+    if "forward_sync_buffers" in inspect.signature(DistributedDataParallel).parameters
+    else "broadcast_buffers"
+)
 
 
 class Replica:
@@ -72,9 +80,9 @@ class Replica:
             model = DistributedDataParallel(
                 self.module,
                 device_ids=[self.group.device.index] if on_gpu else None,
-                # Batch-norm statistics are kept per shard and merged on demand.
-                broadcast_buffers=False,
                 gradient_as_bucket_view=True,
+                # Batch-norm statistics are kept per shard and merged on demand.
+                **{_SYNC_BUFFERS: False},
             )
         if self.job.exact:
             return model, ExactReduce.attach(model, self.timeline)

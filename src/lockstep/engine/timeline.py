@@ -5,7 +5,6 @@ when the run ends. Without `--timeline` none of this exists: the engine marks in
 does not listen, and no hook is registered.
 """
 
-from __future__ import annotations
 
 import time
 from collections.abc import Iterator
@@ -38,6 +37,8 @@ PARTS = (
 )
 WAITING = "all-reduce, not hidden"
 EXCHANGE = "all-reduce"
+BETWEEN = "evaluation, checkpoint"
+"""What happens between two steps and is no part of either."""
 KEPT_STEPS = 200
 """Steps in the averages: the last ones, because the first are not typical."""
 
@@ -75,7 +76,7 @@ class Timeline(Watch):
     def mark(self, part: str) -> None:
         """The time since the last mark went into `part`."""
         now = self._now()
-        if self.steps:
+        if self.steps and part != BETWEEN:
             self.steps[-1].append(_Span(part, self.last, now))
         self.last = now
 

@@ -1,0 +1,129 @@
+"""The promise itself: in exact mode the number of replicas does not change a bit."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import pytest
+import torch
+from replicas import digits_subset, small, train
+
+from lockstep import data, models
+from lockstep.data.images import fashion_mnist
+from lockstep.engine.recipe import Recipe
+from lockstep.engine.recipes import DIGITS, RECIPES
+from lockstep.errors import DataError
+
+
+def hashes(recipe: Recipe, tmp_path: Path, replicas: tuple[int, ...] = (1, 2, 4), **options) -> set:
+    runs = {n: train(recipe, tmp_path / str(n), n, exact=True, **options) for n in replicas}
+    return {(r["weights_sha256"], *r["metrics"].values()) for r in runs.values()}
+
+
+def test_digits_on_1_2_and_4_replicas_ends_in_the_same_bits(tmp_path: Path):
+    assert len(hashes(replace(DIGITS, epochs=2, warmup=1.0), tmp_path)) == 1
+
+
+def test_another_seed_ends_in_other_bits(tmp_path: Path):
+    runs = [train(small(seed=s), tmp_path / str(s), exact=True) for s in (0, 1)]
+    assert runs[0]["weights_sha256"] != runs[1]["weights_sha256"]
+
+
+def test_fashion_mnist_on_1_2_and_4_replicas_ends_in_the_same_bits(tmp_path: Path, monkeypatch):
+    monkeypatch.setattr("lockstep.data.images.fetch", _no_download)
+    try:
+        fashion_mnist(samples=1, test_samples=1)
+    except DataError:
+        pytest.skip("Fashion-MNIST is not on this machine")
+    recipe = replace(
+        RECIPES["fashion-mnist"],
+        data=partial(fashion_mnist, samples=20, test_samples=8),
+        global_batch=8,
+        shards=4,
+        epochs=1,
+    )
+    assert len(hashes(recipe, tmp_path)) == 1
+
+
+def _no_download(*args, **kwargs):
+    raise DataError("no download in tests")
+
+
+def test_stdlib_on_1_2_and_4_replicas_ends_in_the_same_bits(tmp_path: Path):
+    recipe = replace(
+        RECIPES["stdlib"],
+        model=partial(models.gpt, layers=2, width=32, length=32, dropout=0.1),
+        data=partial(data.stdlib, length=32, megabytes=0.05),
+        epochs=1,
+    )
+    assert len(hashes(recipe, tmp_path, max_steps=6)) == 1
+
+
+@pytest.mark.parametrize("rest", [1, 2, 3, 5])
+def test_a_last_batch_smaller_than_the_shards_keeps_the_bits(tmp_path: Path, rest: int):
+    assert len(hashes(small(32 + rest, epochs=3), tmp_path)) == 1
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"clip": 0.1},
+        {"precision": "bf16"},
+        {"shards": 8},
+        {"optimizer": partial(torch.optim.AdamW, weight_decay=0.1)},
+    ],
+    ids=str,
+)
+def test_clipping_precision_and_optimizers_keep_the_bits(tmp_path: Path, changes: dict):
+    assert len(hashes(small(**changes), tmp_path)) == 1
+
+
+def test_the_logged_losses_are_the_same_bits_too(tmp_path: Path):
+    hashes(small(), tmp_path)
+    logs = []
+    for n in (1, 2, 4):
+        lines = (tmp_path / str(n) / "metrics.jsonl").read_text().splitlines()
+        fields = ("step", "loss", "test_loss", "accuracy", "learning_rate")
+        logs.append([[part for part in line.split(", ") if any(f'"{f}"' in part for f in fields)]
+                     for line in lines])
+    assert logs[0] == logs[1] == logs[2]
+    assert len(logs[0]) > 4
+
+
+class Noisy(torch.utils.data.Dataset):
+    """A data set of a user, with randomness of its own in three libraries."""
+
+    def __init__(self, samples: int) -> None:
+        self.data = digits_subset(samples).train
+
+    def __len__(self) -> int:
+        return len(self.data)
+
+    def __getitem__(self, index: int):
+        import random
+
+        import numpy
+
+        image, target = self.data[index]
+        noise = random.random() + numpy.random.rand() + torch.rand(1).item()
+        return image.float() / 16 + noise * torch.randn(8, 8), target
+
+
+def test_workers_and_a_random_dataset_of_the_user_keep_the_bits(tmp_path: Path):
+    recipe = small(data=lambda: data.Data(train=Noisy(40), test=Noisy(8)), epochs=1)
+    results = set()
+    for replicas, workers in ((1, 0), (1, 1), (2, 2), (4, 1)):
+        out = tmp_path / f"{replicas}-{workers}"
+        run = train(recipe, out, replicas, exact=True, workers=workers)
+        results.add(run["weights_sha256"])
+    assert len(results) == 1
+
+
+def test_both_loaders_give_the_same_bits(tmp_path: Path):
+    runs = [
+        train(small(), tmp_path / str(resident), 2, exact=True, resident=resident, workers=1)
+        for resident in (True, False)
+    ]
+    assert runs[0]["weights_sha256"] == runs[1]["weights_sha256"]
