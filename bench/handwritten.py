@@ -24,7 +24,7 @@ from lockstep.models import wideresnet
 def train(
     model: nn.Module, dataset: TensorDataset, batch: int, steps: int, learning_rate: float = 0.1
 ) -> dict[str, float]:
-    """`steps` steps of `batch` samples on this rank; samples per second of this rank and peak memory."""
+    """`steps` steps of `batch` samples on each rank: samples per second of all, peak memory."""
     size = dist.get_world_size()
     ddp = DistributedDataParallel(model)
     optimizer = torch.optim.SGD(

@@ -20,7 +20,6 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 import handwritten
 import machine
-
 from lockstep import data, models
 from lockstep.cluster.launch import launch
 from lockstep.cluster.local import run_replicas
@@ -100,14 +99,18 @@ def main() -> None:
     document = {"machine": machine.facts(), "command": " ".join(sys.argv), "samples_per_second": {}}
     for name, values in rates.items():
         document["samples_per_second"][name] = values
-        print(f"{name:32} {statistics.median(values):8.1f} samples/s   "
-              f"({min(values):.1f} - {max(values):.1f})   {memory[name] / 2**20:.0f} MiB peak")
+        print(
+            f"{name:32} {statistics.median(values):8.1f} samples/s   "
+            f"({min(values):.1f} - {max(values):.1f})   {memory[name] / 2**20:.0f} MiB peak"
+        )
     document["ratios"] = {}
     for name, (over, under) in ratios.items():
         values = [a / b for a, b in zip(rates[over], rates[under], strict=True)]
         document["ratios"][name] = values
-        print(f"{name:32} {statistics.median(values):8.3f}x           "
-              f"({min(values):.3f} - {max(values):.3f})")
+        print(
+            f"{name:32} {statistics.median(values):8.3f}x           "
+            f"({min(values):.3f} - {max(values):.3f})"
+        )
     if args.save:
         args.save.write_text(json.dumps(document, indent=2) + "\n")
 

@@ -1,4 +1,4 @@
-"""The only printer. Tables and progress for people on a terminal, lines in a log, --json for programs.
+"""The only printer: tables and progress for people, lines in a log, --json for programs.
 
 With --json, standard output carries one JSON document and nothing else; the rest goes to stderr.
 Colours follow NO_COLOR. Only the first replica is given a console that speaks.

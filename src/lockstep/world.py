@@ -42,7 +42,7 @@ def restarts() -> int:
 
 
 def gpu_count() -> int:
-    """GPUs that torch can use here; asks the driver's library, so that a later fork stays possible."""
+    """GPUs that torch can use here; found without touching them, so that a fork stays possible."""
     os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")
     import torch
 
@@ -50,5 +50,5 @@ def gpu_count() -> int:
 
 
 def use_deterministic_blas() -> None:
-    """Fix cuBLAS's workspace, which deterministic kernels need; must precede the first CUDA call."""
+    """Fix cuBLAS's workspace, as deterministic kernels need; must precede the first CUDA call."""
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 import torch
-from replicas import digits_subset, small, train
 
 from lockstep import data, models
 from lockstep.data.images import fashion_mnist
 from lockstep.engine.recipe import Recipe
 from lockstep.engine.recipes import DIGITS, RECIPES
 from lockstep.errors import DataError
+from replicas import digits_subset, small, train
 
 
 def hashes(recipe: Recipe, tmp_path: Path, replicas: tuple[int, ...] = (1, 2, 4), **options) -> set:
@@ -86,8 +86,12 @@ def test_the_logged_losses_are_the_same_bits_too(tmp_path: Path):
     for n in (1, 2, 4):
         lines = (tmp_path / str(n) / "metrics.jsonl").read_text().splitlines()
         fields = ("step", "loss", "test_loss", "accuracy", "learning_rate")
-        logs.append([[part for part in line.split(", ") if any(f'"{f}"' in part for f in fields)]
-                     for line in lines])
+        logs.append(
+            [
+                [part for part in line.split(", ") if any(f'"{f}"' in part for f in fields)]
+                for line in lines
+            ]
+        )
     assert logs[0] == logs[1] == logs[2]
     assert len(logs[0]) > 4
 

@@ -1,6 +1,5 @@
 """lockstep train: train a recipe on N replicas."""
 
-
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any

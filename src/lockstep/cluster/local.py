@@ -101,7 +101,7 @@ def _send(pipe: int, message: tuple[Any, BaseException | None, str]) -> None:
     try:
         content = pickle.dumps(message)
     except Exception:
-        result, error, trace = message
+        _, error, trace = message
         content = pickle.dumps((None, RuntimeError(f"{type(error).__name__}: {error}"), trace))
     with os.fdopen(pipe, "wb") as file:
         file.write(content)
@@ -177,7 +177,8 @@ def _verdict(outcomes: list[_Outcome], interrupted: bool) -> Any:
     if outcome.error is None:
         raise ReplicaDied(f"Replica {rank} {_ending(outcome.status)}.")
     raise ReplicaDied(
-        f"Replica {rank} failed with {type(outcome.error).__name__}: {outcome.error}\n{outcome.trace}"
+        f"Replica {rank} failed with {type(outcome.error).__name__}: {outcome.error}\n"
+        f"{outcome.trace}"
     )
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, cast
 
 import torch
 from torch import Tensor
@@ -110,11 +110,12 @@ class WorkerLoader:
         """Read in the workers, move to the device, finish there."""
         # The sampler runs ahead of the batches that come back: keep the requests on their way.
         on_the_way: list[Request] = []
-        loader = DataLoader(
-            _Keyed(self.data, self.finish.seed),
-            batch_sampler=_Forwarder(requests, on_the_way),  # type: ignore[arg-type]
+        # DataLoader's own types know neither batches read at once nor keys as indices.
+        loader: Any = DataLoader(
+            cast(Any, _Keyed(self.data, self.finish.seed)),
+            batch_sampler=cast(Any, _Forwarder(requests, on_the_way)),
             num_workers=self.workers,
-            collate_fn=_collate,
+            collate_fn=cast(Any, _collate),
             pin_memory=self.device.type == "cuda",
             prefetch_factor=4 if self.workers else None,
         )

@@ -56,7 +56,7 @@ class Checkpoints:
 
     def newest(self) -> tuple[Checkpoint, list[str]]:
         """The newest checkpoint that is whole, and a warning for each newer one that is not."""
-        warnings = []
+        warnings: list[str] = []
         for path in reversed(self.files()):
             try:
                 return read(path), warnings

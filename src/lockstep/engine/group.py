@@ -26,7 +26,7 @@ class Group:
         timeout: float = 600.0,
         share_gpu: bool = False,
     ) -> None:
-        """Join: through the file `store`, or as the launcher's environment says if there is none."""
+        """Join: through the file `store`, or as the launcher's environment says."""
         self.world = world
         self.device = torch.device(world.device)
         if self.device.type == "cuda":

@@ -79,7 +79,7 @@ class Meter:
         self.bad = torch.where(loss.isfinite(), self.bad, self.bad.clamp(max=step))
 
     def exchange(self, stop: bool, interval: int) -> Totals:
-        """Agree with the other replicas. This is the one place where the host waits for the step."""
+        """Agree with the other replicas: the one place where the host waits for the step."""
         size, rank = self.group.world.size, self.group.world.rank
         own = torch.zeros(2 * size + 1, dtype=torch.float64, device=self.sums.device)
         own[rank] = self.bad

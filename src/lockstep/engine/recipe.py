@@ -31,7 +31,7 @@ class Recipe:
     data: Callable[[], Data]
     """Loads the training and the test data."""
     loss: PerItem
-    """(outputs, targets) to one loss per item (`reduction="none"`): a sample, or each token of it."""
+    """(outputs, targets) to one loss per item (`reduction="none"`): a sample, or each token."""
     metrics: Mapping[str, PerItem]
     """Measured on the test data, one value per item; the first is the one that is compared."""
     optimizer: Callable[..., torch.optim.Optimizer]

@@ -7,9 +7,8 @@ them. The shards of a replica form whole subtrees, added as they come. Between r
 and `all_gather` returns the sums: as many bytes as a ring.
 """
 
-
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Protocol
 
 import torch
@@ -20,6 +19,11 @@ from torch.nn.parallel import DistributedDataParallel
 # No `from __future__ import annotations` here: DDP checks the annotations of its hooks.
 # Renamed in torch 2.13.
 _all_gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
+
+
+def _no_sync(model: nn.Module) -> AbstractContextManager[None]:
+    assert isinstance(model, DistributedDataParallel)
+    return model.no_sync()
 
 
 class ExchangeWatch(Protocol):
@@ -48,7 +52,7 @@ class FastReduce:
     def part(self, number: int, of: int) -> Iterator[None]:
         """Around forward and backward of part `number`: only the last one of a step exchanges."""
         waits = isinstance(self.model, DistributedDataParallel) and number + 1 < of
-        with self.model.no_sync() if waits else nullcontext():
+        with _no_sync(self.model) if waits else nullcontext():
             yield
 
 
@@ -84,25 +88,24 @@ class ExactReduce:
         """Around forward and backward of local shard `number`."""
         last = number + 1 == of
         together = isinstance(self.model, DistributedDataParallel)
-        with self.model.no_sync() if together and not last else nullcontext():
+        with _no_sync(self.model) if together and not last else nullcontext():
             yield
+        gradients: dict[Tensor, Tensor] = {p: p.grad for p in self.parameters if p.grad is not None}
         if last:
             if not together:
-                gradients = [p.grad for p in self.parameters if p.grad is not None]
-                self._add_waiting([p for p in self.parameters if p.grad is not None], gradients)
-                torch._foreach_div_(gradients, self.items)
+                self._add_waiting(list(gradients), list(gradients.values()))
+                torch._foreach_div_(list(gradients.values()), self.items)
             self.waiting.clear()
         elif number % 2:
             # Autograd has added a pair in place. Add the finished subtrees to its left, then let
             # it wait, without a copy: the next shard starts with no gradient.
-            used = [p for p in self.parameters if p.grad is not None]
             done = number + 1
             while done % 4 == 0:
                 left = self.waiting.pop()
-                torch._foreach_add_([p.grad for p in used], [left[p] for p in used])
+                torch._foreach_add_(list(gradients.values()), [left[p] for p in gradients])
                 done //= 2
-            self.waiting.append({p: p.grad for p in used})
-            for p in used:
+            self.waiting.append(gradients)
+            for p in gradients:
                 p.grad = None
 
     def _add_waiting(self, parameters: list[Tensor], gradients: list[Tensor]) -> None:
@@ -118,6 +121,7 @@ def _exchange(reduce: ExactReduce, bucket: dist.GradBucket) -> torch.futures.Fut
     if reduce.waiting:
         reduce._add_waiting(bucket.parameters(), _views(bucket))
     buffer = bucket.buffer()
+    future: torch.futures.Future[Tensor]
     if buffer.is_cuda and dist.get_backend() == "nccl":
         # A stream of its own, so that backward goes on meanwhile; the future carries the event.
         reduce.stream = reduce.stream or torch.cuda.Stream(buffer.device)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import platform
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import torch
@@ -27,11 +28,8 @@ from lockstep.scaling.shards import ShardBatchNorm, Shards, per_shard
 from lockstep.world import use_deterministic_blas
 
 # Renamed in torch 2.13.
-_SYNC_BUFFERS = (
-    "forward_sync_buffers"
-    if "forward_sync_buffers" in inspect.signature(DistributedDataParallel).parameters
-    else "broadcast_buffers"
-)
+_NEW = "forward_sync_buffers" in inspect.signature(DistributedDataParallel).parameters
+_KEEP_BUFFERS: dict[str, Any] = {"forward_sync_buffers" if _NEW else "broadcast_buffers": False}
 
 
 class Replica:
@@ -64,10 +62,10 @@ class Replica:
         self.model, self.reduce = self._distribute()
 
         finish = Finish(recipe.seed, recipe.augment, self.data.prepare, channels_last)
-        kind = {"workers": job.workers, "resident": job.resident}
-        self.loader = make_loader(self.data.train, device, finish, watch=self.watch, **kind)
         plain = Finish(recipe.seed, (), self.data.prepare, channels_last)
-        self.test_loader = make_loader(self.data.test, device, plain, watch=Watch(), **kind)
+        load = partial(make_loader, device=device, workers=job.workers, resident=job.resident)
+        self.loader = load(self.data.train, finish=finish, watch=self.watch)
+        self.test_loader = load(self.data.test, finish=plain, watch=Watch())
         self.order = GlobalOrder(len(self.data.train), recipe.global_batch, recipe.seed)
         self.rate = warmed(recipe.schedule, recipe.warmup / recipe.epochs)
 
@@ -82,7 +80,7 @@ class Replica:
                 device_ids=[self.group.device.index] if on_gpu else None,
                 gradient_as_bucket_view=True,
                 # Batch-norm statistics are kept per shard and merged on demand.
-                **{_SYNC_BUFFERS: False},
+                **_KEEP_BUFFERS,
             )
         if self.job.exact:
             return model, ExactReduce.attach(model, self.timeline)

@@ -5,7 +5,6 @@ when the run ends. Without `--timeline` none of this exists: the engine marks in
 does not listen, and no hook is registered.
 """
 
-
 import time
 from collections.abc import Iterator
 from statistics import fmean
@@ -118,7 +117,7 @@ class Timeline(Watch):
             buffer = bucket.buffer().div_(dist.get_world_size())
             work = dist.all_reduce(buffer, async_op=True)
 
-            def done(future: torch.futures.Future[Any]) -> Tensor:
+            def done(future: torch.futures.Future[Any]) -> Any:
                 self.span(EXCHANGE, start, self._now())
                 return buffer
 

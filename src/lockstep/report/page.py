@@ -1,6 +1,7 @@
 """One self-contained HTML page: cards, tables, notes and Plotly figures. It opens offline.
 
-Every function here returns a piece of HTML whose text is escaped; `write_page` joins the pieces.
+Functions return pieces of HTML whose text is escaped; `write_page` joins them. A figure is plain
+data: importing Plotly's own classes would take longer than writing the page.
 """
 
 from __future__ import annotations
@@ -17,62 +18,55 @@ from lockstep.engine.folder import replace_file
 MOST_POINTS = 2000
 """Points per curve; more make a page heavy and no picture better."""
 BLUE, ORANGE, GREEN, PURPLE, RED = "#3b82c4", "#e07b39", "#2f9e6e", "#8a63c9", "#d6453d"
-Points = Sequence[tuple[float, float | None]]
+Card = tuple[str, str, str]
+Points = Sequence[tuple[float, Any]]
+Trace = dict[str, Any]
 
-# Nothing may be loaded from elsewhere: the browser itself refuses it.
-_POLICY = (
-    "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:"
-)
+# The browser itself refuses to load anything from elsewhere.
+_POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data:"
 _STYLE = """
-:root { color-scheme: light dark; --ink: #1c2430; --soft: #5d6776; --paper: #f6f7f9;
-  --card: #ffffff; --line: #dde2e8; --good: #16784d; --bad: #b3261e; }
+:root { color-scheme: light dark; --ink: #1c2430; --soft: #5d6776; --paper: #f6f7f9; --card: #fff;
+  --line: #dde2e8; --plain: #8a8f98; --good: #16784d; --bad: #b3261e; }
 @media (prefers-color-scheme: dark) { :root { --ink: #e7eaee; --soft: #a3adba; --paper: #14181d;
   --card: #1d2329; --line: #363f49; --good: #5fcf9b; --bad: #ff8a80; } }
 * { box-sizing: border-box; }
 body { margin: 0 auto; padding: 1.5rem 1rem 3rem; max-width: 1180px; background: var(--paper);
-  color: var(--ink); font: 16px/1.5 system-ui, -apple-system, "Segoe UI", sans-serif; }
-h1 { font-size: 1.7rem; line-height: 1.25; margin: 0 0 1rem; overflow-wrap: anywhere; }
+  color: var(--ink); font: 16px/1.5 system-ui, sans-serif; overflow-wrap: anywhere; }
+h1 { font-size: 1.7rem; line-height: 1.25; margin: 0 0 1rem; }
 h2 { font-size: 1.2rem; margin: 2.2rem 0 .7rem; }
-p { margin: .6rem 0; max-width: 75ch; overflow-wrap: anywhere; }
-figcaption, .legend, .card .name, .card .note { color: var(--soft); }
-.grid, .cards { display: grid; gap: .8rem; margin: .8rem 0;
-  grid-template-columns: repeat(auto-fit, minmax(min(100%, 430px), 1fr)); }
-.cards { grid-template-columns: repeat(auto-fit, minmax(min(100%, 165px), 1fr)); }
+p { margin: .6rem 0; max-width: 75ch; }
+.cards { display: flex; flex-wrap: wrap; gap: .8rem; } .card { flex: 1 1 150px; }
+.grid { display: grid; gap: .8rem; margin: .8rem 0;
+  grid-template-columns: repeat(auto-fit, minmax(min(100%, 350px), 1fr)); }
 .card, figure, .table, .banner { background: var(--card); border: 1px solid var(--line);
-  border-radius: 8px; padding: .7rem .9rem; min-width: 0; overflow-wrap: anywhere; }
-.card .name, .card .note { font-size: .82rem; }
-.card .value { font-size: 1.45rem; font-weight: 600; line-height: 1.3; }
-.card.long { grid-column: 1 / -1; }
-.card.long .value { font: .85rem/1.6 ui-monospace, monospace; }
-.banner { border-left: 8px solid var(--soft); margin: 1rem 0; }
-.banner b { display: block; font-size: 1.9rem; line-height: 1.2; }
-.banner.good { border-left-color: var(--good); } .banner.good b { color: var(--good); }
-.banner.bad { border-left-color: var(--bad); } .banner.bad b { color: var(--bad); }
+  border-radius: 8px; padding: .7rem .9rem; min-width: 0; }
+.card, figcaption, .legend, tbody th { color: var(--soft); font-size: .85rem; }
+.card b { display: block; color: var(--ink); font-size: 1.4rem; line-height: 1.4; }
+.card.long { flex-basis: 100%; } .card.long b { font: .85rem/1.8 ui-monospace, monospace; }
+.banner { border-left: 8px solid var(--tone); margin: 1rem 0; }
+.banner b { display: block; font-size: 1.9rem; line-height: 1.3; color: var(--tone); }
 figure { margin: .8rem 0; } .grid figure { margin: 0; }
-figcaption { font-weight: 600; font-size: .92rem; }
+figcaption, th { font-weight: 600; } tbody th { font-weight: 400; overflow-wrap: normal; }
 .table { overflow-x: auto; padding: .3rem .9rem; margin: .8rem 0; }
 table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; }
-th, td { padding: .35rem .9rem .35rem 0; text-align: left; vertical-align: top; }
-th { font-weight: 600; } tbody th { font-weight: 400; color: var(--soft); }
+th, td { padding: .35rem .9rem .35rem 0; text-align: left; font-size: .92rem; }
 tr + tr > *, thead + tbody tr > * { border-top: 1px solid var(--line); }
-table.numbers :is(th, td):not(:first-child) { text-align: right; white-space: nowrap; }
-.legend { display: flex; flex-wrap: wrap; gap: .1rem 1rem; font-size: .85rem; }
-.chip { display: inline-block; width: .75em; height: .75em; border-radius: 2px;
-  margin-right: .45em; }
+table.numbers :is(th, td):not(:first-child) { text-align: right; overflow-wrap: normal; }
+.legend { display: flex; flex-wrap: wrap; gap: .1rem 1rem; }
+i { display: inline-block; width: .75em; height: .75em; border-radius: 2px; margin-right: .45em; }
 """
 _SCRIPT = """
 const css = name => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
-const touch = matchMedia("(pointer: coarse)").matches;
 function draw() {
-  const clear = "rgba(0,0,0,0)", line = css("--line");
+  const line = css("--line"), clear = "rgba(0,0,0,0)";
   const axis = {gridcolor: line, zerolinecolor: line, linecolor: line, automargin: true};
   for (const plot of document.querySelectorAll(".plot")) {
     const {data, layout} = JSON.parse(plot.nextElementSibling.textContent);
     Plotly.react(plot, data, {...layout, paper_bgcolor: clear, plot_bgcolor: clear,
       font: {color: css("--ink"), size: 12, family: "system-ui, sans-serif"},
-      dragmode: touch ? false : "zoom", hoverlabel: {namelength: -1},
+      dragmode: matchMedia("(pointer: coarse)").matches ? false : "zoom",
       xaxis: {...axis, ...layout.xaxis}, yaxis: {...axis, ...layout.yaxis}},
-      {responsive: true, displaylogo: false, modeBarButtonsToRemove: ["select2d", "lasso2d"]});
+      {responsive: true, displayModeBar: false});
   }
 }
 draw();
@@ -86,20 +80,15 @@ def write_page(path: Path, title: str, *parts: str) -> Path:
 
     page = f"""<!DOCTYPE html>
 <html lang="en">
-<head>
 <meta charset="utf-8">
 <meta http-equiv="Content-Security-Policy" content="{_POLICY}">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <title>{escape(title)}</title>
 <style>{_STYLE}</style>
-</head>
-<body>
 <h1>{escape(title)}</h1>
 {"".join(parts)}
-<noscript><p>The figures need JavaScript; the numbers and tables do not.</p></noscript>
 <script>{get_plotlyjs()}</script>
 <script>{_SCRIPT}</script>
-</body>
 </html>
 """
     # A lone surrogate, as JSON can carry one, has no UTF-8.
@@ -117,17 +106,17 @@ def paragraph(text: str) -> str:
     return f"<p>{escape(text)}</p>\n"
 
 
-def banner(word: str, text: str, kind: str) -> str:
-    """The first thing to see: a word in large type and a sentence; `kind` is good, bad or plain."""
-    return f'<div class="banner {kind}"><b>{escape(word)}</b>{escape(text)}</div>\n'
+def banner(word: str, text: str, tone: str) -> str:
+    """The first thing to see: a word in large type, a sentence; `tone` is good, bad or plain."""
+    style = f'class="banner" style="--tone: var(--{tone})"'
+    return f"<div {style}><b>{escape(word)}</b>{escape(text)}</div>\n"
 
 
-def cards(items: Iterable[tuple[str, str, str]]) -> str:
+def cards(items: Iterable[Card]) -> str:
     """Key numbers: (name, value, note). A long value gets a row of its own."""
     pieces = [
         f'<div class="card{" long" if len(value) > 40 else ""}">'
-        f'<div class="name">{escape(name)}</div><div class="value">{escape(value)}</div>'
-        f'<div class="note">{escape(note)}</div></div>'
+        f"{escape(name)}<b>{escape(value)}</b>{escape(note)}</div>"
         for name, value, note in items
     ]
     return f'<div class="cards">{"".join(pieces)}</div>\n'
@@ -158,7 +147,7 @@ def legend(colours: Mapping[str, str]) -> str:
 
 
 def _chip(colour: str | None) -> str:
-    return f'<span class="chip" style="background:{escape(colour)}"></span>' if colour else ""
+    return f'<i style="background:{escape(colour)}"></i>' if colour else ""
 
 
 def grid(*figures: str) -> str:
@@ -167,26 +156,21 @@ def grid(*figures: str) -> str:
 
 
 def figure(
-    title: str,
-    data: Sequence[Mapping[str, Any]],
-    *,
-    x: str = "",
-    y: str = "",
-    height: int = 320,
-    **layout: Any,
+    title: str, data: Iterable[Trace], *, x: str = "", height: int = 320, **layout: Any
 ) -> str:
-    """A Plotly figure; `x` and `y` name the axes. Nothing when there is nothing to show."""
-    if not any(len(trace["x"]) for trace in data):
+    """A Plotly figure; nothing when there is nothing to show."""
+    traces = [trace for trace in data if trace["x"]]
+    if not traces:
         return ""
     layout = {
         "margin": {"l": 10, "r": 16, "t": 28, "b": 10},
         "legend": {"orientation": "h", "x": 0, "y": 1.02, "yanchor": "bottom"},
+        "showlegend": len(traces) > 1,
+        "xaxis": {"title": {"text": label(x)}},
         **layout,
-        "xaxis": {"title": {"text": label(x)}, **layout.get("xaxis", {})},
-        "yaxis": {"title": {"text": label(y)}, **layout.get("yaxis", {})},
     }
-    # With no "<" in it, no text can close the element; the browser's parser gives it back.
-    content = json.dumps(_finite({"data": data, "layout": layout})).replace("<", "\\u003c")
+    # With no "<" in it, no text can close the element; JSON.parse gives the sign back.
+    content = json.dumps({"data": traces, "layout": layout}).replace("<", "\\u003c")
     return (
         f"<figure><figcaption>{escape(title)}</figcaption>"
         f'<div class="plot" style="height:{height}px"></div>'
@@ -194,14 +178,40 @@ def figure(
     )
 
 
-def curve(name: str, points: Points, colour: str, **more: Any) -> dict[str, Any]:
+def curve(name: str, points: Points, colour: str, **line: Any) -> Trace:
     """A line through points; a value that is no number leaves a gap."""
-    points = thin(points)
-    # A line through one point, or between two gaps, cannot be seen.
-    mode = "lines+markers" if len(points) <= 40 else "lines"
-    xs, ys = [p[0] for p in points], [p[1] for p in points]
-    style = {"line": {"color": colour, "width": 2}, "mode": mode, "marker": {"size": 5}}
-    return {"x": xs, "y": ys, "name": label(name), **style, **more}
+    points = thin([(x, y if is_number(y) else None) for x, y in points])
+    return {
+        "x": [x for x, _ in points],
+        "y": [y for _, y in points],
+        "name": label(name),
+        # A line through one point, or between two gaps, cannot be seen.
+        "mode": "lines+markers" if len(points) <= 40 else "lines",
+        "line": {"color": colour, "width": 2} | line,
+        "marker": {"size": 5},
+    }
+
+
+def level(line: Trace, target: float | None) -> list[Trace]:
+    """The target as a dashed line, as long as the curve `line`."""
+    if target is None or not line["x"]:
+        return []
+    ends = [(line["x"][0], target), (line["x"][-1], target)]
+    return [curve(f"target {target:g}", ends, RED, dash="dash", width=1.5) | {"mode": "lines"}]
+
+
+def bars(name: str, lanes: Sequence[str], lengths: Sequence[float], colour: str) -> Trace:
+    """Bars that lie, one in each lane."""
+    return {
+        "type": "bar",
+        "orientation": "h",
+        "x": lengths,
+        "y": [label(lane) for lane in lanes],
+        "name": label(name),
+        "marker": {"color": colour},
+        "customdata": lengths,
+        "hovertemplate": "%{y}<br>%{fullData.name}: %{customdata:.3f} ms<extra></extra>",
+    }
 
 
 def thin(points: Points) -> Points:
@@ -209,12 +219,11 @@ def thin(points: Points) -> Points:
     if len(points) <= MOST_POINTS:
         return points
     size = math.ceil(2 * len(points) / MOST_POINTS)
-    kept: list[tuple[float, float | None]] = []
+    kept: list[tuple[float, Any]] = []
     for start in range(0, len(points), size):
         stretch = points[start : start + size]
-        values = [(y, x) for x, y in stretch if is_number(y)]
-        extremes = {min(values), max(values)} if values else {(None, stretch[0][0])}
-        kept += sorted(((x, y) for y, x in extremes), key=lambda point: point[0])
+        values = [(y, x) for x, y in stretch if y is not None] or [(None, stretch[0][0])]
+        kept += sorted({(x, y) for y, x in (min(values), max(values))})
     return kept
 
 
@@ -231,31 +240,9 @@ def is_number(value: Any) -> bool:
 def number(value: Any) -> str:
     """A number as people read it.
 
-    >>> number(0.98611), number(4319.87), number(1437), number(float("nan")), number(None)
-    ('0.9861', '4,320', '1,437', 'NaN', '-')
+    >>> number(0.98611), number(4319.87), number(1437), number(None)
+    ('0.9861', '4,320', '1,437', '-')
     """
     if not isinstance(value, int | float):
         return "-"
-    if math.isnan(value):
-        return "NaN"
     return f"{value:,.0f}" if isinstance(value, int) or 1000 <= abs(value) < 1e9 else f"{value:.4g}"
-
-
-def spoken(value: Any) -> str:
-    """A value of a recipe in words."""
-    if isinstance(value, bool) or value is None:
-        return {True: "yes", False: "no", None: "-"}[value]
-    if isinstance(value, Mapping):
-        return ", ".join(k if k == v else f"{k}: {spoken(v)}" for k, v in value.items()) or "-"
-    if isinstance(value, list | tuple):
-        return ", ".join(spoken(v) for v in value) or "-"
-    return f"{value:g}" if isinstance(value, float) else str(value)
-
-
-def _finite(value: Any) -> Any:
-    """The same with null for NaN and infinity, which JSON does not know."""
-    if isinstance(value, Mapping):
-        return {key: _finite(v) for key, v in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(v) for v in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value

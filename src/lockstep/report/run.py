@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from itertools import chain
+from itertools import chain, pairwise
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -24,6 +24,7 @@ _FAMILIES = (
 )
 COLOURS = dict(zip((*PARTS, WAITING, EXCHANGE), chain(*_FAMILIES), strict=True))
 Record = Mapping[str, Any]
+_DOWN = {"autorange": "reversed"}
 
 
 def write_run_report(folder: Path) -> Path:
@@ -40,8 +41,8 @@ def write_run_report(folder: Path) -> Path:
         page.section("Learning", *_learning(recipe, records)),
         page.section("Speed", _speed(run, records)),
         _timeline(run),
-        page.section("The recipe", page.facts(recipe)),
-        page.section("The machine and the plan", page.facts(_set_up(run))),
+        page.section("The recipe", _facts(recipe)),
+        page.section("The machine and the plan", _facts(_set_up(run))),
     )
 
 
@@ -55,23 +56,21 @@ def _state(run: Record) -> str:
 
 def _headlines(run: Record, recipe: Record, records: Sequence[Record]) -> list[page.Card]:
     # A run that did not finish has no totals; its last records say how far it came.
-    known = {"step": 0, "epoch": 0.0, "seconds": None}
-    for record in records:
-        known |= record
-    known |= run.get("metrics") or {}
+    known: dict[str, Any] = {"step": 0, "epoch": 0.0, "seconds": 0.0}
+    for found in (*records, run.get("metrics") or {}, run):
+        known |= found
     names = list(recipe.get("metrics", {}))
-    cards = [(page.words(n), page.number(known.get(n)), "on the test data") for n in names]
-    seconds = run.get("seconds", known["seconds"])
-    length = f"{run.get('steps', known['step']):,} steps, {known['epoch']:.4g} epochs"
-    cards.append(("time", page.time(seconds), length))
-    cards.append(("samples per second", page.number(run.get("samples_per_second")), "in training"))
     mode = "exact mode" if run.get("exact") else "fast mode"
+    length = f"{known.get('steps', known['step']):,} steps, {known['epoch']:.4g} epochs"
+    cards = [(n.replace("_", " "), page.number(known.get(n)), "on the test data") for n in names]
+    cards.append(("time", duration(known["seconds"]), length))
+    cards.append(("samples/s", page.number(known.get("samples_per_second")), "in training"))
     cards.append(("replicas", str(run.get("replicas", 1)), mode))
-    if recipe.get("target") is not None and names:
-        reached = run.get("seconds_to_target")
+    if recipe.get("target") is not None and "seconds_to_target" in run:
+        reached = run["seconds_to_target"]
+        value = "not reached" if reached is None else duration(reached)
         relation = "≤" if recipe.get("lower_is_better") else "≥"
-        goal = f"{page.words(names[0])} {relation} {recipe['target']:g}"
-        value = "not reached" if reached is None else page.time(reached)
+        goal = f"{cards[0][0]} {relation} {recipe['target']:g}"
         cards.append(("time to target", value, goal))
     if run.get("weights_sha256"):
         how = "Check it in the folder of the run: sha256sum weights.safetensors"
@@ -79,10 +78,15 @@ def _headlines(run: Record, recipe: Record, records: Sequence[Record]) -> list[p
     return cards
 
 
+def points(records: Sequence[Record], x: str, y: str) -> page.Points:
+    """(x, y) of every record that has both."""
+    return [(r[x], r[y]) for r in records if page.is_number(r.get(x)) and y in r]
+
+
 def _learning(recipe: Record, records: Sequence[Record]) -> list[str]:
     loss = [
-        page.curve("training", page.points(records, "step", "loss"), page.BLUE),
-        page.curve("test", page.points(records, "step", "test_loss"), page.ORANGE),
+        page.curve("training", points(records, "step", "loss"), page.BLUE),
+        page.curve("test", points(records, "step", "test_loss"), page.ORANGE),
     ]
     found = [y for trace in loss for y in trace["y"] if page.is_number(y)]
     wide = found and min(found) > 0 and max(found) > 1000 * min(found)
@@ -91,9 +95,10 @@ def _learning(recipe: Record, records: Sequence[Record]) -> list[str]:
     names = list(recipe.get("metrics", {}))
     for number, name in enumerate(names):
         target = None if number else recipe.get("target")
+        spoken = name.replace("_", " ")
         for x, unit in (("step", "steps"), ("seconds", "seconds")):
-            line = page.curve(page.words(name), page.points(records, x, name), page.ORANGE)
-            title = f"Test {page.words(name)} against {unit}"
+            line = page.curve(spoken, points(records, x, name), page.ORANGE)
+            title = f"Test {spoken} against {unit}"
             pictures.append(page.figure(title, [line, *page.level(line, target)], x=unit))
     notes = []
     if not any(record.get("kind") == "test" for record in records):
@@ -106,27 +111,43 @@ def _learning(recipe: Record, records: Sequence[Record]) -> list[str]:
 
 
 def _speed(run: Record, records: Sequence[Record]) -> str:
-    rates = page.curve("", page.points(records, "seconds", "samples_per_second"), page.GREEN)
-    learning_rate = page.curve("", page.points(records, "step", "learning_rate"), page.PURPLE)
+    rates = page.curve("", points(records, "seconds", "samples_per_second"), page.GREEN)
+    learning_rate = page.curve("", points(records, "step", "learning_rate"), page.PURPLE)
     spent = {name: s for name, s in run.get("time", {}).items() if page.is_number(s)}
     bars = page.bars("", list(spent), list(spent.values()), page.BLUE)
-    bars |= {"text": [duration(s) for s in spent.values()], "hoverinfo": "skip"}
+    bars |= {
+        "text": [duration(s) for s in spent.values()],
+        "hovertemplate": "%{text}<extra></extra>",
+    }
     zero = {"rangemode": "tozero"}
     return page.grid(
         page.figure("Samples per second", [rates], x="seconds", yaxis=zero),
         page.figure("Learning rate", [learning_rate], x="steps", yaxis=zero),
-        page.figure("Where the time went", [bars], x="seconds", height=280, yaxis=page.DOWN),
+        page.figure("Where the time went", [bars], x="seconds", height=280, yaxis=_DOWN),
     )
 
 
+def _facts(pairs: Record) -> str:
+    return page.table(
+        (), [(name.replace("_", " "), _spoken(value)) for name, value in pairs.items()]
+    )
+
+
+def _spoken(value: Any) -> str:
+    if value is None or isinstance(value, bool):
+        return {True: "yes", False: "no", None: "-"}[value]
+    if isinstance(value, Mapping):
+        return ", ".join(k if k == v else f"{k}: {v}" for k, v in value.items())
+    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+
+
 def _set_up(run: Record) -> Record:
-    names = "replicas exact shards_per_replica micro_batch accumulation".split()
-    sizes = ("parameters", "train_samples", "test_samples")
-    found = run.get("machine", {}) | {name: run[name] for name in names if name in run}
-    found |= {name: page.number(run[name]) for name in sizes if name in run}
-    if "peak_memory_bytes" in run:
+    plan = ("replicas", "exact", "shards_per_replica", "micro_batch", "accumulation")
+    names = (*plan, "parameters", "train_samples", "test_samples")
+    found = dict(run.get("machine", {})) | {name: run[name] for name in names if name in run}
+    if page.is_number(run.get("peak_memory_bytes")):
         found["peak memory of replica 0"] = f"{run['peak_memory_bytes'] / 2**20:,.0f} MiB"
-    return dict(found)
+    return found
 
 
 def _timeline(run: Record) -> str:
@@ -154,11 +175,11 @@ def _timeline(run: Record) -> str:
 def _exchange(replicas: Sequence[Record]) -> str:
     total = fmean(r["exchange"] for r in replicas)
     if total == 0:
-        return "There is no all-reduce: the run has one replica."
+        return "There is no all-reduce in this run."
     # What a step waits for also holds the moments around the all-reduce itself.
     waiting = min(total, fmean(r["parts"][WAITING] for r in replicas))
-    share = f"{waiting:.2f} ms of it ({waiting / total:.0%}) is not hidden behind backward."
-    return f"The all-reduce takes {total:.2f} ms per step; {share}"
+    share = f"{waiting:.2f} ms of it ({waiting / total:.0%})"
+    return f"The all-reduce takes {total:.2f} ms per step; {share} is not hidden behind backward."
 
 
 def _means(replicas: Sequence[Record]) -> str:
@@ -167,7 +188,7 @@ def _means(replicas: Sequence[Record]) -> str:
         page.bars(part, lanes, [r["parts"].get(part, 0.0) for r in replicas], colour)
         for part, colour in COLOURS.items()
     ]
-    layout = {"barmode": "stack", "showlegend": False, "yaxis": page.DOWN}
+    layout = {"barmode": "stack", "showlegend": False, "yaxis": _DOWN}
     height = 100 + 40 * len(lanes)
     return page.figure("Mean time of each part", data, x="ms per step", height=height, **layout)
 
@@ -176,33 +197,35 @@ def _last_steps(run: Record, replicas: Sequence[Record]) -> str:
     zeros = _zeros(run, replicas)
     window = max(_end(r) - zero for r, zero in zip(replicas, zeros, strict=True))
     spans = [
-        (part, f"{'replica' if kind == 'step' else 'beside'} {rank}", start - zero, end - start)
+        (part, f"{lane} {rank}", 1e3 * (start - zero), 1e3 * (end - start))
         for rank, (replica, zero) in enumerate(zip(replicas, zeros, strict=True))
-        for kind in ("step", "beside")
+        for kind, lane in (("step", "replica"), ("beside", "beside"))
         for step in replica["detail"]
         for part, start, end in step[kind]
         # Workers read ahead, and on a GPU they go by another clock.
-        if part in COLOURS and -window <= start - zero and end - zero <= window
+        if -window <= start - zero and end - zero <= window
     ]
     data = []
-    for part in dict.fromkeys(part for part, *_ in spans):
-        own = [(lane, 1e3 * start, 1e3 * length) for p, lane, start, length in spans if p == part]
-        lanes, starts, lengths = ([s[i] for s in own] for i in range(3))
-        data.append(page.bars(part, lanes, lengths, COLOURS[part]) | {"base": starts})
-    lanes = list(dict.fromkeys(lane for _, lane, *_ in spans))
-    first = run.get("steps", 0) - len(replicas[0]["detail"]) + 1
-    marks = {
-        f"step {first + i}": 1e3 * (step["step"][0][1] - zeros[0])
-        for i, step in enumerate(replicas[0]["detail"])
-    }
-    order = page.DOWN | {"categoryorder": "array", "categoryarray": lanes}
-    layout = {"barmode": "overlay", "showlegend": False, "yaxis": order, **page.uprights(marks)}
-    height = 100 + 34 * len(lanes)
-    return page.figure("The last steps", data, x="ms", height=height, **layout)
+    for part, colour in COLOURS.items():
+        own = [span for span in spans if span[0] == part]
+        bars = page.bars(part, [s[1] for s in own], [s[3] for s in own], colour)
+        data.append(bars | {"base": [s[2] for s in own]})
+    lanes = list(dict.fromkeys(span[1] for span in spans))
+    starts = [1e3 * (step["step"][0][1] - zeros[0]) for step in replicas[0]["detail"]]
+    first = run.get("steps", 0) - len(starts) + 1
+    text = {"yref": "paper", "y": 1, "yanchor": "bottom", "xanchor": "left", "showarrow": False}
+    marks = [text | {"x": x, "text": str(first + i)} for i, x in enumerate(starts)]
+    order = _DOWN | {"categoryorder": "array", "categoryarray": lanes}
+    layout = {"barmode": "overlay", "showlegend": False, "yaxis": order, "annotations": marks}
+    title = f"The last steps, {first} to {first + len(starts) - 1}"
+    return page.figure(title, data, x="ms", height=100 + 34 * len(lanes), **layout)
 
 
 def _end(replica: Record) -> float:
-    return float(replica["detail"][-1]["step"][-1][2])
+    """When the last step ends; what follows a gap comes after an evaluation or a checkpoint."""
+    spans = replica["detail"][-1]["step"]
+    gaps = (old[2] for old, new in pairwise(spans) if new[1] > old[2])
+    return float(next(gaps, spans[-1][2]))
 
 
 def _zeros(run: Record, replicas: Sequence[Record]) -> list[float]:

@@ -107,16 +107,17 @@ class SyncedBatchNorm(_BatchNorm):
         if not self.training:
             return super().forward(input)
         axes = [axis for axis in range(input.dim()) if axis != 1]
-        x = input.float()
+        # At least float32: sums over a batch lose too much in half precision.
+        x = input if input.dtype == torch.float64 else input.float()
         # A replica without samples of its own computes a borrowed one: it must not be counted.
         weight = 1.0 if self.shards.counts else 0.0
         count = x.new_full((1,), weight * x.numel() / x.shape[1])
         shape = [1, -1] + [1] * (input.dim() - 2)
-        total = _Sum.apply(torch.cat([x.sum(axes) * weight, count]), self.reduce)
+        total: Tensor = _sum(torch.cat([x.sum(axes) * weight, count]), self.reduce)
         mean = total[:-1] / total[-1]
         centred = x - mean.view(shape)
         # Squares of the centred values: subtracting squares of means would cancel.
-        var = _Sum.apply(centred.square().sum(axes) * weight, self.reduce) / total[-1]
+        var = _sum(centred.square().sum(axes) * weight, self.reduce) / total[-1]
         if self.track_running_stats and self.running_mean is not None:
             assert self.running_var is not None
             with torch.no_grad():
@@ -129,6 +130,10 @@ class SyncedBatchNorm(_BatchNorm):
         return out.to(input.dtype)
 
 
+def _sum(x: Tensor, reduce: Callable[[Tensor], Tensor]) -> Tensor:
+    return _Sum.apply(x, reduce)  # type: ignore[no-untyped-call]
+
+
 class _Sum(torch.autograd.Function):
     """A sum over the replicas, whose gradient is a sum over the replicas too."""
 
@@ -138,7 +143,7 @@ class _Sum(torch.autograd.Function):
         return reduce(x.clone())
 
     @staticmethod
-    def backward(ctx, gradient: Tensor) -> tuple[Tensor, None]:  # type: ignore[no-untyped-def,override]
+    def backward(ctx, gradient: Tensor) -> tuple[Tensor, None]:  # type: ignore[no-untyped-def]
         return ctx.reduce(gradient.clone()), None
 
 

@@ -1,0 +1,110 @@
+"""A crash or a resize does not change the result: killed in mid-epoch, resumed elsewhere."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from lockstep.engine.checkpoint import Checkpoints
+from lockstep.errors import Interrupted, ReplicaDied
+from replicas import small, train
+
+RECIPE = small(100, epochs=3)  # four steps an epoch, the last one uneven
+
+
+def dying_at(step: int, kind: int = signal.SIGKILL):
+    """A loss that sends its own process a signal at the `step`-th call in training."""
+    from lockstep.engine.metrics import cross_entropy
+
+    calls = 0
+
+    def loss(outputs, targets):
+        nonlocal calls
+        if outputs.requires_grad:
+            calls += 1
+            if calls == step:
+                os.kill(os.getpid(), kind)
+        return cross_entropy(outputs, targets)
+
+    loss.__name__ = "cross_entropy"
+    return loss
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("undisturbed") / "run"
+    train(RECIPE, out, exact=True)
+    return out
+
+
+def sha(out: Path) -> str:
+    return json.loads((out / "run.json").read_text())["weights_sha256"]
+
+
+def logs(out: Path) -> list[tuple]:
+    names = ("kind", "step", "epoch", "loss", "learning_rate", "test_loss", "accuracy")
+    lines = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
+    return [tuple(line.get(name) for name in names) for line in lines]
+
+
+@pytest.mark.parametrize(("before", "after"), [(2, 4), (4, 1), (1, 2), (2, 2)])
+def test_killed_in_mid_epoch_and_resumed_on_other_replicas(
+    tmp_path: Path, undisturbed: Path, before: int, after: int
+):
+    out = tmp_path / "run"
+    shards = 4 // before
+    dying = replace(RECIPE, loss=dying_at(6 * shards + 1))
+    with pytest.raises(ReplicaDied, match="killed by signal 9"):
+        train(dying, out, before, exact=True, checkpoint_every=1)
+    files = Checkpoints(out / "checkpoints").files()
+    assert 1 <= len(files) <= 4  # killed between writing one and dropping the oldest
+    assert files[-1].name in ("step-00000005.safetensors", "step-00000006.safetensors")
+    train(RECIPE, out, after, exact=True, checkpoint_every=1, resume=True)
+    assert sha(out) == sha(undisturbed)
+    assert logs(out) == logs(undisturbed)
+
+
+def test_a_stop_request_saves_a_checkpoint_and_the_run_can_go_on(tmp_path: Path, undisturbed: Path):
+    out = tmp_path / "run"
+    stopping = replace(RECIPE, loss=dying_at(2 * 5, signal.SIGTERM))
+    with pytest.raises(Interrupted, match="Continue with --resume"):
+        train(stopping, out, 2, exact=True)
+    assert json.loads((out / "run.json").read_text())["status"] == "interrupted"
+    train(RECIPE, out, 1, exact=True, resume=True)
+    assert sha(out) == sha(undisturbed)
+
+
+def test_a_damaged_checkpoint_is_passed_over_for_the_one_before(
+    tmp_path: Path, undisturbed: Path, capfd: pytest.CaptureFixture
+):
+    out = tmp_path / "run"
+    train(RECIPE, out, 2, exact=True, checkpoint_every=3, max_steps=7)
+    newest = Checkpoints(out / "checkpoints").files()[-1]
+    content = bytearray(newest.read_bytes())
+    content[-5] ^= 1
+    newest.write_bytes(content)
+    train(RECIPE, out, 4, exact=True, resume=True)
+    assert "its checksum does not match" in capfd.readouterr().err
+    assert sha(out) == sha(undisturbed)
+
+
+def test_without_any_checkpoint_a_resume_starts_over(tmp_path: Path, undisturbed: Path):
+    out = tmp_path / "run"
+    with pytest.raises(ReplicaDied):
+        train(replace(RECIPE, loss=dying_at(3)), out, exact=True)
+    train(RECIPE, out, exact=True, resume=True)
+    assert sha(out) == sha(undisturbed)
+    assert logs(out) == logs(undisturbed)
+
+
+def test_fast_mode_resumes_too(tmp_path: Path):
+    whole = train(RECIPE, tmp_path / "whole", 2)
+    train(RECIPE, tmp_path / "parts", 2, max_steps=5, checkpoint_every=5)
+    parts = train(RECIPE, tmp_path / "parts", 2, resume=True)
+    # Same replicas, same shapes: the same bits, also in fast mode.
+    assert parts["weights_sha256"] == whole["weights_sha256"]
