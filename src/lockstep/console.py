@@ -85,6 +85,9 @@ class Progress:
     def record(self, record: dict[str, Any]) -> None:
         """A line of metrics.jsonl."""
 
+    def download(self, done: int, total: int | None) -> None:
+        """So many bytes of a file have arrived."""
+
     def say(self, text: str) -> None:
         """A line."""
 
@@ -105,6 +108,7 @@ class LiveProgress(Progress):
         self._started = 0.0
         self._first, self._steps, self._epochs = 0, 1, 1
         self._train: list[dict[str, Any]] = []
+        self._downloaded = 0
 
     def begin(self, steps: int, done: int, epochs: int) -> None:
         """Show the bar, if there is a terminal."""
@@ -153,6 +157,14 @@ class LiveProgress(Progress):
             f"{duration(left)} left" if done < self._steps else duration(record["seconds"])
         )
         self.console.say("  ".join(parts))
+
+    def download(self, done: int, total: int | None) -> None:
+        """A line for every tenth of the file, or for every 10 MB if its size is unknown."""
+        tenth = total // 10 if total else 10_000_000
+        if done // max(1, tenth) > self._downloaded // max(1, tenth) or done < self._downloaded:
+            of = f" of {total / 1e6:.1f}" if total else ""
+            self.console.say(f"downloading: {done / 1e6:.1f}{of} MB")
+        self._downloaded = done
 
     def say(self, text: str) -> None:
         """A line."""

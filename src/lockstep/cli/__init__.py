@@ -7,7 +7,8 @@ import sys
 import typer
 
 from lockstep.cli import compare, train
-from lockstep.errors import LockstepError
+from lockstep.errors import LockstepError, UsageError
+from lockstep.world import launched
 
 app = typer.Typer(
     name="lockstep",
@@ -39,7 +40,10 @@ def main() -> None:
     try:
         app()
     except LockstepError as error:
-        Console().error(str(error))
+        joined = launched()
+        # Under torchrun every process finds the same misuse: one of them says so.
+        if joined is None or joined[0] == 0 or not isinstance(error, UsageError):
+            Console().error(str(error))
         sys.exit(error.exit_code)
     except ModuleNotFoundError as error:
         if error.name not in ("torch", "numpy", "safetensors", "plotly", "scipy"):

@@ -56,11 +56,18 @@ def launch(
             return summary
         except ReplicaDied as error:
             if max_restarts == 0:
-                raise
+                raise ReplicaDied(f"{error}{_way_on(job)}") from None
             max_restarts -= 1
             console.warn(f"{error} Restarting from the last checkpoint; {max_restarts} more to go.")
             # Dead before it could take its folder: there is nothing to resume.
             job = replace(job, resume=(job.out / "run.json").exists())
+
+
+def _way_on(job: Job) -> str:
+    """What is left after a replica died."""
+    if not any((job.out / "checkpoints").glob("step-*.safetensors")):
+        return ""
+    return f"\nIts checkpoints are whole. Continue with --resume --out {job.out}."
 
 
 def _worker(

@@ -8,12 +8,11 @@ import functools
 import importlib
 import importlib.util
 import sys
-import traceback
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from lockstep.engine.recipe import Recipe
+from lockstep.engine.recipe import Recipe, raised
 from lockstep.errors import LockstepError, RecipeError
 
 
@@ -85,7 +84,7 @@ def find_object(text: str) -> Any:
     except LockstepError:
         raise
     except Exception as error:
-        raise RecipeError(_raised(module_name, error)) from error
+        raise RecipeError(raised(module_name, error)) from error
     if not hasattr(module, name):
         raise RecipeError(f"{text}: {module_name} defines no {name}.")
     return getattr(module, name)
@@ -107,17 +106,8 @@ def _load_file(path: Path) -> Any:
     except LockstepError:
         raise
     except (Exception, SystemExit) as error:
-        raise RecipeError(_raised(str(path), error)) from error
+        raise RecipeError(raised(str(path), error)) from error
     return module
-
-
-def _raised(where: str, error: BaseException) -> str:
-    """The user's own error and line, without our frames."""
-    frames = traceback.extract_tb(error.__traceback__)
-    own = [f for f in frames if "lockstep/engine/find.py" not in f.filename.replace("\\", "/")]
-    own = [f for f in own if "importlib" not in f.filename]
-    line = f"\n  line {own[-1].lineno} of {own[-1].filename}: {own[-1].line}" if own else ""
-    return f"{where} raised {type(error).__name__}: {error}{line}"
 
 
 def _unknown(kind: str, name: str, known: Mapping[str, Any]) -> str:

@@ -15,7 +15,7 @@ from lockstep.engine.replica import Replica
 def train(job: Job, group: Group, progress: Progress) -> dict[str, Any]:
     """Run `job` as one replica of `group`; the summary that run.json holds."""
     with Record(job, group, progress) as record:
-        replica = Replica(job, group)
+        replica = Replica(job, group, progress)
         start = record.begin(replica)
         model, reduce, watch, recipe = replica.model, replica.reduce, replica.watch, job.recipe
         for step, batches in replica.steps(start):

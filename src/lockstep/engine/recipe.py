@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import functools
 import math
+import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
+from pathlib import Path
 from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor, nn
 
 from lockstep.data import Data, SampleKeys
-from lockstep.errors import RecipeError
+from lockstep.errors import LockstepError, RecipeError
 from lockstep.scaling.schedule import Schedule, constant
 
 PerItem = Callable[[Tensor, Tensor], Tensor]
@@ -104,6 +106,24 @@ class Recipe:
     def described(self) -> dict[str, Any]:
         """The recipe in words and numbers, for run.json and to tell two recipes apart."""
         return {field.name: describe(getattr(self, field.name)) for field in fields(self)}
+
+
+def raised(where: str, error: BaseException) -> str:
+    """What a user's code raised, and its line, without the frames of ours that led there."""
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [f for f in frames if not f.filename.startswith(("<", str(Path(__file__).parent)))]
+    line = f"\n  line {own[-1].lineno} of {own[-1].filename}: {own[-1].line}" if own else ""
+    return f"{where} raised {type(error).__name__}: {error}{line}"
+
+
+def build(where: str, function: Callable[..., Any], *arguments: Any, **keywords: Any) -> Any:
+    """Call a recipe's function; what it raises becomes a RecipeError that names it."""
+    try:
+        return function(*arguments, **keywords)
+    except LockstepError:
+        raise
+    except Exception as error:
+        raise RecipeError(raised(where, error)) from error
 
 
 def describe(value: Any) -> Any:

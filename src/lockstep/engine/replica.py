@@ -12,17 +12,19 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from lockstep.data import Finish, Watch, key, make_loader
+from lockstep.console import Progress
+from lockstep.data import Data, Finish, Watch, key, make_loader
 from lockstep.data.loaders import Batch
 from lockstep.engine.checkpoint import Checkpoint, pack_optimizer, unpack_optimizer
 from lockstep.engine.folder import state_of
 from lockstep.engine.group import Group
 from lockstep.engine.job import Job
 from lockstep.engine.metrics import evaluate
+from lockstep.engine.recipe import Recipe, build
 from lockstep.engine.reduce import ExactReduce, FastReduce
 from lockstep.engine.sampler import GlobalOrder, Part, Step
 from lockstep.engine.timeline import Timeline
-from lockstep.errors import CheckpointError, DataError
+from lockstep.errors import CheckpointError, DataError, RecipeError
 from lockstep.scaling.schedule import warmed
 from lockstep.scaling.shards import ShardBatchNorm, Shards, per_shard
 from lockstep.world import use_deterministic_blas
@@ -35,21 +37,18 @@ _KEEP_BUFFERS: dict[str, Any] = {"forward_sync_buffers" if _NEW else "broadcast_
 class Replica:
     """Everything that one process holds, built from the job alone."""
 
-    def __init__(self, job: Job, group: Group) -> None:
+    def __init__(self, job: Job, group: Group, progress: Progress) -> None:
         self.job, self.group, self.recipe, self.plan = job, group, job.recipe, job.plan
         recipe, device = job.recipe, group.device
         configure_torch(job, device)
         with group.first_on_machine():
-            self.data = recipe.data()
-        if not len(self.data.train) or not len(self.data.test):
-            raise DataError(f"recipe {recipe.name} has no training or no test samples.")
+            self.data = _load(recipe, progress)
 
         torch.manual_seed(key(recipe.seed, "weights"))
-        module = recipe.model()
+        module = build(f"the model of {recipe.name}", recipe.model)
         channels_last = any(isinstance(m, nn.Conv2d) for m in module.modules())
-        # mypy does not know this overload of `to`.
         layout = torch.channels_last if channels_last else torch.preserve_format
-        module = module.to(device=device, memory_format=layout)  # type: ignore[call-overload]
+        module = module.to(device=device, memory_format=layout)
         self.shards = Shards(self.plan.shards_per_replica, device)
         self.module = per_shard(
             module, self.shards, group.sum if recipe.batch_norm == "sync" else None
@@ -58,7 +57,12 @@ class Replica:
         self.norms = [m for m in self.norms if m.track_running_stats]
         self.timeline = Timeline(device) if job.timeline else None
         self.watch = self.timeline or Watch()
-        self.optimizer = recipe.optimizer(self.module.parameters(), lr=recipe.learning_rate)
+        self.optimizer = build(
+            f"the optimizer of {recipe.name}",
+            recipe.optimizer,
+            self.module.parameters(),
+            lr=recipe.learning_rate,
+        )
         self.model, self.reduce = self._distribute()
 
         finish = Finish(recipe.seed, recipe.augment, self.data.prepare, channels_last)
@@ -187,6 +191,21 @@ class Replica:
         """Whether all weights are numbers."""
         norms = torch._foreach_norm([p.detach() for p in self.module.parameters()])
         return bool(torch.stack([n.float() for n in norms]).isfinite().all())
+
+
+def _load(recipe: Recipe, progress: Progress) -> Data:
+    """The recipe's data; a function that can report a download is given a listener."""
+    listens = "progress" in inspect.signature(recipe.data).parameters
+    given = {"progress": progress.download} if listens else {}
+    data = build(f"the data of {recipe.name}", recipe.data, **given)
+    if not isinstance(data, Data):
+        raise RecipeError(
+            f"the data of {recipe.name} is {type(data).__name__}; its function must return "
+            "lockstep.Data(train=..., test=...)."
+        )
+    if not len(data.train) or not len(data.test):
+        raise DataError(f"the data of {recipe.name} have no training or no test samples.")
+    return data
 
 
 def configure_torch(job: Job, device: torch.device) -> None:

@@ -18,8 +18,9 @@ from lockstep.engine.folder import replace_file
 MOST_POINTS = 2000
 """Points per curve; more make a page heavy and no picture better."""
 BLUE, ORANGE, GREEN, PURPLE, RED = "#3b82c4", "#e07b39", "#2f9e6e", "#8a63c9", "#d6453d"
+GREY = "#8a8f98"
 Card = tuple[str, str, str]
-Points = Sequence[tuple[float, Any]]
+Points = Sequence[tuple[Any, Any]]
 Trace = dict[str, Any]
 
 # The browser itself refuses to load anything from elsewhere.
@@ -200,7 +201,7 @@ def level(line: Trace, target: float | None) -> list[Trace]:
     return [curve(f"target {target:g}", ends, RED, dash="dash", width=1.5) | {"mode": "lines"}]
 
 
-def bars(name: str, lanes: Sequence[str], lengths: Sequence[float], colour: str) -> Trace:
+def bars(name: str, lanes: Sequence[str], lengths: Sequence[float | None], colour: str) -> Trace:
     """Bars that lie, one in each lane."""
     return {
         "type": "bar",
@@ -219,7 +220,7 @@ def thin(points: Points) -> Points:
     if len(points) <= MOST_POINTS:
         return points
     size = math.ceil(2 * len(points) / MOST_POINTS)
-    kept: list[tuple[float, Any]] = []
+    kept: list[tuple[Any, Any]] = []
     for start in range(0, len(points), size):
         stretch = points[start : start + size]
         values = [(y, x) for x, y in stretch if y is not None] or [(None, stretch[0][0])]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from itertools import chain, pairwise
+from itertools import chain
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -123,7 +123,7 @@ def _speed(run: Record, records: Sequence[Record]) -> str:
     return page.grid(
         page.figure("Samples per second", [rates], x="seconds", yaxis=zero),
         page.figure("Learning rate", [learning_rate], x="steps", yaxis=zero),
-        page.figure("Where the time went", [bars], x="seconds", height=280, yaxis=_DOWN),
+        page.figure("Where the time went", [bars], x="seconds", yaxis=_DOWN),
     )
 
 
@@ -161,7 +161,7 @@ def _timeline(run: Record) -> str:
     if len(replicas) > len(shown):
         notes.append(f"The pictures show the first {len(shown)} of {len(replicas)} replicas.")
     if beside - {EXCHANGE}:
-        notes.append("Data workers read and transport beside the step; the bars count that too.")
+        notes.append("Data workers read beside the step: the bars count it, the step does not.")
     return page.section(
         "Inside a step",
         *map(page.paragraph, notes),
@@ -189,43 +189,41 @@ def _means(replicas: Sequence[Record]) -> str:
         for part, colour in COLOURS.items()
     ]
     layout = {"barmode": "stack", "showlegend": False, "yaxis": _DOWN}
-    height = 100 + 40 * len(lanes)
-    return page.figure("Mean time of each part", data, x="ms per step", height=height, **layout)
+    return page.figure("A mean step", data, x="ms", height=100 + 40 * len(lanes), **layout)
 
 
 def _last_steps(run: Record, replicas: Sequence[Record]) -> str:
     zeros = _zeros(run, replicas)
     window = max(_end(r) - zero for r, zero in zip(replicas, zeros, strict=True))
     spans = [
-        (part, f"{lane} {rank}", 1e3 * (start - zero), 1e3 * (end - start))
+        (part, f"{lane} {rank}", max(start - zero, -window), end - zero)
         for rank, (replica, zero) in enumerate(zip(replicas, zeros, strict=True))
         for kind, lane in (("step", "replica"), ("beside", "beside"))
         for step in replica["detail"]
         for part, start, end in step[kind]
-        # Workers read ahead, and on a GPU they go by another clock.
-        if -window <= start - zero and end - zero <= window
+        # Workers read far ahead, and on a GPU they go by another clock.
+        if -window < end - zero <= window
     ]
     data = []
     for part, colour in COLOURS.items():
         own = [span for span in spans if span[0] == part]
-        bars = page.bars(part, [s[1] for s in own], [s[3] for s in own], colour)
-        data.append(bars | {"base": [s[2] for s in own]})
+        bars = page.bars(part, [s[1] for s in own], [1e3 * (s[3] - s[2]) for s in own], colour)
+        data.append(bars | {"base": [1e3 * s[2] for s in own]})
     lanes = list(dict.fromkeys(span[1] for span in spans))
     starts = [1e3 * (step["step"][0][1] - zeros[0]) for step in replicas[0]["detail"]]
     first = run.get("steps", 0) - len(starts) + 1
-    text = {"yref": "paper", "y": 1, "yanchor": "bottom", "xanchor": "left", "showarrow": False}
-    marks = [text | {"x": x, "text": str(first + i)} for i, x in enumerate(starts)]
+    dots = {"width": 1, "dash": "dot", "color": page.GREY}
+    line = {"type": "line", "yref": "paper", "y0": 0, "y1": 1, "line": dots}
+    marks = [line | {"x0": x, "x1": x} for x in starts]
     order = _DOWN | {"categoryorder": "array", "categoryarray": lanes}
-    layout = {"barmode": "overlay", "showlegend": False, "yaxis": order, "annotations": marks}
+    layout = {"barmode": "overlay", "showlegend": False, "yaxis": order, "shapes": marks}
     title = f"The last steps, {first} to {first + len(starts) - 1}"
     return page.figure(title, data, x="ms", height=100 + 34 * len(lanes), **layout)
 
 
 def _end(replica: Record) -> float:
-    """When the last step ends; what follows a gap comes after an evaluation or a checkpoint."""
-    spans = replica["detail"][-1]["step"]
-    gaps = (old[2] for old, new in pairwise(spans) if new[1] > old[2])
-    return float(next(gaps, spans[-1][2]))
+    # The last return of control may hold an evaluation and dwarf the rest: it is left out.
+    return max(float(end) for part, _, end in replica["detail"][-1]["step"] if part != PARTS[-1])
 
 
 def _zeros(run: Record, replicas: Sequence[Record]) -> list[float]:
@@ -237,9 +235,7 @@ def _zeros(run: Record, replicas: Sequence[Record]) -> list[float]:
     # Clocks of their own: an all-reduce ends on all replicas at once, so let these ends meet.
     beside = [r["detail"][0]["beside"] for r in replicas]
     ends = [[end for part, _, end in spans if part == EXCHANGE] for spans in beside]
-    if not all(ends):
-        return starts
-    return [max(end) - (max(ends[0]) - starts[0]) for end in ends]
+    return [max(end) - max(ends[0]) + starts[0] for end in ends] if all(ends) else starts
 
 
 def _parts(replicas: Sequence[Record]) -> str:

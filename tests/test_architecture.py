@@ -1,0 +1,98 @@
+"""The map of the code, enforced: a package imports only from rows above its own."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+SOURCE = ROOT / "src" / "lockstep"
+ROWS = [
+    ["errors", "world", "console"],
+    ["data", "models", "scaling", "source"],
+    ["engine", "predict", "convert"],
+    ["doctor", "cluster", "report"],
+    ["labs", "assess"],
+    ["cli"],
+]
+ROW = {name: number for number, row in enumerate(ROWS) for name in row}
+FILES = sorted(p for p in SOURCE.rglob("*.py") if p.parent != SOURCE or p.stem in ROW)
+
+
+def package(path: Path) -> str:
+    return path.relative_to(SOURCE).parts[0].removesuffix(".py")
+
+
+def imports(path: Path) -> set[str]:
+    """The lockstep packages that a file imports, wherever in the file."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and node.module == "lockstep":
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("lockstep."):
+            found.add((node.module or "").split(".")[1])
+        elif isinstance(node, ast.Import):
+            found |= {a.name.split(".")[1] for a in node.names if a.name.startswith("lockstep.")}
+    return found
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(SOURCE)))
+def test_a_package_imports_only_from_rows_above(path: Path):
+    own = package(path)
+    assert own in ROW, f"{own} is not on the map"
+    for other in imports(path) - {own}:
+        assert ROW[other] < ROW[own], f"{own} must not import {other}"
+
+
+def test_there_is_no_attic():
+    assert not [p for p in SOURCE.rglob("*") if p.stem in ("utils", "util", "helpers", "misc")]
+
+
+def calls(path: Path) -> set[str]:
+    tree = ast.parse(path.read_text())
+    names = {ast.unparse(node) for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
+    names |= {
+        n.func.id
+        for n in ast.walk(tree)
+        if isinstance(n, ast.Call) and isinstance(n.func, ast.Name)
+    }
+    return names
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(SOURCE)))
+def test_only_world_reads_the_environment_and_only_console_prints(path: Path):
+    used = calls(path)
+    if path.stem != "world":
+        assert not used & {"os.environ", "os.getenv", "os.putenv"}
+    if path.stem != "console":
+        assert "print" not in used
+        assert "sys.stdout.write" not in used
+
+
+def test_torch_distributed_lives_in_the_engine():
+    for path in FILES:
+        if package(path) not in ("engine", "cluster"):
+            assert "torch.distributed" not in path.read_text(), path
+
+
+@pytest.mark.parametrize("statement", ["import lockstep", "import lockstep.cli"])
+def test_importing_does_not_load_torch(statement: str):
+    code = f"import sys; {statement}; sys.exit('torch' in sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
+
+def test_every_public_name_can_be_loaded():
+    import lockstep
+
+    for name in lockstep.__all__:
+        assert getattr(lockstep, name).__doc__
+    with pytest.raises(AttributeError):
+        _ = lockstep.nothing
+
+
+def test_the_training_loop_fits_on_one_page():
+    assert len((SOURCE / "engine" / "loop.py").read_text().splitlines()) <= 66
