@@ -87,7 +87,7 @@ def test_pad_crop_is_a_shift_of_each_image_by_its_own_numbers(padding, shape, dt
     images, keys = images_of(indices, shape, dtype), keys_of(indices)
     tops = keys.integers("pad_crop.top", 2 * padding + 1).tolist()
     lefts = keys.integers("pad_crop.left", 2 * padding + 1).tolist()
-    channels, height, width = shape
+    _, height, width = shape
     expected = torch.zeros_like(images)
     for number, (top, left) in enumerate(zip(tops, lefts, strict=True)):
         for row in range(height):
@@ -146,7 +146,7 @@ def test_flip_mirrors_the_share_that_was_asked_for():
 def test_cutout_blanks_a_square_around_a_centre(size, shape, dtype):
     indices = torch.arange(40)
     images, keys = images_of(indices, shape, dtype), keys_of(indices)
-    channels, height, width = shape
+    _, height, width = shape
     rows = keys.integers("cutout.row", height).tolist()
     columns = keys.integers("cutout.column", width).tolist()
     expected = images.clone()

@@ -203,6 +203,7 @@ def test_the_blocks_of_a_resnet_start_as_the_identity():
 
 
 @each
+@torch.no_grad()
 def test_models_compute_in_double_precision(build, inputs, shape):
     torch.manual_seed(0)
     model = build().eval()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 
 import typer
@@ -44,6 +45,11 @@ def main() -> None:
         # Under torchrun every process finds the same misuse: one of them says so.
         if joined is None or joined[0] == 0 or not isinstance(error, UsageError):
             Console().error(str(error))
+        if joined is not None:
+            # DDP may still be alive: shutting down the interpreter could hang on its threads.
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(error.exit_code)
         sys.exit(error.exit_code)
     except ModuleNotFoundError as error:
         if error.name not in ("torch", "numpy", "safetensors", "plotly", "scipy"):

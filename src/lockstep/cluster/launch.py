@@ -87,10 +87,10 @@ def replica(job: Job, world: World, store: str | None, progress: Progress) -> di
     from lockstep.engine.loop import train
 
     group = Group(world, store=store, timeout=job.timeout, share_gpu=job.share_gpu)
-    try:
-        return train(job, group, progress)
-    finally:
-        group.leave()
+    # Not on errors: their traces keep DDP alive, and leaving then may hang or abort the process.
+    summary = train(job, group, progress)
+    group.leave()
+    return summary
 
 
 def _device(kind: str, local_rank: int, job: Job) -> str:

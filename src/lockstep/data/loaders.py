@@ -12,9 +12,16 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, Protocol, cast
 
+import numpy
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader, TensorDataset, default_collate
+from torch.utils.data import (
+    DataLoader,
+    IterableDataset,
+    TensorDataset,
+    default_collate,
+    get_worker_info,
+)
 
 from lockstep.data.dataset import Resident, Tensors
 from lockstep.data.keyed import SampleKeys, key
@@ -107,7 +114,12 @@ class WorkerLoader:
         self.index_device = torch.device("cpu")
 
     def batches(self, requests: Iterable[Request]) -> Iterator[Batch]:
-        """Read in the workers, move to the device, finish there."""
+        """Read in the workers, move to the device, finish there.
+
+        The workers are forked now, not at the first batch: call this before the first backward
+        pass. Later, threads of the backends take locks that a forked process would never see
+        released.
+        """
         # The sampler runs ahead of the batches that come back: keep the requests on their way.
         on_the_way: list[Request] = []
         # DataLoader's own types know neither batches read at once nor keys as indices.
@@ -117,9 +129,13 @@ class WorkerLoader:
             num_workers=self.workers,
             collate_fn=cast(Any, _collate),
             pin_memory=self.device.type == "cuda",
-            prefetch_factor=4 if self.workers else None,
+            # Else DataLoader would draw from the generator of the training.
+            generator=torch.Generator(),
         )
-        for inputs, targets, stamps in loader:
+        return self._arriving(iter(loader), on_the_way)
+
+    def _arriving(self, read: Iterator[Any], on_the_way: list[Request]) -> Iterator[Batch]:
+        for inputs, targets, stamps in read:
             arrived = time.perf_counter()
             self.watch.mark("queue")
             self.watch.span("read data", stamps[0], stamps[1])
@@ -154,9 +170,19 @@ class _Keyed:
         return len(self.data)
 
     def __getitems__(self, keys: list[tuple[int, int]]) -> tuple[float, list[Any]]:
-        import numpy
-
         start = time.perf_counter()
+        if get_worker_info() is not None:
+            return start, self._read(keys)
+        # Without workers this is the training process: leave its generators as they were.
+        states = random.getstate(), numpy.random.get_state(), torch.get_rng_state()
+        try:
+            return start, self._read(keys)
+        finally:
+            random.setstate(states[0])
+            numpy.random.set_state(states[1])
+            torch.set_rng_state(states[2])
+
+    def _read(self, keys: list[tuple[int, int]]) -> list[Any]:
         samples = []
         for epoch, index in keys:
             number = key(self.seed, epoch, index, "sample")
@@ -164,7 +190,7 @@ class _Keyed:
             numpy.random.seed(number & 0xFFFFFFFF)
             torch.manual_seed(number)
             samples.append(self.data[index])
-        return start, samples
+        return samples
 
 
 def _collate(read: tuple[float, list[Any]]) -> tuple[Tensor, Tensor, tuple[float, float, float]]:
@@ -189,14 +215,15 @@ def make_loader(
     resident: bool | None = None,
 ) -> Loader:
     """The loader for `data`: on the device if it fits (or `resident` says so), else workers."""
-    if isinstance(data, TensorDataset) and len(data.tensors) == 2:
+    if type(data) is TensorDataset and len(data.tensors) == 2:
         data = Tensors(*data.tensors)
-    if not hasattr(data, "__len__") or not hasattr(data, "__getitem__"):
+    indexed = hasattr(data, "__len__") and hasattr(data, "__getitem__")
+    if not indexed or isinstance(data, IterableDataset):
         raise DataError(
             f"{type(data).__name__} has no length or no index. lockstep decides the order of the "
             "samples itself, so it needs a map-style data set (with __len__ and __getitem__)."
         )
-    can = isinstance(data, Resident)
+    can = isinstance(data, Resident) and not isinstance(data, Tensor)
     if resident and not can:
         raise DataError(
             f"{type(data).__name__} cannot live on the device: it is no lockstep.Tensors, "

@@ -7,6 +7,7 @@ import difflib
 import functools
 import importlib
 import importlib.util
+import inspect
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -23,8 +24,13 @@ def find_recipe(text: str) -> Recipe:
     if text in RECIPES:
         return RECIPES[text]
     if text.endswith(".py"):
-        found: Any = getattr(_load_file(Path(text)), "recipe", None)
-        where = f"{text} does not define `recipe`"
+        module = _load_file(Path(text))
+        if not hasattr(module, "recipe"):
+            raise RecipeError(
+                f"{text} does not define `recipe`. Write: recipe = lockstep.Recipe(...)"
+            )
+        found: Any = module.recipe
+        where = f"`recipe` in {text} is {type(found).__name__}"
     elif ":" in text:
         found = find_object(text)
         where = f"{text} is {type(found).__name__}"
@@ -56,16 +62,30 @@ def find_function(kind: str, text: str, known: Mapping[str, Callable[..., Any]])
     if not bracket:
         return function
     try:
-        call = ast.parse(f"f({rest}", mode="eval").body
-        assert isinstance(call, ast.Call)
-        arguments = [ast.literal_eval(value) for value in call.args]
-        keywords = {str(k.arg): ast.literal_eval(k.value) for k in call.keywords}
-    except (SyntaxError, ValueError, AssertionError):
+        arguments, keywords = _read_call(f"f({rest}")
+    except (SyntaxError, ValueError, TypeError, MemoryError, RecursionError):
         raise RecipeError(
             f"--{kind} {text!r} cannot be read. Write it as {name}(1, key=2), with plain values, "
             "in quotes for the shell."
         ) from None
+    try:
+        inspect.signature(function).bind_partial(*arguments, **keywords)
+    except TypeError as error:
+        raise RecipeError(f"--{kind} {text!r}: {name} takes other arguments: {error}.") from None
+    except ValueError:
+        pass  # a function that does not tell its arguments
     return functools.partial(function, *arguments, **keywords)
+
+
+def _read_call(text: str) -> tuple[list[Any], dict[str, Any]]:
+    """The arguments of one plain call; nothing in it is run."""
+    call = ast.parse(text, mode="eval").body
+    if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name):
+        raise ValueError("not one call")
+    if any(keyword.arg is None for keyword in call.keywords):
+        raise ValueError("no ** here")
+    arguments = [ast.literal_eval(value) for value in call.args]
+    return arguments, {str(k.arg): ast.literal_eval(k.value) for k in call.keywords}
 
 
 def find_object(text: str) -> Any:
@@ -83,7 +103,7 @@ def find_object(text: str) -> Any:
         ) from None
     except LockstepError:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise RecipeError(raised(module_name, error)) from error
     if not hasattr(module, name):
         raise RecipeError(f"{text}: {module_name} defines no {name}.")

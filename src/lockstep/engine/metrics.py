@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import chain, repeat
 from typing import NamedTuple
 
 import torch
@@ -17,18 +18,32 @@ from lockstep.errors import RecipeError
 
 def cross_entropy(outputs: Tensor, targets: Tensor) -> Tensor:
     """Classes in the last dimension of `outputs`; one loss for each target."""
-    scores = outputs.flatten(0, -2).float()
+    scores = outputs.flatten(0, -2)
+    if scores.dtype != torch.float64:
+        scores = scores.float()
     return functional.cross_entropy(scores, targets.flatten(), reduction="none")
 
 
 def squared_error(outputs: Tensor, targets: Tensor) -> Tensor:
     """(output - target)^2, for each value."""
+    _same_shape("squared_error", outputs, targets)
     return (outputs - targets).square()
 
 
 def accuracy(outputs: Tensor, targets: Tensor) -> Tensor:
     """1 where the largest score is that of the target, else 0."""
-    return (outputs.argmax(-1) == targets).flatten()
+    best = outputs.argmax(-1)
+    _same_shape("accuracy", best, targets)
+    return (best == targets).flatten()
+
+
+def _same_shape(name: str, outputs: Tensor, targets: Tensor) -> None:
+    """Torch would broadcast (n, 1) against (n,) to n x n pairs, silently."""
+    if outputs.shape != targets.shape:
+        raise RecipeError(
+            f"{name}: predictions have shape {tuple(outputs.shape)}, targets "
+            f"{tuple(targets.shape)}. Give them the same shape."
+        )
 
 
 def bits_per_byte(outputs: Tensor, targets: Tensor) -> Tensor:
@@ -101,35 +116,46 @@ class Meter:
         self.items = 0
 
 
-def evaluate(
-    model: nn.Module, loader: Loader, size: int, recipe: Recipe, group: Group
-) -> dict[str, float]:
+class Evaluation:
     """Means over all test samples, each counted once, with the same bits on any replica count.
 
     The data are cut into chunks that depend on the recipe alone. A chunk's sums stand in a row of
     their own, so that adding up the rows of all replicas adds zeros only.
     """
-    chunk = max(1, min(1024, -(-size // recipe.shards)))
-    rank, replicas = group.world.rank, group.world.size
-    chunks = range(-(-size // chunk))
-    mine = chunks[rank::replicas]
-    order = torch.arange(size, device=loader.index_device)
-    requests = [Request(0, order[c * chunk : (c + 1) * chunk]) for c in mine]
-    functions: dict[str, PerItem] = {"test_loss": recipe.loss, **recipe.metrics}
-    table = torch.zeros(len(chunks), 2 * len(functions), dtype=torch.float64, device=group.device)
-    model.eval()
-    with torch.no_grad():
-        for number, (inputs, targets) in zip(mine, loader.batches(requests), strict=True):
-            with autocast(recipe, group.device):
-                outputs = model(inputs)
-            for column, (name, function) in enumerate(functions.items()):
-                values = function(outputs, targets)
-                items_per_sample(values, len(inputs), name)
-                table[number, 2 * column] = values.double().sum()
-                table[number, 2 * column + 1] = values.numel()
-    model.train()
-    sums = group.sum(table).sum(0).tolist()
-    return {name: sums[2 * n] / sums[2 * n + 1] for n, name in enumerate(functions)}
+
+    def __init__(self, loader: Loader, size: int, recipe: Recipe, group: Group) -> None:
+        self.recipe, self.group = recipe, group
+        chunk = max(1, min(1024, -(-size // recipe.shards)))
+        self.chunks = range(-(-size // chunk))
+        self.mine = self.chunks[group.world.rank :: group.world.size]
+        order = torch.arange(size, device=loader.index_device)
+        requests = [Request(0, order[c * chunk : (c + 1) * chunk]) for c in self.mine]
+        # One endless stream for all evaluations, so that data workers are started only once.
+        self.batches = loader.batches(chain.from_iterable(repeat(requests))) if requests else None
+
+    def __call__(self, model: nn.Module) -> dict[str, float]:
+        """Loss and metrics of the model as it is now."""
+        functions: dict[str, PerItem] = {"test_loss": self.recipe.loss, **self.recipe.metrics}
+        shape = (len(self.chunks), 2 * len(functions))
+        table = torch.zeros(shape, dtype=torch.float64, device=self.group.device)
+        modes = {module: module.training for module in model.modules()}
+        model.eval()
+        with torch.no_grad():
+            for row in self.mine:
+                assert self.batches is not None
+                inputs, targets = next(self.batches)
+                with autocast(self.recipe, self.group.device):
+                    outputs = model(inputs)
+                for column, (name, function) in enumerate(functions.items()):
+                    values = function(outputs, targets)
+                    items_per_sample(values, len(inputs), name)
+                    table[row, 2 * column] = values.double().sum()
+                    table[row, 2 * column + 1] = values.numel()
+        for module, mode in modes.items():
+            # Not model.train(): layers that the recipe froze stay frozen.
+            module.training = mode
+        sums = self.group.sum(table).sum(0).tolist()
+        return {name: sums[2 * n] / sums[2 * n + 1] for n, name in enumerate(functions)}
 
 
 def autocast(recipe: Recipe, device: torch.device) -> torch.autocast:

@@ -65,10 +65,10 @@ def make_plan(
     """
     if shards < 1 or shards & (shards - 1):
         raise PlanError(
-            f"--shards {shards} is not a power of two. {_nearest(shards, _powers(2 * shards + 2))}"
+            f"--shards {shards} is not a power of two. {_nearest(shards, _powers(2 * max(1, shards)))}"
         )
     if global_batch < 1 or global_batch % shards:
-        low = global_batch // shards * shards
+        low = max(0, global_batch) // shards * shards
         raise PlanError(
             f"--global-batch {global_batch} does not cut into {shards} equal shards. "
             f"{_nearest(global_batch, [low, low + shards])}"
@@ -78,9 +78,8 @@ def make_plan(
             f"--replicas {replicas} do not fit {shards} shards: each replica computes the same "
             f"number of whole shards. {_nearest(replicas, _powers(shards))}"
         )
-        if replicas > shards:
-            enough = next(n for n in _powers(4 * replicas) if n >= replicas)
-            message += f" Or ask for --shards {enough}, which is another recipe."
+        if replicas > shards and replicas == _powers(replicas)[-1] and not global_batch % replicas:
+            message += f" Or ask for --shards {replicas}, which is another recipe."
         raise PlanError(message)
     size, own = global_batch // shards, shards // replicas
     if exact:
@@ -121,6 +120,6 @@ def _powers(limit: int) -> list[int]:
 def _nearest(given: int, fits: list[int]) -> str:
     """The closest working values below and above what was given."""
     below = [n for n in fits if 0 < n < given]
-    above = [n for n in fits if n > given]
+    above = [n for n in fits if n > max(0, given)]
     near = [str(n) for n in (below[-1:] + above[:1])]
     return f"Nearest that {'do' if len(near) > 1 else 'does'}: {', '.join(near)}."

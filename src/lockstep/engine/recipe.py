@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+import sysconfig
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
@@ -71,6 +72,13 @@ class Recipe:
             value = getattr(self, name)
             if not isinstance(value, int) or value < 1:
                 raise RecipeError(f"{name} is {value!r}; it must be a whole number of 1 or more.")
+        if not isinstance(self.seed, int):
+            raise RecipeError(f"seed is {self.seed!r}; it must be a whole number.")
+        for name in ("learning_rate", "warmup", "clip", "target"):
+            value = getattr(self, name)
+            may_be_none = name in ("clip", "target") and value is None
+            if not (may_be_none or isinstance(value, int | float)):
+                raise RecipeError(f"{name} is {value!r}; it must be a number.")
         if not (math.isfinite(self.learning_rate) and self.learning_rate > 0):
             raise RecipeError(f"learning_rate is {self.learning_rate}; it must be above 0.")
         if not (math.isfinite(self.warmup) and 0 <= self.warmup <= self.epochs):
@@ -85,10 +93,16 @@ class Recipe:
                 raise RecipeError(f"{name} is {getattr(self, name)!r}; known: {known}.")
         if not self.metrics:
             raise RecipeError("metrics is empty; name at least one, such as accuracy.")
-        for name in ("model", "data", "loss", "optimizer", "schedule"):
-            if not callable(getattr(self, name)):
+        if "test_loss" in self.metrics:
+            raise RecipeError("a metric is called test_loss, which is the loss; rename it.")
+        plain = ("model", "data", "loss", "optimizer", "schedule")
+        functions = {name: getattr(self, name) for name in plain}
+        functions |= {f"metric {name}": function for name, function in self.metrics.items()}
+        functions |= {f"augment {n}": function for n, function in enumerate(self.augment)}
+        for name, function in functions.items():
+            if not callable(function):
                 raise RecipeError(
-                    f"{name} is {getattr(self, name)!r}; it must be a function. "
+                    f"{name} is {function!r}; it must be a function. "
                     f"For one with arguments: functools.partial(function, argument=...)."
                 )
 
@@ -112,6 +126,9 @@ def raised(where: str, error: BaseException) -> str:
     """What a user's code raised, and its line, without the frames of ours that led there."""
     frames = traceback.extract_tb(error.__traceback__)
     own = [f for f in frames if not f.filename.startswith(("<", str(Path(__file__).parent)))]
+    # Rather the last line of the user's than one deep in a library that it called.
+    installed = (sysconfig.get_path("stdlib"), sysconfig.get_path("purelib"))
+    own = [f for f in own if not f.filename.startswith(installed)] or own
     line = f"\n  line {own[-1].lineno} of {own[-1].filename}: {own[-1].line}" if own else ""
     return f"{where} raised {type(error).__name__}: {error}{line}"
 

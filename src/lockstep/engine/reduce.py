@@ -16,6 +16,8 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
+from lockstep.errors import PlanError
+
 # No `from __future__ import annotations` here: DDP checks the annotations of its hooks.
 # Renamed in torch 2.13.
 _all_gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
@@ -64,7 +66,7 @@ class ExactReduce:
 
     def __init__(self, model: nn.Module, watch: ExchangeWatch | None = None) -> None:
         self.model, self.watch = model, watch
-        self.parameters = [p for p in model.parameters() if p.requires_grad]
+        self.parameters: list[Tensor] = [p for p in model.parameters() if p.requires_grad]
         self.items = 1
         # Sums of whole subtrees that wait for their right-hand neighbour, by level.
         self.waiting: list[dict[Tensor, Tensor]] = []
@@ -75,6 +77,12 @@ class ExactReduce:
         """Take over the exchange of a DDP model; with any other model, add its shards alone."""
         reduce = cls(model, watch)
         if isinstance(model, DistributedDataParallel):
+            size = dist.get_world_size()
+            if size & (size - 1):
+                raise PlanError(
+                    f"exact mode needs 1, 2, 4, 8 ... replicas, here are {size}: only these cut "
+                    "the tree of the shards into whole subtrees."
+                )
             model.register_comm_hook(reduce, _exchange)
         return reduce
 
@@ -86,6 +94,10 @@ class ExactReduce:
     @contextmanager
     def part(self, number: int, of: int) -> Iterator[None]:
         """Around forward and backward of local shard `number`."""
+        if number == 0:
+            # A gradient left over may be a view of DDP's bucket, which the last shard overwrites.
+            for p in self.parameters:
+                p.grad = None
         last = number + 1 == of
         together = isinstance(self.model, DistributedDataParallel)
         with _no_sync(self.model) if together and not last else nullcontext():
@@ -93,25 +105,31 @@ class ExactReduce:
         gradients: dict[Tensor, Tensor] = {p: p.grad for p in self.parameters if p.grad is not None}
         if last:
             if not together:
-                self._add_waiting(list(gradients), list(gradients.values()))
+                for left in reversed(self.waiting):
+                    _add(gradients, left)
                 torch._foreach_div_(list(gradients.values()), self.items)
+                for p, gradient in gradients.items():
+                    p.grad = gradient
             self.waiting.clear()
         elif number % 2:
             # Autograd has added a pair in place. Add the finished subtrees to its left, then let
             # it wait, without a copy: the next shard starts with no gradient.
             done = number + 1
             while done % 4 == 0:
-                left = self.waiting.pop()
-                torch._foreach_add_(list(gradients.values()), [left[p] for p in gradients])
+                _add(gradients, self.waiting.pop())
                 done //= 2
             self.waiting.append(gradients)
             for p in gradients:
                 p.grad = None
 
-    def _add_waiting(self, parameters: list[Tensor], gradients: list[Tensor]) -> None:
-        """Add all waiting subtrees, the nearest first, to the gradients of the last pair."""
-        for left in reversed(self.waiting):
-            torch._foreach_add_(gradients, [left[p] for p in parameters])
+
+def _add(gradients: dict[Tensor, Tensor], left: dict[Tensor, Tensor]) -> None:
+    """Add a subtree in place; a parameter that some shards do not use counts as zero there."""
+    both = [p for p in gradients if p in left]
+    if both:
+        torch._foreach_add_([gradients[p] for p in both], [left[p] for p in both])
+    for p in left:
+        gradients.setdefault(p, left[p])
 
 
 def _exchange(reduce: ExactReduce, bucket: dist.GradBucket) -> torch.futures.Future[Tensor]:
@@ -119,7 +137,9 @@ def _exchange(reduce: ExactReduce, bucket: dist.GradBucket) -> torch.futures.Fut
     if reduce.watch is not None:
         reduce.watch.exchange_begins()
     if reduce.waiting:
-        reduce._add_waiting(bucket.parameters(), _views(bucket))
+        views = dict(zip(bucket.parameters(), _views(bucket), strict=True))
+        for left in reversed(reduce.waiting):
+            _add(views, {p: left[p] for p in views if p in left})
     buffer = bucket.buffer()
     future: torch.futures.Future[Tensor]
     if buffer.is_cuda and dist.get_backend() == "nccl":
@@ -127,15 +147,18 @@ def _exchange(reduce: ExactReduce, bucket: dist.GradBucket) -> torch.futures.Fut
         reduce.stream = reduce.stream or torch.cuda.Stream(buffer.device)
         reduce.stream.wait_stream(torch.cuda.current_stream(buffer.device))
         with torch.cuda.stream(reduce.stream):
-            tree_reduce(buffer, reduce.items)
+            tree_reduce(buffer)
+            buffer.div_(reduce.items)
             buffer.record_stream(reduce.stream)
             future = torch.futures.Future(devices=[buffer.device])
             future.set_result(buffer)
     else:
         # gloo exchanges in host memory, and backward waits for it.
         host = buffer.cpu()
-        tree_reduce(host, reduce.items)
+        tree_reduce(host)
         buffer.copy_(host)
+        # On the gradient's own device: a GPU divides by a number with other bits than a CPU.
+        buffer.div_(reduce.items)
         future = torch.futures.Future()
         future.set_result(buffer)
     if reduce.watch is not None:
@@ -157,21 +180,21 @@ def _views(bucket: dist.GradBucket) -> list[Tensor]:
     return views
 
 
-def tree_reduce(buffer: Tensor, items: int) -> None:
-    """Replace `buffer` by the sum over all replicas, in tree order, divided by `items`."""
+def tree_reduce(buffer: Tensor) -> None:
+    """Replace `buffer` by the sum over all replicas, in tree order."""
     size = dist.get_world_size()
     chunk = len(buffer) // size
     body, tail = buffer[: chunk * size], buffer[chunk * size :]
     if chunk:
         pieces = torch.empty_like(body)
         dist.all_to_all_single(pieces, body)
-        total = _tree_sum(list(pieces.chunk(size))).div_(items)
+        total = _tree_sum(list(pieces.chunk(size)))
         _all_gather(body, total)
     if len(tail):
         # Fewer elements than replicas: everybody adds them all.
         tails = tail.new_empty(size * len(tail))
         _all_gather(tails, tail.contiguous())
-        tail.copy_(_tree_sum(list(tails.chunk(size))).div_(items))
+        tail.copy_(_tree_sum(list(tails.chunk(size))))
 
 
 def _tree_sum(pieces: list[Tensor]) -> Tensor:

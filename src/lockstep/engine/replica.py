@@ -19,14 +19,14 @@ from lockstep.engine.checkpoint import Checkpoint, pack_optimizer, unpack_optimi
 from lockstep.engine.folder import state_of
 from lockstep.engine.group import Group
 from lockstep.engine.job import Job
-from lockstep.engine.metrics import evaluate
+from lockstep.engine.metrics import Evaluation
 from lockstep.engine.recipe import Recipe, build
 from lockstep.engine.reduce import ExactReduce, FastReduce
 from lockstep.engine.sampler import GlobalOrder, Part, Step
 from lockstep.engine.timeline import Timeline
 from lockstep.errors import CheckpointError, DataError, RecipeError
 from lockstep.scaling.schedule import warmed
-from lockstep.scaling.shards import ShardBatchNorm, Shards, per_shard
+from lockstep.scaling.shards import ShardBatchNorm, Shards, per_shard, unkeyed
 from lockstep.world import use_deterministic_blas
 
 # Renamed in torch 2.13.
@@ -52,9 +52,14 @@ class Replica:
         self.shards = Shards(self.plan.shards_per_replica, device)
         self.module = per_shard(
             module, self.shards, group.sum if recipe.batch_norm == "sync" else None
-        ).train()
-        self.norms = [m for m in module.modules() if isinstance(m, ShardBatchNorm)]
+        )
+        self.norms = [m for m in self.module.modules() if isinstance(m, ShardBatchNorm)]
         self.norms = [m for m in self.norms if m.track_running_stats]
+        if not job.exact and (odd := unkeyed(self.module)):
+            progress.warn(
+                f"{', '.join(odd)}: randomness of these layers is keyed per shard in exact mode "
+                "only; in fast mode it changes with the number of replicas."
+            )
         self.timeline = Timeline(device) if job.timeline else None
         self.watch = self.timeline or Watch()
         self.optimizer = build(
@@ -69,7 +74,8 @@ class Replica:
         plain = Finish(recipe.seed, (), self.data.prepare, channels_last)
         load = partial(make_loader, device=device, workers=job.workers, resident=job.resident)
         self.loader = load(self.data.train, finish=finish, watch=self.watch)
-        self.test_loader = load(self.data.test, finish=plain, watch=Watch())
+        test_loader = load(self.data.test, finish=plain, watch=Watch())
+        self.evaluation = Evaluation(test_loader, len(self.data.test), recipe, group)
         self.order = GlobalOrder(len(self.data.train), recipe.global_batch, recipe.seed)
         self.rate = warmed(recipe.schedule, recipe.warmup / recipe.epochs)
 
@@ -148,7 +154,7 @@ class Replica:
     def evaluate(self) -> dict[str, float]:
         """Loss and metrics on the test data."""
         self.merge_batch_norm()
-        return evaluate(self.module, self.test_loader, len(self.data.test), self.recipe, self.group)
+        return self.evaluation(self.module)
 
     def merge_batch_norm(self) -> dict[str, Tensor]:
         """Set running statistics to the mean over all shards; return those of each shard."""

@@ -8,6 +8,7 @@ sample is seen exactly once.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
@@ -16,6 +17,7 @@ from torch import Tensor
 
 from lockstep.data import Finish, Request, Watch, key, make_loader
 from lockstep.engine.plan import Plan, cut
+from lockstep.errors import PlanError
 
 
 class Part(NamedTuple):
@@ -104,13 +106,30 @@ def _part(epoch: int, samples: Tensor, shards: range, bounds: list[int]) -> Part
     return Part(Request(epoch, samples[first:last]), shards, sizes, True)
 
 
-class GlobalBatch(NamedTuple):
-    """A replica's part of one global batch, in a plain PyTorch loop."""
+@dataclass(frozen=True)
+class GlobalBatch:
+    """A replica's part of one global batch; unpacks into inputs, targets, share."""
 
     inputs: Tensor
     targets: Tensor
     share: float
     """Multiply the mean loss by this: then DDP's mean over the replicas is that of the batch."""
+    samples: int
+    """Samples of the whole global batch."""
+    sizes: tuple[int, ...]
+    """Samples in each of this replica's shards."""
+
+    def __iter__(self) -> Iterator[Any]:
+        """Inputs, targets, share: what a plain loop needs."""
+        return iter((self.inputs, self.targets, self.share))
+
+    def shards(self) -> Iterator[tuple[Tensor, Tensor, float]]:
+        """Inputs, targets and weight of each shard; an empty one borrows a sample, weight 0."""
+        first = 0
+        for size in self.sizes:
+            place = slice(first, first + size) if size else slice(0, 1)
+            yield self.inputs[place], self.targets[place], float(size > 0 and self.share > 0)
+            first += size
 
 
 class GlobalBatches:
@@ -126,6 +145,7 @@ class GlobalBatches:
         global_batch: int,
         seed: int = 0,
         epochs: int = 1,
+        shards: int | None = None,
         rank: int | None = None,
         num_replicas: int | None = None,
         device: torch.device | str = "cpu",
@@ -133,16 +153,23 @@ class GlobalBatches:
         augment: Sequence[Callable[[Tensor, Any], Tensor]] = (),
         prepare: Callable[[Tensor], Tensor] | None = None,
     ) -> None:
-        """Rank and number of replicas come from torch.distributed unless they are given."""
+        """Rank and number of replicas come from torch.distributed unless they are given.
+
+        With `shards`, a batch can also be taken shard by shard, as `ExactReduce` needs it.
+        """
+        if global_batch < 1:
+            raise PlanError(f"global_batch is {global_batch}; it must be 1 or more.")
         joined = dist.is_available() and dist.is_initialized()
         self.rank = rank if rank is not None else (dist.get_rank() if joined else 0)
         self.replicas = num_replicas or (dist.get_world_size() if joined else 1)
-        self.epochs = epochs
-        self.order = GlobalOrder(len(dataset), global_batch, seed)
+        self.epochs, self.shards = epochs, shards or self.replicas
+        if self.shards % self.replicas:
+            raise PlanError(f"{self.shards} shards do not fit {self.replicas} replicas.")
         finish = Finish(seed, augment, prepare)
         self.loader = make_loader(
             dataset, torch.device(device), finish, watch=Watch(), workers=workers
         )
+        self.order = GlobalOrder(len(dataset), global_batch, seed)
 
     def __len__(self) -> int:
         """Steps in all epochs."""
@@ -152,12 +179,13 @@ class GlobalBatches:
         for number in range(len(self)):
             epoch, batch = divmod(number, self.order.steps_per_epoch)
             samples = self.order.batch(epoch, batch, self.loader.index_device)
-            bounds = cut(len(samples), self.replicas)
-            yield _part(epoch, samples, range(self.rank, self.rank + 1), bounds), len(samples)
+            own = self.shards // self.replicas
+            shards = range(self.rank * own, (self.rank + 1) * own)
+            yield _part(epoch, samples, shards, cut(len(samples), self.shards)), len(samples)
 
     def __iter__(self) -> Iterator[GlobalBatch]:
         """This replica's part of each global batch, epoch after epoch."""
         batches = self.loader.batches(part.request for part, _ in self._parts())
         for (part, samples), (inputs, targets) in zip(self._parts(), batches, strict=True):
             share = self.replicas * sum(part.sizes) * part.counts / samples
-            yield GlobalBatch(inputs, targets, share)
+            yield GlobalBatch(inputs, targets, share, samples, part.sizes)

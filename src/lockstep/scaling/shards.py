@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.modules.dropout import _DropoutNd
 
 from lockstep.errors import RecipeError
 
@@ -122,8 +123,10 @@ class SyncedBatchNorm(_BatchNorm):
             assert self.running_var is not None
             with torch.no_grad():
                 n = total[-1]
-                self.running_mean.lerp_(mean, self.momentum or 0.0)
-                self.running_var.lerp_(var * n / (n - 1).clamp(min=1), self.momentum or 0.0)
+                # One value has no variance to remember.
+                share = (self.momentum or 0.0) * (n > 1).to(mean.dtype)
+                self.running_mean.lerp_(mean, share)
+                self.running_var.lerp_(var * n / (n - 1).clamp(min=1), share)
         out = centred * torch.rsqrt(var + self.eps).view(shape)
         if self.affine:
             out = out * self.weight.view(shape) + self.bias.view(shape)
@@ -147,20 +150,29 @@ class _Sum(torch.autograd.Function):
         return ctx.reduce(gradient.clone()), None
 
 
-class ShardDropout(nn.Dropout):
+class ShardDropout(_DropoutNd):
     """Dropout whose mask comes from each shard's own generator."""
 
     shards: Shards
+    whole_channels = False
+    """Whether a channel is dropped as a whole (nn.Dropout2d and the like)."""
 
     def forward(self, input: Tensor) -> Tensor:
         """Zero a share `p` of the values while training, and make up for it in the others."""
         if not self.training or self.p == 0.0:
             return input
+        if self.p == 1.0:
+            return input * 0.0
         generators = self.shards.generators
-        mask = torch.empty_like(input, memory_format=torch.contiguous_format)
+        shape = input.shape[:2] + (1,) * (input.dim() - 2) if self.whole_channels else input.shape
+        mask = torch.empty(shape, dtype=input.dtype, device=input.device)
         for row, piece in self.shards.cut(mask):
             piece.bernoulli_(1.0 - self.p, generator=generators[row])
         return input * mask.div_(1.0 - self.p)
+
+
+_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
+_CHANNEL_DROPOUTS = (nn.Dropout1d, nn.Dropout2d, nn.Dropout3d)
 
 
 def per_shard(
@@ -169,18 +181,43 @@ def per_shard(
     """`model` with its batch norm and dropout keyed per shard, in place; names of weights stay.
 
     With `reduce`, batch norm is taken over the global batch instead. Layers are recognised by
-    type: functional calls (`F.dropout`) and subclasses with a forward of their own are left alone.
+    type: functional calls (`F.dropout`) and subclasses of the user's are left alone.
     """
-    for name, child in list(model.named_children()):
-        if isinstance(child, nn.BatchNorm1d | nn.BatchNorm2d | nn.BatchNorm3d):
-            setattr(model, name, _converted_norm(child, shards, reduce))
-        elif type(child) is nn.Dropout:
-            layer = ShardDropout(child.p)
-            layer.shards = shards
-            setattr(model, name, layer)
-        else:
-            per_shard(child, shards, reduce)
-    return model
+    return _converted(model, shards, reduce, {})
+
+
+def unkeyed(model: nn.Module) -> list[str]:
+    """Kinds of layers in a converted model that still draw from torch's own generator."""
+    kinds = (_DropoutNd, nn.RReLU)
+    return sorted(
+        {type(m).__name__ for m in model.modules() if isinstance(m, kinds)} - {"ShardDropout"}
+    )
+
+
+def _converted(
+    module: nn.Module,
+    shards: Shards,
+    reduce: Callable[[Tensor], Tensor] | None,
+    done: dict[nn.Module, nn.Module],
+) -> nn.Module:
+    """The module, or what takes its place; one that is used twice is converted once."""
+    if module in done:
+        return done[module]
+    new = module
+    if type(module) in _NORMS:
+        assert isinstance(module, _BatchNorm)
+        new = _converted_norm(module, shards, reduce)
+    elif type(module) is nn.Dropout or type(module) in _CHANNEL_DROPOUTS:
+        assert isinstance(module, _DropoutNd)
+        layer = ShardDropout(module.p)
+        layer.shards = shards
+        layer.whole_channels = type(module) in _CHANNEL_DROPOUTS
+        new = layer.train(module.training)
+    done[module] = new
+    for name, child in module._modules.items():
+        if child is not None:
+            setattr(module, name, _converted(child, shards, reduce, done))
+    return new
 
 
 def _converted_norm(

@@ -1,0 +1,91 @@
+"""Schedules: factors between nothing and all, without jumps, with the ends that they promise."""
+
+from __future__ import annotations
+
+import math
+from functools import partial
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lockstep.scaling.schedule import constant, cosine, linear, step, warmed
+
+# A busy machine is no failure.
+patient = settings(deadline=None)
+
+progress = st.floats(0, 1)
+share = st.floats(0, 1)
+schedules = st.one_of(
+    st.just(constant),
+    st.builds(lambda floor: partial(cosine, floor=floor), share),
+    st.builds(lambda floor: partial(linear, floor=floor), share),
+    st.builds(lambda at, factor: partial(step, at=at, factor=factor), st.lists(share), share),
+)
+
+
+@patient
+@given(schedules, progress)
+def test_factors_lie_between_nothing_and_all(schedule, p):
+    assert 0.0 <= schedule(p) <= 1.0
+
+
+@patient
+@given(schedules, share, share, progress)
+def test_a_warmup_keeps_factors_between_nothing_and_all(schedule, length, start, p):
+    assert 0.0 <= warmed(schedule, length, start)(p) <= 1.0
+
+
+@patient
+@given(schedules, progress, progress)
+def test_schedules_never_rise(schedule, p, q):
+    # Rounding of numbers up to 1, a few operations each.
+    assert schedule(max(p, q)) <= schedule(min(p, q)) + 4 * 2**-53
+
+
+@patient
+@given(share)
+def test_cosine_and_line_go_from_one_to_their_floor(floor):
+    for schedule in (cosine, linear):
+        assert schedule(0.0, floor) == pytest.approx(1.0, abs=2**-53)
+        assert schedule(1.0, floor) == pytest.approx(floor, abs=2**-53)
+        assert schedule(0.5, floor) == pytest.approx((1 + floor) / 2, abs=2**-52)
+
+
+@patient
+@given(st.floats(0.001, 1), progress, st.floats(0, 0.01))
+def test_a_warmed_cosine_has_no_jump(length, p, distance):
+    curve = warmed(cosine, length)
+    q = min(p + distance, 1.0)
+    # The steepest rise of the ramp and the steepest fall of the cosine, both factors at most 1.
+    steepest = 1 / length + math.pi / 2
+    assert abs(curve(q) - curve(p)) <= steepest * (q - p) + 1e-12
+
+
+@patient
+@given(schedules, st.floats(0.001, 1), share)
+def test_a_warmup_starts_at_its_start_and_ends_in_the_schedule(schedule, length, start):
+    curve = warmed(schedule, length, start)
+    assert curve(0.0) == start * schedule(0.0)
+    assert curve(length) == schedule(length)
+    assert curve(1.0) == schedule(1.0)
+
+
+@patient
+@given(schedules, progress)
+def test_no_warmup_changes_nothing(schedule, p):
+    assert warmed(schedule, 0.0)(p) == schedule(p)
+
+
+@patient
+@given(st.floats(0.001, 1), st.floats(0, 0.999))
+def test_a_warmup_rises_in_a_straight_line(length, part):
+    # A quotient and a product: two roundings.
+    assert warmed(constant, length)(part * length) == pytest.approx(part, abs=2**-51)
+
+
+def test_steps_multiply_at_their_points_and_rest_between_them():
+    curve = partial(step, at=(0.5, 0.75), factor=0.1)
+    assert [curve(p) for p in (0.0, 0.49, 0.5, 0.74)] == [1.0, 1.0, 0.1, 0.1]
+    assert curve(0.75) == curve(1.0) == pytest.approx(0.01)
+    assert step(0.9, at=()) == 1.0
