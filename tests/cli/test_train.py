@@ -82,7 +82,7 @@ def test_train_shows_a_person_a_table_and_the_report(tmp_path, monkeypatch, capf
         (["digits", "--precision", "fp8"], "fp32, tf32, bf16"),
         (["digits", "--epochs", "0"], "1 or more"),
         (["digits", "--learning-rate", "-1"], "above 0"),
-        (["digits", "--warmup", "99"], "use 0 to 15"),
+        (["digits", "--warmup", "99"], "use 0 to 10"),
         (["digits", "--clip", "many"], "give a number, or none"),
         (["digits", "--keep", "0"], "1 or more"),
         (["digits", "--device", "tpu"], "auto, cpu and cuda"),

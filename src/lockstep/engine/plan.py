@@ -64,9 +64,8 @@ def make_plan(
     (64, 4, 2)
     """
     if shards < 1 or shards & (shards - 1):
-        raise PlanError(
-            f"--shards {shards} is not a power of two. {_nearest(shards, _powers(2 * max(1, shards)))}"
-        )
+        near = _nearest(shards, _powers(2 * max(1, shards)))
+        raise PlanError(f"--shards {shards} is not a power of two. {near}")
     if global_batch < 1 or global_batch % shards:
         low = max(0, global_batch) // shards * shards
         raise PlanError(

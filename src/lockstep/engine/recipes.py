@@ -34,7 +34,7 @@ LINE = Recipe(
 
 DIGITS = Recipe(
     name="digits",
-    model=partial(models.wideresnet, depth=10, width=2, channels=1, dropout=0.1),
+    model=partial(models.wideresnet, depth=10, width=3, channels=1, dropout=0.1),
     data=data.digits,
     augment=(partial(pad_crop, padding=1),),
     loss=cross_entropy,
@@ -45,7 +45,7 @@ DIGITS = Recipe(
     warmup=1.0,
     global_batch=256,
     shards=4,
-    epochs=15,
+    epochs=10,
     target=0.97,
 )
 

@@ -22,6 +22,8 @@ from lockstep.engine.timeline import BETWEEN
 from lockstep.errors import FolderError, Interrupted, NotFinite
 
 LOGS_PER_EPOCH = 20
+STEPS_BETWEEN_LOGS = 5
+"""At least; a log makes the replicas wait for each other."""
 CONTROL_SECONDS = 0.5
 """Time between two points where the replicas agree on going on."""
 
@@ -172,7 +174,7 @@ class Record:
         self.meter.items += items
         self.samples += step.samples
         per_epoch = self.replica.order.steps_per_epoch
-        interval = max(1, per_epoch // LOGS_PER_EPOCH)
+        interval = max(STEPS_BETWEEN_LOGS, per_epoch // LOGS_PER_EPOCH)
         ends_epoch = step.batch + 1 == per_epoch
         ends = done == self.steps
         logs = (step.batch + 1) % interval == 0 or ends_epoch or ends

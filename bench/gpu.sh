@@ -1,0 +1,14 @@
+#!/usr/bin/env bash
+# Correctness on a machine with one GPU and no installation: bash bench/gpu.sh
+set -u
+export PYTHONPATH=src:tests OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE=1
+python3 - <<'P'
+import importlib, sys
+print(sys.version)
+for n in ("torch", "typer", "rich", "safetensors", "plotly", "scipy", "pytest", "hypothesis", "numpy"):
+    try:
+        print(n, getattr(importlib.import_module(n), "__version__", "?"))
+    except Exception as error:
+        print(n, "missing", error)
+P
+python3 -m pytest -q -p no:cacheprovider tests/parity/test_gpu.py tests/data/test_synthetic.py -m gpu "$@" 2>&1 | tail -60

@@ -1,0 +1,133 @@
+"""The promise on a GPU: several replicas share one over gloo; NCCL with one replica."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+
+from lockstep import data, models
+from lockstep.cluster.launch import launch
+from lockstep.cluster.local import run_replicas
+from lockstep.console import Console
+from lockstep.engine.job import Job
+from lockstep.engine.recipe import Recipe
+from lockstep.engine.recipes import RECIPES
+from lockstep.engine.reduce import ExactReduce
+from lockstep.world import gpu_count
+from replicas import digits_subset, small
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(gpu_count() == 0, reason="needs a CUDA device"),
+]
+
+
+def on_gpu(recipe: Recipe, out: Path, replicas: int = 1, **options: Any) -> dict[str, Any]:
+    options = {"checkpoint_every": 0, "share_gpu": replicas > 1, **options}
+    job = Job(recipe=recipe, out=out, replicas=replicas, **options)
+    return launch(job, device="cuda", console=Console(as_json=True))
+
+
+@pytest.mark.parametrize("changes", [{}, {"precision": "bf16"}, {"precision": "tf32"}], ids=str)
+def test_1_2_and_4_replicas_end_in_the_same_bits(tmp_path: Path, changes: dict):
+    recipe = small(100, **changes)
+    runs = [on_gpu(recipe, tmp_path / str(n), n, exact=True) for n in (1, 2, 4)]
+    assert len({run["weights_sha256"] for run in runs}) == 1
+
+
+def test_gpt_on_1_and_2_replicas_ends_in_the_same_bits(tmp_path: Path):
+    recipe = replace(
+        RECIPES["stdlib"],
+        model=partial(models.gpt, layers=2, width=64, length=64, dropout=0.1),
+        data=partial(data.stdlib, length=64, megabytes=0.1),
+        epochs=1,
+    )
+    runs = [
+        on_gpu(recipe, tmp_path / str(n), n, exact=True, max_steps=10, timeline=True)
+        for n in (1, 2)
+    ]
+    assert len({run["weights_sha256"] for run in runs}) == 1
+    assert runs[1]["timeline"][1]["step"] > 0
+
+
+def test_fast_mode_on_2_replicas_learns(tmp_path: Path):
+    run = on_gpu(replace(RECIPES["digits"], epochs=10), tmp_path / "run", 2, timeline=True)
+    assert run["metrics"]["accuracy"] > 0.95
+
+
+def test_resume_on_other_replicas_keeps_the_bits(tmp_path: Path):
+    recipe = small(100, epochs=3)
+    whole = on_gpu(recipe, tmp_path / "whole", 1, exact=True)
+    out = tmp_path / "parts"
+    on_gpu(recipe, out, 2, exact=True, checkpoint_every=5, max_steps=5)
+    parts = on_gpu(recipe, out, 4, exact=True, resume=True)
+    assert parts["weights_sha256"] == whole["weights_sha256"]
+
+
+def test_workers_with_pinned_memory_give_what_resident_data_give(tmp_path: Path):
+    runs = [
+        on_gpu(small(100), tmp_path / str(resident), exact=True, resident=resident, workers=1)
+        for resident in (True, False)
+    ]
+    assert runs[0]["weights_sha256"] == runs[1]["weights_sha256"]
+
+
+def test_the_hook_on_nccl_adds_what_a_plain_model_adds():
+    def work(rank: int, store: str) -> list[bool]:
+        torch.cuda.set_device(0)
+        torch.use_deterministic_algorithms(True)
+        dist.init_process_group("nccl", store=dist.FileStore(store, 1), rank=0, world_size=1)
+        results = []
+        for shards in (1, 2, 4, 8):
+            torch.manual_seed(0)
+            plain = models.wideresnet(10, 1, channels=1).cuda()
+            plain = plain.to(memory_format=torch.channels_last)
+            torch.manual_seed(0)
+            wrapped = models.wideresnet(10, 1, channels=1).cuda()
+            wrapped = wrapped.to(memory_format=torch.channels_last)
+            ddp = torch.nn.parallel.DistributedDataParallel(
+                wrapped, device_ids=[0], bucket_cap_mb=0.1, gradient_as_bucket_view=True
+            )
+            for model in (plain, ddp):
+                reduce = ExactReduce.attach(model)
+                for number in range(shards):
+                    torch.manual_seed(number)
+                    with reduce.part(number, shards):
+                        images = torch.randn(4, 1, 8, 8, device="cuda")
+                        reduce.weigh(model(images).square().sum(), 37).backward()
+            pairs = zip(plain.parameters(), wrapped.parameters(), strict=True)
+            results.append(all(torch.equal(a.grad, b.grad) for a, b in pairs))
+            del ddp, wrapped, reduce, model
+        os._exit(0 if all(results) else 3)
+
+    # The replica leaves by itself: what counts is its exit code.
+    with tempfile.TemporaryDirectory() as folder:
+        pid = os.fork()
+        if pid == 0:
+            os.environ["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"
+            work(0, f"{folder}/store")
+        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+
+
+def test_data_move_to_the_gpu_and_back_unchanged():
+    def work(rank: int, store: str) -> bool:
+        subset = digits_subset(50).train.to(torch.device("cuda"))
+        inputs, _ = subset.take(torch.arange(50, device="cuda"))
+        return torch.equal(inputs.cpu(), digits_subset(50).train.inputs)
+
+    assert run_replicas(1, work)
+
+
+def test_the_summary_names_the_gpu(tmp_path: Path):
+    run = on_gpu(small(40, epochs=1), tmp_path / "run")
+    assert run["machine"]["device"] != "cpu"
+    assert json.loads((tmp_path / "run" / "run.json").read_text())["status"] == "finished"
