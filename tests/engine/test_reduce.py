@@ -49,6 +49,18 @@ def test_tree_reduce_adds_in_tree_order_bit_for_bit(replicas: int):
     assert all(answer == answers[0] for answer in answers)
 
 
+def test_a_buffer_that_is_exchanged_in_slices_has_the_same_sum(monkeypatch):
+    monkeypatch.setattr("lockstep.engine.reduce.SLICE", 100)
+
+    def reduce(group: Group) -> bytes:
+        buffer = torch.from_numpy(piece(1003, group.world.rank))
+        tree_reduce(buffer)
+        return buffer.numpy().tobytes()
+
+    expected = tree([piece(1003, rank) for rank in range(4)]).tobytes()
+    assert on_replicas(4, reduce) == [expected] * 4
+
+
 def test_another_order_of_the_sum_would_show():
     pieces = [piece(1000, rank) for rank in range(4)]
     assert not numpy.array_equal(tree(pieces), ((pieces[0] + pieces[1]) + pieces[2]) + pieces[3])

@@ -22,6 +22,7 @@ Json = Annotated[bool, typer.Option("--json", help="One JSON document on standar
 
 _FUNCTION = "a name, name(arguments), or module:function"
 _FLAGS: dict[str, tuple[type, str]] = {
+    "name": (str, "What the run is called."),
     "model": (str, f"Model: {_FUNCTION}. E.g. 'wideresnet(16, 2)'."),
     "data": (str, f"Data: {_FUNCTION}. E.g. 'fashion-mnist(samples=10000)'."),
     "loss": (str, f"Loss, one value per item: {_FUNCTION}."),

@@ -196,13 +196,18 @@ class _Keyed:
 def _collate(read: tuple[float, list[Any]]) -> tuple[Tensor, Tensor, tuple[float, float, float]]:
     start, samples = read
     end = time.perf_counter()
-    if not isinstance(samples[0], tuple | list) or len(samples[0]) != 2:
-        raise DataError(
-            f"a sample of the data set is {type(samples[0]).__name__}: lockstep needs pairs of "
-            "(input, target). Wrap the data set so that its __getitem__ returns such a pair."
-        )
+    check_pair(samples[0])
     inputs, targets = default_collate(samples)
     return inputs, targets, (start, end, time.perf_counter())
+
+
+def check_pair(sample: Any) -> None:
+    """Refuse a data set whose samples are not (input, target)."""
+    if not isinstance(sample, tuple | list) or len(sample) != 2:
+        raise DataError(
+            f"a sample of the data set is {type(sample).__name__}: lockstep needs pairs of "
+            "(input, target). Wrap the data set so that its __getitem__ returns such a pair."
+        )
 
 
 def make_loader(

@@ -223,6 +223,7 @@ class Record:
     def _first_step_done(self) -> None:
         """Throughput counts from here: the first step also sets things up."""
         self.clock.turn_to("training")
+        self.summary["first_step_at"] = time.time()
         self.warm = (self.clock.seconds["training"], self.samples)
 
     def _log_training(self, done: int, step: Step, totals: Totals, rate: float) -> None:

@@ -180,16 +180,24 @@ def _views(bucket: dist.GradBucket) -> list[Tensor]:
     return views
 
 
+SLICE = 8 << 20
+"""Elements that are exchanged at once, so that a huge bucket needs no second one of its size."""
+
+
 def tree_reduce(buffer: Tensor) -> None:
     """Replace `buffer` by the sum over all replicas, in tree order."""
+    for part in buffer.split(SLICE):
+        _reduce_slice(part)
+
+
+def _reduce_slice(buffer: Tensor) -> None:
     size = dist.get_world_size()
     chunk = len(buffer) // size
     body, tail = buffer[: chunk * size], buffer[chunk * size :]
     if chunk:
         pieces = torch.empty_like(body)
         dist.all_to_all_single(pieces, body)
-        total = _tree_sum(list(pieces.chunk(size)))
-        _all_gather(body, total)
+        _all_gather(body, _tree_sum(list(pieces.chunk(size))))
     if len(tail):
         # Fewer elements than replicas: everybody adds them all.
         tails = tail.new_empty(size * len(tail))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import platform
+import warnings
 from collections.abc import Iterator
 from functools import partial
 from typing import Any
@@ -13,8 +14,8 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from lockstep.console import Progress
-from lockstep.data import Data, Finish, Watch, key, make_loader
-from lockstep.data.loaders import Batch
+from lockstep.data import Data, Finish, Resident, Watch, key, make_loader
+from lockstep.data.loaders import Batch, check_pair
 from lockstep.engine.checkpoint import Checkpoint, pack_optimizer, unpack_optimizer
 from lockstep.engine.folder import state_of
 from lockstep.engine.group import Group
@@ -211,12 +212,18 @@ def _load(recipe: Recipe, progress: Progress) -> Data:
         )
     if not len(data.train) or not len(data.test):
         raise DataError(f"the data of {recipe.name} have no training or no test samples.")
+    for samples in (data.train, data.test):
+        if not isinstance(samples, Resident):
+            # Here and not in a worker, where the error would arrive wrapped and late.
+            check_pair(build(f"the first sample of {recipe.name}", samples.__getitem__, 0))
     return data
 
 
 def configure_torch(job: Job, device: torch.device) -> None:
     """Threads, precision and determinism, as the job wants them."""
     torch.set_num_threads(job.threads)
+    # DDP says this of weights with one input channel, where both layouts are the same memory.
+    warnings.filterwarnings("ignore", message="Grad strides do not match bucket view strides")
     tf32 = job.recipe.precision == "tf32"
     torch.set_float32_matmul_precision("high" if tf32 else "highest")
     torch.backends.cudnn.allow_tf32 = tf32

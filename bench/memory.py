@@ -1,0 +1,106 @@
+"""Peak memory of a replica beside a hand-written DDP loop, in units of one gradient buffer.
+
+    python bench/memory.py --save bench/results/memory.json
+
+A model of large layers on tiny batches, so that weights and gradients are all that counts. One
+replica of two; one gradient buffer is as large as the model.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import json
+import statistics
+import sys
+import tempfile
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+import torch
+import torch.distributed as dist
+
+import handwritten
+import machine
+from lockstep import data, models
+from lockstep.cluster.launch import launch
+from lockstep.cluster.local import run_replicas
+from lockstep.console import Console
+from lockstep.engine.job import Job
+from lockstep.engine.recipes import DIGITS
+
+SIZES = (784, 6144, 6144, 10)
+BUFFER = 4 * sum(p.numel() for p in models.mlp(SIZES).parameters())
+
+
+def by_hand(rank: int, store: str) -> dict[str, float]:
+    """One rank of the hand-written loop."""
+    torch.set_num_threads(1)
+    dist.init_process_group(
+        "gloo",
+        store=dist.FileStore(store, 2),
+        rank=rank,
+        world_size=2,
+        timeout=datetime.timedelta(seconds=60),
+    )
+    result = handwritten.train(models.mlp(SIZES), handwritten.images(256), 8, 6, learning_rate=1e-3)
+    dist.destroy_process_group()
+    return result
+
+
+def lockstep(shards: int, exact: bool) -> dict[str, float]:
+    """Two replicas with `shards` in all."""
+    recipe = replace(
+        DIGITS,
+        model=partial(models.mlp, SIZES),
+        data=partial(data.synthetic, 256, 8, (1, 28, 28), 10),
+        augment=(),
+        learning_rate=1e-3,
+        global_batch=16,
+        shards=shards,
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        job = Job(
+            recipe=recipe,
+            out=Path(folder) / "run",
+            replicas=2,
+            exact=exact,
+            checkpoint_every=0,
+            max_steps=7,
+        )
+        return launch(job, device="cpu", console=Console(as_json=True))
+
+
+def main() -> None:
+    """Three rounds; the median in gradient buffers, relative to the hand-written loop."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--save", type=Path)
+    args = parser.parse_args()
+    sides = {
+        "hand-written DDP": lambda: run_replicas(2, by_hand),
+        "lockstep fast": lambda: lockstep(2, False),
+        "lockstep exact, 1 shard per replica": lambda: lockstep(2, True),
+        "lockstep exact, 2 shards per replica": lambda: lockstep(4, True),
+        "lockstep exact, 4 shards per replica": lambda: lockstep(8, True),
+        "lockstep exact, 8 shards per replica": lambda: lockstep(16, True),
+    }
+    peaks: dict[str, list[float]] = {name: [] for name in sides}
+    for _ in range(args.rounds):
+        for name, side in sides.items():
+            peaks[name].append(side()["peak_memory_bytes"])
+    base = statistics.median(peaks["hand-written DDP"])
+    print(f"one gradient buffer: {BUFFER / 2**20:.0f} MiB")
+    for name, values in peaks.items():
+        extra = (statistics.median(values) - base) / BUFFER
+        print(f"{name:40} {statistics.median(values) / 2**20:6.0f} MiB   {extra:+.2f} buffers")
+    if args.save:
+        document = {"machine": machine.facts(), "buffer_bytes": BUFFER, "peak_bytes": peaks}
+        args.save.write_text(json.dumps(document, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()
