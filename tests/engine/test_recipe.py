@@ -129,7 +129,7 @@ def test_every_built_in_recipe_can_be_written_as_json(recipe: Recipe):
 
 def test_a_description_shows_functions_as_they_would_be_typed():
     words = replace(DIGITS, augment=(partial(pad_crop, padding=1), flip)).described()
-    assert words["model"] == "wideresnet(depth=10, width=2, channels=1, dropout=0.1)"
+    assert words["model"] == "wideresnet(depth=10, width=3, channels=1, dropout=0.1)"
     assert words["augment"] == ["pad_crop(padding=1)", "flip"]
     assert words["metrics"] == {"accuracy": "accuracy"}
     assert words["schedule"] == "cosine"

@@ -70,6 +70,9 @@ class ExactReduce:
         self.items = 1
         # Sums of whole subtrees that wait for their right-hand neighbour, by level.
         self.waiting: list[dict[Tensor, Tensor]] = []
+        # Where DDP keeps each gradient, from the second step on.
+        self.home: dict[Tensor, Tensor] = {}
+        self.settled = False
         self.stream: torch.cuda.Stream | None = None
 
     @classmethod
@@ -94,22 +97,31 @@ class ExactReduce:
     @contextmanager
     def part(self, number: int, of: int) -> Iterator[None]:
         """Around forward and backward of local shard `number`."""
+        together = isinstance(self.model, DistributedDataParallel)
+        last = number + 1 == of
         if number == 0:
             # A gradient left over may be a view of DDP's bucket, which the last shard overwrites.
             for p in self.parameters:
                 p.grad = None
-        last = number + 1 == of
-        together = isinstance(self.model, DistributedDataParallel)
+        if number + 2 == of and self.home:
+            # The last pair adds up where the exchange will look for it, in DDP's own buckets.
+            torch._foreach_zero_(list(self.home.values()))
+            for p, home in self.home.items():
+                p.grad = home
         with _no_sync(self.model) if together and not last else nullcontext():
             yield
         gradients: dict[Tensor, Tensor] = {p: p.grad for p in self.parameters if p.grad is not None}
-        if last:
-            if not together:
-                for left in reversed(self.waiting):
-                    _add(gradients, left)
-                torch._foreach_div_(list(gradients.values()), self.items)
-                for p, gradient in gradients.items():
-                    p.grad = gradient
+        if last and together:
+            # DDP orders its buckets anew after the first step.
+            self.home = gradients if self.settled else {}
+            self.settled = True
+            self.waiting.clear()
+        elif last:
+            for left in reversed(self.waiting):
+                _add(gradients, left)
+            _divide(list(gradients.values()), self.items)
+            for p, gradient in gradients.items():
+                p.grad = gradient
             self.waiting.clear()
         elif number % 2:
             # Autograd has added a pair in place. Add the finished subtrees to its left, then let
@@ -121,6 +133,12 @@ class ExactReduce:
             self.waiting.append(gradients)
             for p in gradients:
                 p.grad = None
+
+
+def _divide(gradients: list[Tensor], items: int) -> None:
+    torch._foreach_div_(gradients, items)
+    # A sum that starts from zero has no -0, one that starts from a gradient may: make them equal.
+    torch._foreach_add_(gradients, 0.0)
 
 
 def _add(gradients: dict[Tensor, Tensor], left: dict[Tensor, Tensor]) -> None:
@@ -148,7 +166,7 @@ def _exchange(reduce: ExactReduce, bucket: dist.GradBucket) -> torch.futures.Fut
         reduce.stream.wait_stream(torch.cuda.current_stream(buffer.device))
         with torch.cuda.stream(reduce.stream):
             tree_reduce(buffer)
-            buffer.div_(reduce.items)
+            _divide([buffer], reduce.items)
             buffer.record_stream(reduce.stream)
             future = torch.futures.Future(devices=[buffer.device])
             future.set_result(buffer)
@@ -158,7 +176,7 @@ def _exchange(reduce: ExactReduce, bucket: dist.GradBucket) -> torch.futures.Fut
         tree_reduce(host)
         buffer.copy_(host)
         # On the gradient's own device: a GPU divides by a number with other bits than a CPU.
-        buffer.div_(reduce.items)
+        _divide([buffer], reduce.items)
         future = torch.futures.Future()
         future.set_result(buffer)
     if reduce.watch is not None:
