@@ -5,7 +5,10 @@ The only module that reads or writes the environment.
 
 from __future__ import annotations
 
+import ctypes
 import os
+import signal
+import sys
 from dataclasses import dataclass
 
 
@@ -39,6 +42,15 @@ def launched() -> tuple[int, int, int] | None:
 def restarts() -> int:
     """How often the launcher has started this job anew."""
     return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
+
+
+def die_with(parent: int) -> None:
+    """Have the kernel end this process when its parent is gone, even if that is killed."""
+    if sys.platform == "linux":
+        pr_set_pdeathsig = 1
+        ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGKILL)
+        if os.getppid() != parent:
+            os._exit(1)
 
 
 def gpu_count() -> int:

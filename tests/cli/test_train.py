@@ -219,6 +219,10 @@ def test_other_precisions_train(tmp_path, monkeypatch, capfd, precision: str):
     assert json.loads(capfd.readouterr().out)["recipe"]["precision"] == precision
 
 
+def children(pid: int) -> list[int]:
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
 class Process:
     """A real `lockstep` in a session of its own, as a terminal would start it."""
 
@@ -240,8 +244,7 @@ class Process:
             time.sleep(0.05)
 
     def replicas(self) -> list[int]:
-        children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children")
-        return [int(pid) for pid in children.read_text().split()]
+        return children(self.process.pid)
 
     def end(self) -> tuple[int, str]:
         output = self.process.communicate(timeout=60)[0]
@@ -286,6 +289,18 @@ def test_a_replica_killed_with_9_ends_the_run_with_code_1(tmp_path: Path):
     assert "Replica 1 was killed by signal 9" in output
     assert "Continue with --resume" in output
     assert all(is_gone(pid) for pid in replicas)
+
+
+def test_data_workers_die_with_their_replica(tmp_path: Path):
+    out = tmp_path / "run"
+    run = Process(*LONG, "--no-resident", "--workers", "1", "--out", str(out))
+    run.wait_for(out / "metrics.jsonl")
+    replicas = run.replicas()
+    workers = [child for pid in replicas for child in children(pid)]
+    assert len(workers) == 4  # one for training and one for evaluation, on each of two replicas
+    os.kill(replicas[0], signal.SIGKILL)
+    assert run.end()[0] == 1
+    assert all(is_gone(pid) for pid in replicas + workers)
 
 
 def test_max_restarts_goes_on_from_the_last_checkpoint(tmp_path: Path, monkeypatch, capfd):

@@ -79,6 +79,29 @@ def test_a_stop_request_saves_a_checkpoint_and_the_run_can_go_on(tmp_path: Path,
     assert sha(out) == sha(undisturbed)
 
 
+def test_a_stop_request_to_one_replica_stops_all_of_them_after_the_same_step(
+    tmp_path: Path, undisturbed: Path
+):
+    flag = tmp_path / "flag"
+    inner = RECIPE.loss
+
+    def loss(outputs, targets):
+        if outputs.requires_grad and not flag.exists():
+            try:
+                flag.open("x").close()
+            except FileExistsError:
+                return inner(outputs, targets)
+            os.kill(os.getpid(), signal.SIGTERM)
+        return inner(outputs, targets)
+
+    loss.__name__ = inner.__name__
+    out = tmp_path / "run"
+    with pytest.raises(Interrupted):
+        train(replace(RECIPE, loss=loss), out, 4, exact=True)
+    train(RECIPE, out, 2, exact=True, resume=True)
+    assert sha(out) == sha(undisturbed)
+
+
 def test_a_damaged_checkpoint_is_passed_over_for_the_one_before(
     tmp_path: Path, undisturbed: Path, capfd: pytest.CaptureFixture
 ):

@@ -6,7 +6,6 @@ threads and touches no GPU before.
 
 from __future__ import annotations
 
-import ctypes
 import os
 import pickle
 import select
@@ -20,6 +19,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from lockstep.errors import Interrupted, LockstepError, ReplicaDied
+from lockstep.world import die_with
 
 GRACE = 3.0
 """Seconds that the others have to end by themselves after one replica has died."""
@@ -80,7 +80,7 @@ def _fork(rank: int, work: Callable[[int, str], Any], store: str) -> _Child:
     os.close(reading)
     code = 1
     try:
-        _die_with(parent)
+        die_with(parent)
         # Ctrl-C reaches the whole group of processes: the parent decides what it means.
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         try:
@@ -105,15 +105,6 @@ def _send(pipe: int, message: tuple[Any, BaseException | None, str]) -> None:
         content = pickle.dumps((None, RuntimeError(f"{type(error).__name__}: {error}"), trace))
     with os.fdopen(pipe, "wb") as file:
         file.write(content)
-
-
-def _die_with(parent: int) -> None:
-    """Have the kernel end this process when its parent is gone, even if that is killed."""
-    if sys.platform == "linux":
-        pr_set_pdeathsig = 1
-        ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGKILL)
-        if os.getppid() != parent:
-            os._exit(1)
 
 
 def _watch(children: list[_Child]) -> tuple[list[_Outcome], bool]:

@@ -7,9 +7,11 @@ so what comes out never depends on which process asks, or on the number of worke
 
 from __future__ import annotations
 
+import os
 import random
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from typing import Any, NamedTuple, Protocol, cast
 
 import numpy
@@ -26,6 +28,7 @@ from torch.utils.data import (
 from lockstep.data.dataset import Resident, Tensors
 from lockstep.data.keyed import SampleKeys, key
 from lockstep.errors import DataError
+from lockstep.world import die_with
 
 Augment = Callable[[Tensor, SampleKeys], Tensor]
 Batch = tuple[Tensor, Tensor]
@@ -128,6 +131,7 @@ class WorkerLoader:
             batch_sampler=cast(Any, _Forwarder(requests, on_the_way)),
             num_workers=self.workers,
             collate_fn=cast(Any, _collate),
+            worker_init_fn=partial(_start_worker, os.getpid()),
             pin_memory=self.device.type == "cuda",
             # Else DataLoader would draw from the generator of the training.
             generator=torch.Generator(),
@@ -199,6 +203,10 @@ def _collate(read: tuple[float, list[Any]]) -> tuple[Tensor, Tensor, tuple[float
     check_pair(samples[0])
     inputs, targets = default_collate(samples)
     return inputs, targets, (start, end, time.perf_counter())
+
+
+def _start_worker(parent: int, number: int) -> None:
+    die_with(parent)
 
 
 def check_pair(sample: Any) -> None:

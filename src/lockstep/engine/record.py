@@ -75,8 +75,8 @@ class Record:
         return self
 
     def _ask_to_stop(self, number: int, frame: FrameType | None) -> None:
+        # Only noted: the replicas must stop after the same step, so they agree at a control point.
         self.stop_asked = True
-        self.next_control = 0
 
     def begin(self, replica: Replica) -> int:
         """Start anew, or from the newest whole checkpoint; the number of steps already done."""
