@@ -60,7 +60,13 @@ class Console:
         from rich import box
         from rich.table import Table
 
-        table = Table(title=title, box=box.ROUNDED, title_justify="left", title_style="bold")
+        table = Table(
+            title=title,
+            box=box.ROUNDED,
+            title_justify="left",
+            title_style="bold",
+            show_header=any(columns),
+        )
         for number, column in enumerate(columns):
             table.add_column(column, justify="right" if number else "left")
         for row in rows:

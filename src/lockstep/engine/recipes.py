@@ -99,7 +99,7 @@ STDLIB = Recipe(
     shards=8,
     epochs=2,
     clip=1.0,
-    target=2.0,
+    target=2.7,
 )
 
 RESNET50 = Recipe(
