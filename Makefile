@@ -1,6 +1,9 @@
 # make demo: install, then compare one replica with two. make test: install, then run all tests.
 PYTHON ?= python3
 VENV := .venv
+# The machine's own pip installs into the environment: Debian's venv comes without one.
+INSTALL = $(PYTHON) -m venv --without-pip $(VENV) && \
+	$(PYTHON) -m pip --python $(VENV)/bin/python install --quiet --editable
 .PHONY: demo test lint clean
 
 demo: $(VENV)/.installed
@@ -15,13 +18,11 @@ lint: $(VENV)/.installed-dev
 	$(VENV)/bin/mypy
 
 $(VENV)/.installed: pyproject.toml
-	$(PYTHON) -m venv $(VENV)
-	$(VENV)/bin/python -m pip install --quiet --editable '.[train]'
+	$(INSTALL) '.[train]'
 	touch $@
 
 $(VENV)/.installed-dev: pyproject.toml
-	$(PYTHON) -m venv $(VENV)
-	$(VENV)/bin/python -m pip install --quiet --editable '.[dev]'
+	$(INSTALL) '.[dev]'
 	touch $@ $(VENV)/.installed
 
 clean:

@@ -41,6 +41,7 @@ def recipe(replicas: int) -> Recipe:
         metrics=DIGITS.metrics,
         optimizer=DIGITS.optimizer,
         learning_rate=0.1,
+        channels_last=True,
         global_batch=BATCH * replicas,
         shards=replicas,
         epochs=1000,

@@ -7,9 +7,11 @@ Colours follow NO_COLOR. Only the first replica is given a console that speaks.
 from __future__ import annotations
 
 import json
+import os
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from statistics import fmean, median
 from typing import TYPE_CHECKING, Any
 
@@ -48,6 +50,8 @@ class Console:
             from rich.console import Console as RichConsole
 
             self._rich = RichConsole(stderr=True, highlight=False, soft_wrap=True)
+        # A replica that was killed cannot take its bar away.
+        self.rich.show_cursor(True)
         self._labelled("bold red", "error: ", text)
 
     def _labelled(self, style: str, label: str, text: str) -> None:
@@ -75,8 +79,32 @@ class Console:
 
     def emit(self, document: Any) -> None:
         """The answer of a command with --json."""
-        sys.stdout.write(json.dumps(document, indent=2) + "\n")
         sys.stdout.flush()
+        content = (json.dumps(document, indent=2) + "\n").encode()
+        with os.fdopen(os.dup(1 if _reserved is None else _reserved), "wb") as output:
+            output.write(content)
+
+
+_reserved: int | None = None
+
+
+@contextmanager
+def reserved_output(wanted: bool) -> Iterator[None]:
+    """Keep standard output for `emit`: whatever a recipe or its libraries print goes to stderr."""
+    global _reserved
+    if not wanted:
+        yield
+        return
+    sys.stdout.flush()
+    _reserved = os.dup(1)
+    os.dup2(2, 1)
+    try:
+        yield
+    finally:
+        sys.stdout.flush()
+        os.dup2(_reserved, 1)
+        os.close(_reserved)
+        _reserved = None
 
 
 class Progress:
@@ -104,6 +132,10 @@ class Progress:
         """The run is over."""
 
 
+SILENCE = 15.0
+"""Seconds after which a run without a terminal says how far it is."""
+
+
 class LiveProgress(Progress):
     """A bar with an estimate on a terminal; a line per epoch elsewhere."""
 
@@ -111,7 +143,7 @@ class LiveProgress(Progress):
         self.console, self.title = console, title
         self._bar: rich.progress.Progress | None = None
         self._task: Any = None
-        self._started = 0.0
+        self._started = self._spoke = 0.0
         self._first, self._steps, self._epochs = 0, 1, 1
         self._train: list[dict[str, Any]] = []
         self._downloaded = 0
@@ -119,6 +151,7 @@ class LiveProgress(Progress):
     def begin(self, steps: int, done: int, epochs: int) -> None:
         """Show the bar, if there is a terminal."""
         self._started, self._first, self._steps = time.perf_counter(), done, steps
+        self._spoke = self._started
         self._epochs = epochs
         if self.console.rich.is_terminal:
             from rich import progress
@@ -136,9 +169,12 @@ class LiveProgress(Progress):
             self._bar.start()
 
     def step(self, done: int) -> None:
-        """Move the bar."""
+        """Move the bar; without one, say something now and then."""
         if self._bar is not None:
             self._bar.update(self._task, completed=done)
+        elif time.perf_counter() - self._spoke > SILENCE:
+            left = self._left(done)
+            self._say(f"{self.title}  step {done:,}/{self._steps:,}  {duration(left)} left")
 
     def record(self, record: dict[str, Any]) -> None:
         """Show the newest numbers; after an epoch, as a line that stays."""
@@ -148,8 +184,7 @@ class LiveProgress(Progress):
                 self._bar.update(self._task, facts=f"loss {record['loss']:.4f}")
             return
         done = record["step"]
-        spent = time.perf_counter() - self._started
-        left = spent / max(1, done - self._first) * (self._steps - done)
+        left = self._left(done)
         metrics = {n: v for n, v in record.items() if n not in ("kind", "step", "epoch", "seconds")}
         parts = [f"{self.title}  epoch {record['epoch']:g}/{self._epochs}"]
         rates = [r["samples_per_second"] for r in self._train if r["samples_per_second"]]
@@ -162,7 +197,15 @@ class LiveProgress(Progress):
         parts.append(
             f"{duration(left)} left" if done < self._steps else duration(record["seconds"])
         )
-        self.console.say("  ".join(parts))
+        self._say("  ".join(parts))
+
+    def _left(self, done: int) -> float:
+        spent = time.perf_counter() - self._started
+        return spent / max(1, done - self._first) * (self._steps - done)
+
+    def _say(self, text: str) -> None:
+        self._spoke = time.perf_counter()
+        self.console.say(text)
 
     def download(self, done: int, total: int | None) -> None:
         """A line for every tenth of the file, or for every 10 MB if its size is unknown."""

@@ -14,7 +14,7 @@ from lockstep.engine.checkpoint import (
     read,
     unpack_optimizer,
 )
-from lockstep.errors import CheckpointError
+from lockstep.errors import CheckpointError, RunError
 
 
 def checkpoint(step: int) -> Checkpoint:
@@ -101,7 +101,7 @@ def test_nothing_half_written_lies_under_a_checkpoint_s_name(tmp_path: Path):
 def test_a_full_disk_shows(tmp_path: Path):
     checkpoints = Checkpoints(tmp_path / "missing")
     checkpoints.save(checkpoint(1))
-    with pytest.raises(FileNotFoundError):
+    with pytest.raises(RunError, match="cannot be written"):
         checkpoints.finish()
 
 

@@ -11,7 +11,7 @@ from torch import nn
 
 from lockstep import models
 from lockstep.engine.folder import RunFolder, replace_file, state_of
-from lockstep.errors import FolderError
+from lockstep.errors import FolderError, RunError
 
 
 def test_a_new_and_an_empty_folder_are_taken(tmp_path: Path):
@@ -87,7 +87,7 @@ def test_a_failed_write_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.
         raise OSError("disk full")
 
     monkeypatch.setattr("os.fsync", fails)
-    with pytest.raises(OSError, match="disk full"):
+    with pytest.raises(RunError, match="disk full"):
         replace_file(target, b"new")
     assert target.read_bytes() == b"old"
     assert [p.name for p in tmp_path.iterdir()] == ["file"]

@@ -73,6 +73,7 @@ def test_a_last_batch_smaller_than_the_shards_keeps_the_bits(tmp_path: Path, res
         {"precision": "bf16"},
         {"shards": 8},
         {"optimizer": partial(torch.optim.AdamW, weight_decay=0.1)},
+        {"channels_last": False},
     ],
     ids=str,
 )

@@ -6,9 +6,11 @@ import json
 import os
 import signal
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
+import torch
 
 from lockstep.engine.checkpoint import Checkpoints
 from lockstep.errors import Interrupted, ReplicaDied
@@ -131,3 +133,35 @@ def test_fast_mode_resumes_too(tmp_path: Path):
     parts = train(RECIPE, tmp_path / "parts", 2, resume=True)
     # Same replicas, same shapes: the same bits, also in fast mode.
     assert parts["weights_sha256"] == whole["weights_sha256"]
+
+
+@pytest.mark.parametrize("kind", [torch.optim.SGD, torch.optim.AdamW])
+def test_fused_optimizers_resume_with_the_layout_of_their_weights(tmp_path: Path, kind):
+    options = {"momentum": 0.9} if kind is torch.optim.SGD else {}
+    recipe = replace(RECIPE, optimizer=partial(kind, fused=True, **options))
+    whole = train(recipe, tmp_path / "whole", exact=True)
+    train(recipe, tmp_path / "parts", exact=True, max_steps=5, checkpoint_every=5)
+    parts = train(recipe, tmp_path / "parts", 2, exact=True, resume=True)
+    assert parts["weights_sha256"] == whole["weights_sha256"]
+
+
+def test_a_run_that_died_before_its_weights_were_written_is_finished_by_a_resume(
+    tmp_path: Path, undisturbed: Path
+):
+    out = tmp_path / "run"
+    train(RECIPE, out, 2, exact=True, checkpoint_every=4)
+    summary = json.loads((out / "run.json").read_text())
+    (out / "run.json").write_text(json.dumps(summary | {"status": "running"}))
+    (out / "weights.safetensors").unlink()
+    train(RECIPE, out, exact=True, resume=True)
+    assert sha(out) == sha(undisturbed)
+    assert (out / "weights.safetensors").exists()
+
+
+def test_a_damaged_checkpoint_does_not_outlive_good_ones(tmp_path: Path):
+    out = tmp_path / "run"
+    train(RECIPE, out, exact=True, checkpoint_every=3, max_steps=6)
+    (out / "checkpoints" / "step-00000099.safetensors").write_bytes(b"nonsense")
+    train(RECIPE, out, exact=True, resume=True, checkpoint_every=4, keep=1)
+    names = sorted(p.name for p in (out / "checkpoints").iterdir())
+    assert names == ["step-00000012.safetensors", "step-00000099.damaged"]

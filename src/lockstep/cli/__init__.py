@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import sys
+import traceback
+from typing import NoReturn
 
 import typer
 
 from lockstep.cli import compare, train
-from lockstep.errors import LockstepError, UsageError
+from lockstep.errors import Interrupted, LockstepError, NotFinite, PlanError, RecipeError
 from lockstep.world import launched
 
 app = typer.Typer(
@@ -42,17 +44,27 @@ def main() -> None:
         app()
     except LockstepError as error:
         joined = launched()
-        # Under torchrun every process finds the same misuse: one of them says so.
-        if joined is None or joined[0] == 0 or not isinstance(error, UsageError):
+        # Under torchrun all processes find the same: one of them says so.
+        shared = isinstance(error, PlanError | RecipeError | Interrupted | NotFinite)
+        if joined is None or joined[0] == 0 or not shared:
             Console().error(str(error))
-        if joined is not None:
-            # DDP may still be alive: shutting down the interpreter could hang on its threads.
-            sys.stdout.flush()
-            sys.stderr.flush()
-            os._exit(error.exit_code)
-        sys.exit(error.exit_code)
+        _leave(error.exit_code)
     except ModuleNotFoundError as error:
         if error.name not in ("torch", "numpy", "safetensors", "plotly", "scipy"):
             raise
         Console().error(f"this needs {error.name}. Install it with: pip install 'lockstep[train]'")
         sys.exit(2)
+    except Exception:
+        if launched() is None:
+            raise
+        traceback.print_exc()
+        _leave(1)
+
+
+def _leave(code: int) -> NoReturn:
+    if launched() is not None:
+        # DDP may still be alive: shutting down the interpreter could hang on its threads.
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+    sys.exit(code)

@@ -10,7 +10,7 @@ import typer
 
 from lockstep.cli.flags import Json, with_recipe_flags
 from lockstep.console import Console, duration
-from lockstep.errors import FolderError, PlanError
+from lockstep.errors import FolderError, Interrupted, PlanError
 from lockstep.world import launched
 
 if TYPE_CHECKING:
@@ -74,7 +74,10 @@ def command(
     for done, ((mode, size, seed), one) in enumerate(jobs.items(), 1):
         label = f"[{done}/{len(jobs)}] {mode}, {size} replica{'s' if size > 1 else ''}"
         label += f", seed {seed}" if seeds > 1 else ""
-        summary = launch(one, device=device, console=console, title=label)
+        try:
+            summary = launch(one, device=device, console=console, title=label)
+        except Interrupted:
+            raise Interrupted(f"Stopped in run {done} of {len(jobs)}; start again.") from None
         summaries.setdefault((mode, size), []).append(summary | {"folder": str(one.out)})
     compared = {m: compare_mode(summaries[m, 1], summaries[m, replicas]) for m in modes}
     document = judge(recipe, replicas, compared, numbers, margin)

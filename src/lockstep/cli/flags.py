@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from lockstep.console import reserved_output
 from lockstep.errors import RecipeError
 
 if TYPE_CHECKING:
@@ -40,6 +41,7 @@ _FLAGS: dict[str, tuple[type, str]] = {
     "batch_norm": (str, "Statistics over each 'shard', or 'sync' over the global batch."),
     "clip": (str, "Largest global norm of the gradient, or 'none'."),
     "target": (str, "Value of the first metric to reach, or 'none'."),
+    "channels_last": (bool, "Keep images and convolutions in channels_last order."),
     "lower_is_better": (bool, "Whether the first metric should fall."),
 }
 _RUN: dict[str, tuple[type, Any, str]] = {
@@ -65,7 +67,8 @@ def with_recipe_flags(command: Callable[..., None]) -> Callable[..., None]:
         run = {n: given.pop(n) for n in _RUN}
         if run["device"] not in ("auto", "cpu", "cuda"):
             raise RecipeError(f"--device {run['device']}: known are auto, cpu and cuda.")
-        command(override(find_recipe(recipe), overrides), run=run, **given)
+        with reserved_output(given["json"]):
+            command(override(find_recipe(recipe), overrides), run=run, **given)
 
     own = inspect.signature(command).parameters
     first = [p for n, p in own.items() if n not in ("recipe", "run")]

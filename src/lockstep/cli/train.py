@@ -8,6 +8,7 @@ import typer
 
 from lockstep.cli.flags import Json, with_recipe_flags
 from lockstep.console import Console, duration
+from lockstep.errors import PlanError, RunError
 from lockstep.world import launched
 
 if TYPE_CHECKING:
@@ -47,7 +48,9 @@ def command(
     from lockstep.report.run import write_run_report
 
     if resume and out is None:
-        raise typer.BadParameter("--resume needs --out, the folder of the run to continue.")
+        raise PlanError("--resume needs --out, the folder of the run to continue.")
+    if out is None and launched() is not None:
+        raise PlanError("under torchrun, name the run's folder with --out: all processes share it.")
     console = Console(as_json=json)
     device, replicas = choose(run.pop("device"), replicas, run["share_gpu"])
     job = Job(
@@ -61,9 +64,16 @@ def command(
         timeline=timeline,
         **run,
     )
-    summary = launch(job, device=device, console=console, max_restarts=max_restarts)
     joined = launched()
-    if joined is not None and joined[0] != 0:
+    speaks = joined is None or joined[0] == 0
+    try:
+        summary = launch(job, device=device, console=console, max_restarts=max_restarts)
+    except RunError:
+        # Also a run that ended badly has something to show.
+        if speaks and (job.out / "run.json").exists():
+            write_run_report(job.out)
+        raise
+    if not speaks:
         return
     report = write_run_report(job.out)
     if json:

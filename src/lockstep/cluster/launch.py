@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from lockstep.cluster.local import run_replicas
 from lockstep.console import Console, LiveProgress, Progress
 from lockstep.errors import PlanError, ReplicaDied
-from lockstep.world import World, gpu_count, launched
+from lockstep.world import World, gpu_count, launched, restarts
 
 if TYPE_CHECKING:
     from lockstep.engine.job import Job
@@ -31,6 +31,11 @@ def choose(device: str, replicas: int | None, share_gpu: bool = False) -> tuple[
         raise PlanError("--device cuda, but torch finds no GPU here. Use --device cpu.")
     kind = "cuda" if gpus else "cpu"
     replicas = replicas or max(1, gpus)
+    if kind == "cuda" and joined is not None and joined[2] >= gpus and not share_gpu:
+        raise PlanError(
+            f"the launcher started process {joined[2]} on this machine, which has {gpus} GPU(s). "
+            "Start one process per GPU, or use --device cpu."
+        )
     if kind == "cuda" and joined is None and replicas > gpus and not share_gpu:
         raise PlanError(
             f"--replicas {replicas}, but this machine has {gpus} GPU{'s' if gpus > 1 else ''}. "
@@ -43,10 +48,16 @@ def launch(
     job: Job, *, device: str, console: Console, max_restarts: int = 0, title: str | None = None
 ) -> dict[str, Any]:
     """Run `job` and return its summary. Replicas that die are started anew `max_restarts` times."""
+    if max_restarts < 0:
+        raise PlanError(f"--max-restarts {max_restarts}: it must be 0 or more.")
     joined = launched()
     if joined is not None:
         rank, size, local = joined
         world = World(rank=rank, size=size, local_rank=local, device=_device(device, local, job))
+        if max_restarts:
+            raise PlanError("--max-restarts: give it to torchrun, which starts the replicas here.")
+        if restarts() and (job.out / "run.json").exists():
+            job = replace(job, resume=True)
         return replica(job, world, None, _progress(console, title or job.recipe.name, rank))
     while True:
         try:
@@ -67,7 +78,7 @@ def _way_on(job: Job) -> str:
     """What is left after a replica died."""
     if not any((job.out / "checkpoints").glob("step-*.safetensors")):
         return ""
-    return f"\nIts checkpoints are whole. Continue with --resume --out {job.out}."
+    return f"\nContinue from its last checkpoint with --resume --out {job.out}."
 
 
 def _worker(

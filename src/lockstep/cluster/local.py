@@ -21,6 +21,8 @@ from typing import Any, NamedTuple
 from lockstep.errors import Interrupted, LockstepError, ReplicaDied
 from lockstep.world import die_with
 
+PATIENCE = 60.0
+"""Seconds that replicas have to end by themselves after Ctrl-C."""
 GRACE = 3.0
 """Seconds that the others have to end by themselves after one replica has died."""
 
@@ -86,9 +88,12 @@ def _fork(rank: int, work: Callable[[int, str], Any], store: str) -> _Child:
         try:
             message: tuple[Any, BaseException | None, str] = (work(rank, store), None, "")
             code = 0
+        except LockstepError as error:
+            message = (None, error, "")
         except BaseException as error:
-            trace = "" if isinstance(error, LockstepError) else traceback.format_exc()
-            message = (None, error, trace)
+            # Only its words: the user's exceptions may not survive the way.
+            told = RuntimeError(f"{type(error).__name__}: {error}")
+            message = (None, told, traceback.format_exc())
         _send(writing, message)
         sys.stdout.flush()
         sys.stderr.flush()
@@ -98,29 +103,26 @@ def _fork(rank: int, work: Callable[[int, str], Any], store: str) -> _Child:
 
 
 def _send(pipe: int, message: tuple[Any, BaseException | None, str]) -> None:
-    try:
-        content = pickle.dumps(message)
-    except Exception:
-        _, error, trace = message
-        content = pickle.dumps((None, RuntimeError(f"{type(error).__name__}: {error}"), trace))
     with os.fdopen(pipe, "wb") as file:
-        file.write(content)
+        file.write(pickle.dumps(message))
 
 
 def _watch(children: list[_Child]) -> tuple[list[_Outcome], bool]:
     """Wait for all; end the rest soon after the first failure. Also: was there a Ctrl-C?"""
     interrupts = 0
+    deadline: float | None = None
 
     def interrupted(number: int, frame: Any) -> None:
-        nonlocal interrupts
+        nonlocal interrupts, deadline
         interrupts += 1
+        # Time for the step, an evaluation and a checkpoint; a replica stuck in a kernel never ends.
+        deadline = deadline or time.monotonic() + PATIENCE
         for child in children:
             _signal(child.pid, signal.SIGTERM if interrupts == 1 else signal.SIGKILL)
 
     handlers = {n: signal.signal(n, interrupted) for n in (signal.SIGINT, signal.SIGTERM)}
     outcomes: dict[int, _Outcome] = {}
     received = {child.rank: b"" for child in children}
-    deadline: float | None = None
     try:
         while len(outcomes) < len(children):
             living = [child for child in children if child.rank not in outcomes]
@@ -133,8 +135,8 @@ def _watch(children: list[_Child]) -> tuple[list[_Outcome], bool]:
             for child, status in gone:
                 outcomes[child.rank] = _outcome(received[child.rank], status)
                 os.close(child.pipe)
-                if outcomes[child.rank].status != 0 and deadline is None:
-                    deadline = time.monotonic() + GRACE
+                if outcomes[child.rank].status != 0:
+                    deadline = min(deadline or float("inf"), time.monotonic() + GRACE)
             if deadline is not None and time.monotonic() > deadline:
                 for child in living:
                     _signal(child.pid, signal.SIGKILL)
@@ -145,7 +147,10 @@ def _watch(children: list[_Child]) -> tuple[list[_Outcome], bool]:
 
 
 def _outcome(content: bytes, status: int) -> _Outcome:
-    result, error, trace = pickle.loads(content) if content else (None, None, "")
+    try:
+        result, error, trace = pickle.loads(content)
+    except (EOFError, pickle.UnpicklingError):
+        result, error, trace = None, None, ""  # killed before it could say anything, or meanwhile
     return _Outcome(result, error, trace, os.waitstatus_to_exitcode(status), time.monotonic())
 
 
@@ -167,10 +172,7 @@ def _verdict(outcomes: list[_Outcome], interrupted: bool) -> Any:
             break
     if outcome.error is None:
         raise ReplicaDied(f"Replica {rank} {_ending(outcome.status)}.")
-    raise ReplicaDied(
-        f"Replica {rank} failed with {type(outcome.error).__name__}: {outcome.error}\n"
-        f"{outcome.trace}"
-    )
+    raise ReplicaDied(f"Replica {rank} failed with {outcome.error}\n{outcome.trace}")
 
 
 def _ending(status: int) -> str:

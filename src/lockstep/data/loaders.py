@@ -85,8 +85,8 @@ class Finish:
         if self.prepare is not None:
             inputs = self.prepare(inputs)
         if self.channels_last and inputs.dim() == 4:
-            inputs = inputs.contiguous(memory_format=torch.channels_last)
-        return inputs
+            return inputs.contiguous(memory_format=torch.channels_last)
+        return inputs.contiguous()
 
 
 class ResidentLoader:
@@ -202,11 +202,27 @@ def _collate(read: tuple[float, list[Any]]) -> tuple[Tensor, Tensor, tuple[float
     end = time.perf_counter()
     check_pair(samples[0])
     inputs, targets = default_collate(samples)
+    for value in (inputs, targets):
+        if not isinstance(value, Tensor):
+            raise DataError(
+                f"inputs or targets of the data set make no tensor but a {type(value).__name__}. "
+                "Have its __getitem__ return two tensors."
+            )
     return inputs, targets, (start, end, time.perf_counter())
 
 
 def _start_worker(parent: int, number: int) -> None:
     die_with(parent)
+
+
+def check_indexed(data: Any) -> None:
+    """Refuse what has no length or no index."""
+    indexed = hasattr(data, "__len__") and hasattr(data, "__getitem__")
+    if not indexed or isinstance(data, IterableDataset):
+        raise DataError(
+            f"{type(data).__name__} has no length or no index. lockstep decides the order of the "
+            "samples itself, so it needs a map-style data set (with __len__ and __getitem__)."
+        )
 
 
 def check_pair(sample: Any) -> None:
@@ -230,12 +246,7 @@ def make_loader(
     """The loader for `data`: on the device if it fits (or `resident` says so), else workers."""
     if type(data) is TensorDataset and len(data.tensors) == 2:
         data = Tensors(*data.tensors)
-    indexed = hasattr(data, "__len__") and hasattr(data, "__getitem__")
-    if not indexed or isinstance(data, IterableDataset):
-        raise DataError(
-            f"{type(data).__name__} has no length or no index. lockstep decides the order of the "
-            "samples itself, so it needs a map-style data set (with __len__ and __getitem__)."
-        )
+    check_indexed(data)
     can = isinstance(data, Resident) and not isinstance(data, Tensor)
     if resident and not can:
         raise DataError(

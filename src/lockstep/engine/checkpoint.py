@@ -68,6 +68,14 @@ class Checkpoints:
             + " Start a new run in another folder."
         )
 
+    def drop_after(self, step: int) -> None:
+        """Put aside checkpoints past `step`, which could not be trusted, and broken-off writes."""
+        for path in self.files():
+            if int(path.stem.removeprefix("step-")) > step:
+                path.replace(path.with_suffix(".damaged"))
+        for path in self.folder.glob(".step-*"):
+            path.unlink(missing_ok=True)
+
     def _write(
         self, tensors: dict[str, Tensor], facts: dict[str, Any], ready: torch.cuda.Event | None
     ) -> None:
@@ -138,3 +146,9 @@ def unpack_optimizer(
         _, index, name = place.split("/", 2)
         state.setdefault(int(index), {})[name] = value
     optimizer.load_state_dict({"state": state, "param_groups": facts["groups"]})
+    # Files hold contiguous tensors. Fused kernels walk through memory, so a state that belongs to
+    # a weight element by element must lie as the weight does (channels_last, for example).
+    for p, values in optimizer.state.items():
+        for name, value in values.items():
+            if isinstance(value, Tensor) and value.shape == p.shape:
+                values[name] = torch.empty_like(p, dtype=value.dtype).copy_(value)

@@ -13,6 +13,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from lockstep.engine.recipe import Recipe, raised
 from lockstep.errors import LockstepError, RecipeError
 
@@ -23,6 +25,8 @@ def find_recipe(text: str) -> Recipe:
 
     if text in RECIPES:
         return RECIPES[text]
+    # Threads that a user's file starts now would be missing in the replicas, which are forked.
+    torch.set_num_threads(1)
     if text.endswith(".py"):
         module = _load_file(Path(text))
         if not hasattr(module, "recipe"):

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
-from lockstep.errors import FolderError
+from lockstep.errors import FolderError, RecipeError, RunError
 
 
 class RunFolder:
@@ -30,12 +32,16 @@ class RunFolder:
                 f"--out {self.path} already holds a run. Continue it with --resume, or name "
                 "another folder."
             )
-        if self.path.is_dir() and any(self.path.iterdir()):
+        # An empty `checkpoints` is left by a run that failed before it could begin.
+        held = (
+            [p for p in self.path.iterdir() if p != self.checkpoints] if self.path.exists() else []
+        )
+        if held or (self.checkpoints.is_dir() and any(self.checkpoints.iterdir())):
             raise FolderError(
                 f"--out {self.path} is not empty and holds no run. Name a new or an empty folder."
             )
         try:
-            self.checkpoints.mkdir(parents=True)
+            self.checkpoints.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise FolderError(f"--out {self.path} cannot be made: {error.strerror}.") from None
 
@@ -47,31 +53,37 @@ class RunFolder:
             raise FolderError(
                 f"{self.path} holds no run (no run.json). Leave out --resume to start one."
             ) from None
-        except json.JSONDecodeError as error:
+        except (json.JSONDecodeError, UnicodeDecodeError) as error:
             raise FolderError(f"{self.path / 'run.json'} is damaged: {error}.") from None
-        if not isinstance(content, dict):
-            raise FolderError(f"{self.path / 'run.json'} is damaged: it holds no object.")
+        if not isinstance(content, dict) or not isinstance(content.get("recipe"), dict):
+            raise FolderError(f"{self.path / 'run.json'} is damaged: it names no recipe.")
         return content
 
     def write_summary(self, content: dict[str, Any]) -> None:
         """Replace run.json as a whole."""
-        replace_file(self.path / "run.json", (json.dumps(content, indent=2) + "\n").encode())
+        text = json.dumps(_finite(content), indent=2, allow_nan=False)
+        replace_file(self.path / "run.json", (text + "\n").encode())
 
     def log(self, **record: Any) -> None:
         """Append one line to metrics.jsonl."""
-        with self._metrics.open("a") as file:
-            file.write(json.dumps(record) + "\n")
+        try:
+            with self._metrics.open("a") as file:
+                file.write(json.dumps(_finite(record), allow_nan=False) + "\n")
+        except OSError as error:
+            raise RunError(f"{self._metrics} cannot be written: {error.strerror}.") from error
 
     def metrics(self) -> list[dict[str, Any]]:
         """All lines of metrics.jsonl; one that a crash cut short is left out."""
         if not self._metrics.exists():
             return []
         records = []
-        for line in self._metrics.read_text().splitlines():
+        for line in self._metrics.read_text(errors="replace").splitlines():
             try:
-                records.append(json.loads(line))
+                record = json.loads(line)
             except json.JSONDecodeError:
                 continue
+            if isinstance(record, dict):
+                records.append(record)
         return records
 
     def forget_after(self, step: int) -> None:
@@ -84,9 +96,25 @@ class RunFolder:
         from safetensors.torch import save
 
         # No metadata: their order in the file is not fixed.
-        content = save({name: t.cpu().contiguous() for name, t in state_of(model).items()})
+        # Copies: a tensor that shares memory with another would be refused.
+        copies = {
+            name: tensor.cpu().clone(memory_format=torch.contiguous_format)
+            for name, tensor in state_of(model).items()
+        }
+        content = save(copies)
         replace_file(self.path / "weights.safetensors", content)
         return hashlib.sha256(content).hexdigest()
+
+
+def _finite(value: Any) -> Any:
+    """NaN and infinity as null: JSON has neither."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {name: _finite(item) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(item) for item in value]
+    return value
 
 
 def state_of(model: nn.Module) -> dict[str, Tensor]:
@@ -94,6 +122,11 @@ def state_of(model: nn.Module) -> dict[str, Tensor]:
     state: dict[str, Tensor] = {}
     seen = set()
     for name, tensor in model.state_dict().items():
+        if not isinstance(tensor, Tensor):
+            raise RecipeError(
+                f"the model keeps {name} ({type(tensor).__name__}) in its state, which is no "
+                "tensor: it cannot be saved. Make it a buffer, or leave it out of the state."
+            )
         place = (tensor.data_ptr(), tensor.shape, tensor.stride())
         if tensor.numel() and place in seen:
             continue
@@ -111,6 +144,8 @@ def replace_file(path: Path, content: bytes) -> None:
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(path)
+    except OSError as error:
+        raise RunError(f"{path} cannot be written: {error.strerror or error}.") from error
     finally:
         temporary.unlink(missing_ok=True)
     folder = os.open(path.parent, os.O_RDONLY)

@@ -53,6 +53,8 @@ class Job:
             value = getattr(self, name)
             if value is not None and value < 0:
                 raise PlanError(f"--{name.replace('_', '-')} {value}: it must be 0 or more.")
+        if not 0 < self.timeout < float("inf"):
+            raise PlanError(f"--timeout {self.timeout}: it must be a number of seconds above 0.")
         plan = self.plan
         if self.recipe.batch_norm == "sync" and self.exact:
             raise PlanError(

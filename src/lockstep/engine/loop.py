@@ -40,6 +40,8 @@ def train(job: Job, group: Group, progress: Progress) -> dict[str, Any]:
                         number + 1 == len(step.parts) and not group.alone
                     )
                 record.meter.add(part.shards.start, loss, step.number)
+            if step.number == start:
+                replica.check_first_step()
             replica.clip()
             rate = replica.set_rate(step)
             watch.mark("optimizer step")

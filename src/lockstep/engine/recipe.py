@@ -63,6 +63,8 @@ class Recipe:
     """Largest global norm of the gradient, if any."""
     target: float | None = None
     """Value of the first metric to reach; the time until then is reported."""
+    channels_last: bool = False
+    """Keep images and convolution weights in this layout: often faster; not with `x.view`."""
     lower_is_better: bool = False
     """Whether the first metric should fall (an error, bits per byte) or rise (accuracy)."""
 
@@ -155,6 +157,8 @@ def describe(value: Any) -> Any:
         return f"{describe(value.func)}({', '.join(given)})"
     if isinstance(value, str | int | float | None):
         return value
+    if isinstance(value, Path | torch.dtype | torch.device):
+        return str(value)
     if isinstance(value, Mapping):
         return {name: describe(item) for name, item in value.items()}
     if isinstance(value, Sequence):

@@ -34,6 +34,7 @@ LINE = Recipe(
 
 DIGITS = Recipe(
     name="digits",
+    channels_last=True,
     model=partial(models.wideresnet, depth=10, width=3, channels=1, dropout=0.1),
     data=data.digits,
     augment=(partial(pad_crop, padding=1),),
@@ -51,6 +52,7 @@ DIGITS = Recipe(
 
 FASHION_MNIST = Recipe(
     name="fashion-mnist",
+    channels_last=True,
     # The model of the workshop.
     model=partial(models.wideresnet, depth=16, width=10, channels=1, dropout=0.1),
     data=data.fashion_mnist,
@@ -69,6 +71,7 @@ FASHION_MNIST = Recipe(
 
 CIFAR10 = Recipe(
     name="cifar10",
+    channels_last=True,
     model=partial(models.wideresnet, depth=16, width=4, dropout=0.0),
     data=data.cifar10,
     augment=(partial(pad_crop, padding=4), flip, partial(cutout, size=8)),
@@ -104,6 +107,7 @@ STDLIB = Recipe(
 
 RESNET50 = Recipe(
     name="resnet50",
+    channels_last=True,
     model=models.resnet50,
     data=data.synthetic,
     loss=cross_entropy,

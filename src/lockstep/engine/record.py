@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import signal
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from types import FrameType, TracebackType
 from typing import Any, Self
 
@@ -19,7 +21,7 @@ from lockstep.engine.metrics import Meter, Totals
 from lockstep.engine.replica import Replica, machine_facts
 from lockstep.engine.sampler import Step
 from lockstep.engine.timeline import BETWEEN
-from lockstep.errors import FolderError, Interrupted, NotFinite
+from lockstep.errors import CheckpointError, FolderError, Interrupted, NotFinite, RunError
 
 LOGS_PER_EPOCH = 20
 STEPS_BETWEEN_LOGS = 5
@@ -64,6 +66,7 @@ class Record:
         self.last: dict[str, float] = {}
         self.reached: float | None = None
         self.summary: dict[str, Any] = {}
+        self.before: dict[str, Any] = {}
         self._handlers: dict[int, Callable[[int, FrameType | None], Any] | int | None] = {}
 
     def __enter__(self) -> Self:
@@ -86,7 +89,7 @@ class Record:
         self.steps = replica.total_steps
         if self.job.max_steps is not None:
             self.steps = min(self.steps, self.job.max_steps)
-        if self.job.resume and start >= self.steps:
+        if self.job.resume and start >= self.steps and self.before.get("status") == "finished":
             raise FolderError(
                 f"{self.job.out} is finished: all {self.steps} steps are done. "
                 "For more, raise --epochs, or start a new run in another folder."
@@ -114,7 +117,7 @@ class Record:
         return start
 
     def _restore(self, facts: dict[str, Any]) -> int:
-        before = self.folder.summary()
+        before = self.before = self.folder.summary()
         differences = [
             f"{name} was {before['recipe'].get(name)!r}, now {value!r}"
             for name, value in self.job.recipe.described().items()
@@ -164,9 +167,15 @@ class Record:
 
     def _forget_after(self, step: int) -> None:
         # Every replica must have read the folder before the first one changes it.
-        self.group.objects(None)
+        if len(set(self.group.objects(step))) > 1:
+            raise CheckpointError(
+                f"the replicas found different checkpoints in {self.job.out}: it must be one "
+                "folder that all machines see."
+            )
         if self.group.world.is_first:
+            self.folder.checkpoints.mkdir(exist_ok=True)
             self.folder.forget_after(step)
+            self.checkpoints.drop_after(step)
 
     def after(self, step: Step, items: int, rate: float) -> None:
         """Log, evaluate, save and stop where it is time to."""
@@ -211,6 +220,7 @@ class Record:
         return totals
 
     def _not_finite(self, step: int, what: str) -> None:
+        self.checkpoints.finish()
         files = self.checkpoints.files()
         kept = (
             f"The last good checkpoint is {files[-1]}." if files else "There is no checkpoint yet."
@@ -246,6 +256,8 @@ class Record:
         self._aside("evaluation")
         self.last = self.replica.evaluate()
         self._back()
+        if not math.isfinite(self.last["test_loss"]):
+            self._not_finite(done, "the test loss")
         recipe = self.job.recipe
         if self.reached is None and recipe.reaches_target(self.last[recipe.metric]):
             self.reached = self.clock.total()
@@ -290,13 +302,20 @@ class Record:
     def end(self) -> dict[str, Any]:
         """Write the weights and the summary."""
         self.clock.turn_to("the end")
+        if not self.replica.is_finite():
+            self._not_finite(self.steps, "a weight")
+        if len(set(self.group.objects(self.replica.digest()))) > 1:
+            raise RunError(
+                "The replicas ended with different weights: something in the recipe changes them "
+                "besides the optimizer. The run's result cannot be trusted."
+            )
         self.replica.merge_batch_norm()
         timelines = self.group.objects(
             self.replica.timeline.result() if self.replica.timeline else None
         )
         seconds = self.clock.seconds
-        assert self.warm is not None
-        warm_seconds, warm_samples = self.warm
+        # No step was left to do if the run died between its last checkpoint and its weights.
+        warm_seconds, warm_samples = self.warm or (seconds["training"], self.samples)
         training = seconds["training"] - warm_seconds
         self.summary |= {
             "status": "finished",
@@ -329,10 +348,15 @@ class Record:
         for number, handler in self._handlers.items():
             signal.signal(number, handler)
         self.progress.end()
-        self.checkpoints.finish()
-        if error is not None and self.summary and self.group.world.is_first:
+        if error is None:
+            self.checkpoints.finish()
+        elif self.summary and self.group.world.is_first:
+            # Whatever fails here would hide the error that is on its way.
+            with suppress(RunError):
+                self.checkpoints.finish()
             status = "interrupted" if isinstance(error, Interrupted) else "failed"
-            self.folder.write_summary(self.summary | {"status": status, "error": str(error)})
+            with suppress(RunError):
+                self.folder.write_summary(self.summary | {"status": status, "error": str(error)})
         if self.summary:
             # DDP must be gone before the group is: its destructor waits for the group's threads.
             del self.replica

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import hashlib
 import inspect
 import platform
+import random
 import warnings
 from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
+import numpy
 import torch
+import torch.utils.deterministic
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.parallel import DistributedDataParallel
 
 from lockstep.console import Progress
 from lockstep.data import Data, Finish, Resident, Watch, key, make_loader
-from lockstep.data.loaders import Batch, check_pair
+from lockstep.data.loaders import Batch, check_indexed, check_pair
 from lockstep.engine.checkpoint import Checkpoint, pack_optimizer, unpack_optimizer
 from lockstep.engine.folder import state_of
 from lockstep.engine.group import Group
@@ -40,16 +45,22 @@ class Replica:
 
     def __init__(self, job: Job, group: Group, progress: Progress) -> None:
         self.job, self.group, self.recipe, self.plan = job, group, job.recipe, job.plan
+        self.progress = progress
         recipe, device = job.recipe, group.device
         configure_torch(job, device)
         with group.first_on_machine():
+            _seed(key(recipe.seed, "data"))
             self.data = _load(recipe, progress)
+        self._check_sizes()
 
-        torch.manual_seed(key(recipe.seed, "weights"))
+        _seed(key(recipe.seed, "weights"))
         module = build(f"the model of {recipe.name}", recipe.model)
-        channels_last = any(isinstance(m, nn.Conv2d) for m in module.modules())
-        layout = torch.channels_last if channels_last else torch.preserve_format
-        module = module.to(device=device, memory_format=layout)
+        _check_model(module)
+        module = module.to(device)
+        if recipe.channels_last:
+            for p in module.parameters():
+                if p.dim() == 4:
+                    p.data = p.data.contiguous(memory_format=torch.channels_last)
         self.shards = Shards(self.plan.shards_per_replica, device)
         self.module = per_shard(
             module, self.shards, group.sum if recipe.batch_norm == "sync" else None
@@ -69,10 +80,13 @@ class Replica:
             self.module.parameters(),
             lr=recipe.learning_rate,
         )
+        # Groups with rates of their own keep their ratio to the recipe's.
+        self.ratios = [group["lr"] / recipe.learning_rate for group in self.optimizer.param_groups]
+        self.buffers = {n: b.clone() for n, b in self._plain_buffers()}
         self.model, self.reduce = self._distribute()
 
-        finish = Finish(recipe.seed, recipe.augment, self.data.prepare, channels_last)
-        plain = Finish(recipe.seed, (), self.data.prepare, channels_last)
+        finish = Finish(recipe.seed, recipe.augment, self.data.prepare, recipe.channels_last)
+        plain = Finish(recipe.seed, (), self.data.prepare, recipe.channels_last)
         load = partial(make_loader, device=device, workers=job.workers, resident=job.resident)
         self.loader = load(self.data.train, finish=finish, watch=self.watch)
         test_loader = load(self.data.test, finish=plain, watch=Watch())
@@ -98,6 +112,42 @@ class Replica:
         if self.timeline is not None and isinstance(model, DistributedDataParallel):
             self.timeline.watch_exchange(model)
         return model, FastReduce(model, self.group.world.size)
+
+    def _check_sizes(self) -> None:
+        sizes = (len(self.data.train), len(self.data.test))
+        if len(set(self.group.objects(sizes))) > 1:
+            raise DataError(
+                f"the data of {self.recipe.name} have other sizes on other replicas: their "
+                "function depends on something besides the seed."
+            )
+
+    def _plain_buffers(self) -> Iterator[tuple[str, Tensor]]:
+        """Buffers that no layer of ours keeps per shard."""
+        own = {
+            id(b) for m in self.module.modules() if isinstance(m, _BatchNorm) for b in m.buffers()
+        }
+        return ((n, b) for n, b in self.module.named_buffers() if id(b) not in own)
+
+    def check_first_step(self) -> None:
+        """After the first backward pass: refuse what would differ on another number of replicas."""
+        named = self.module.named_parameters()
+        unused = [name for name, p in named if p.requires_grad and p.grad is None]
+        if unused:
+            raise RecipeError(
+                f"the loss does not depend on {_some(unused)}: DDP would wait for their gradients. "
+                "Take them out of the model, or freeze them with requires_grad_(False)."
+            )
+        changed = [n for n, b in self._plain_buffers() if not torch.equal(b, self.buffers[n])]
+        self.buffers.clear()
+        if not changed:
+            return
+        text = (
+            f"the forward pass changes {_some(changed)}, once for each part of the batch: that "
+            "depends on the number of replicas."
+        )
+        if self.job.exact:
+            raise RecipeError(f"{text} Exact mode cannot keep its promise with this model.")
+        self.progress.warn(text)
 
     @property
     def total_steps(self) -> int:
@@ -129,8 +179,8 @@ class Replica:
         """The learning rate of `step`, as a function of progress alone."""
         # The middle of the step, so that a warmup does not start with a step of rate zero.
         rate = self.recipe.learning_rate * self.rate((step.number + 0.5) / self.total_steps)
-        for parameters in self.optimizer.param_groups:
-            parameters["lr"] = rate
+        for parameters, ratio in zip(self.optimizer.param_groups, self.ratios, strict=True):
+            parameters["lr"] = rate * ratio
         return rate
 
     def enter(self, step: Step, part: Part) -> None:
@@ -194,10 +244,45 @@ class Replica:
                 every = tensors[f"norm/{number}/{name}"]
                 getattr(norm, name).copy_(every[first : first + self.plan.shards_per_replica])
 
+    def digest(self) -> str:
+        """A hash of all parameters: equal on replicas that are in step."""
+        digest = hashlib.sha256()
+        for p in self.module.parameters():
+            content = p.detach().cpu().contiguous().reshape(-1).view(torch.uint8)
+            digest.update(content.numpy().data)
+        return digest.hexdigest()
+
     def is_finite(self) -> bool:
         """Whether all weights are numbers."""
-        norms = torch._foreach_norm([p.detach() for p in self.module.parameters()])
+        weights = [p.detach() for p in self.module.parameters() if p.numel()]
+        # The largest element: squares of finite weights may overflow.
+        norms = torch._foreach_norm(weights, float("inf"))
         return bool(torch.stack([n.float() for n in norms]).isfinite().all())
+
+
+def _seed(number: int) -> None:
+    """All generators that a recipe's functions may draw from."""
+    random.seed(number)
+    numpy.random.seed(number & 0xFFFFFFFF)
+    torch.manual_seed(number)
+
+
+def _some(names: list[str]) -> str:
+    return ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
+
+
+def _check_model(module: nn.Module) -> None:
+    if not any(p.requires_grad for p in module.parameters()):
+        raise RecipeError("the model has no parameter that requires a gradient: nothing to train.")
+    known = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
+    for name, layer in module.named_modules():
+        odd = isinstance(layer, _BatchNorm) and type(layer) not in known
+        if odd and getattr(layer, "track_running_stats", True):
+            raise RecipeError(
+                f"{name or 'the model'} is a {type(layer).__name__}: lockstep keeps statistics per "
+                "shard only for torch's own nn.BatchNorm1d, 2d and 3d. Use one of them (and "
+                "--batch-norm sync for statistics over the global batch)."
+            )
 
 
 def _load(recipe: Recipe, progress: Progress) -> Data:
@@ -210,6 +295,8 @@ def _load(recipe: Recipe, progress: Progress) -> Data:
             f"the data of {recipe.name} is {type(data).__name__}; its function must return "
             "lockstep.Data(train=..., test=...)."
         )
+    for samples in (data.train, data.test):
+        check_indexed(samples)
     if not len(data.train) or not len(data.test):
         raise DataError(f"the data of {recipe.name} have no training or no test samples.")
     for samples in (data.train, data.test):
@@ -230,6 +317,8 @@ def configure_torch(job: Job, device: torch.device) -> None:
     if job.exact:
         use_deterministic_blas()
         torch.use_deterministic_algorithms(True)
+        # Deterministic without it: nothing here reads memory before it is written.
+        torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
     torch.backends.cudnn.deterministic = job.exact
     torch.backends.cudnn.benchmark = device.type == "cuda" and not job.exact
 

@@ -188,10 +188,12 @@ def per_shard(
 
 def unkeyed(model: nn.Module) -> list[str]:
     """Kinds of layers in a converted model that still draw from torch's own generator."""
-    kinds = (_DropoutNd, nn.RReLU)
-    return sorted(
-        {type(m).__name__ for m in model.modules() if isinstance(m, kinds)} - {"ShardDropout"}
-    )
+    found = set()
+    for module in model.modules():
+        inner = isinstance(module, nn.MultiheadAttention | nn.RNNBase) and module.dropout > 0
+        if inner or isinstance(module, _DropoutNd | nn.RReLU):
+            found.add(type(module).__name__)
+    return sorted(found - {"ShardDropout"})
 
 
 def _converted(
