@@ -287,7 +287,7 @@ def test_a_replica_killed_with_9_ends_the_run_with_code_1(tmp_path: Path):
     code, output = run.end()
     assert code == 1
     assert "Replica 1 was killed by signal 9" in output
-    assert "Continue with --resume" in output
+    assert "Continue from its last checkpoint with --resume" in output
     assert all(is_gone(pid) for pid in replicas)
 
 

@@ -86,7 +86,11 @@ class Finish:
             inputs = self.prepare(inputs)
         if self.channels_last and inputs.dim() == 4:
             return inputs.contiguous(memory_format=torch.channels_last)
-        return inputs.contiguous()
+        if not self.augment and self.prepare is None:
+            return inputs
+        # With one channel both layouts are the same memory; only the strides tell a convolution
+        # which one it should hand on. Through one dimension they become those of the plain layout.
+        return inputs.reshape(-1).view(inputs.shape)
 
 
 class ResidentLoader:
