@@ -2,7 +2,7 @@
 PYTHON ?= python3
 VENV := .venv
 # The machine's own pip installs into the environment: Debian's venv comes without one.
-INSTALL = $(PYTHON) -m venv --without-pip $(VENV) && \
+INSTALL = (test -x $(VENV)/bin/python || $(PYTHON) -m venv --without-pip $(VENV)) && \
 	$(PYTHON) -m pip --python $(VENV)/bin/python install --quiet --editable
 .PHONY: demo test lint clean
 
