@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from torch import nn
 from lockstep import models
 from lockstep.engine.folder import RunFolder, replace_file, state_of
 from lockstep.errors import FolderError, RunError
+from replicas import small, train
 
 
 def test_a_new_and_an_empty_folder_are_taken(tmp_path: Path):
@@ -91,3 +93,14 @@ def test_a_failed_write_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.
         replace_file(target, b"new")
     assert target.read_bytes() == b"old"
     assert [p.name for p in tmp_path.iterdir()] == ["file"]
+
+
+def test_a_folder_is_used_by_one_run_at_a_time(tmp_path: Path):
+    out = tmp_path / "run"
+    train(small(), out, max_steps=1, checkpoint_every=1)
+    other = RunFolder(out)
+    other.lock()
+    with pytest.raises(FolderError, match="in use by another run"):
+        train(small(), out, resume=True)
+    os.close(other._lock)
+    train(small(), out, resume=True)

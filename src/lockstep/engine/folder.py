@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import json
 import math
 import os
+import time
 from pathlib import Path
 from typing import Any
 
@@ -24,26 +26,45 @@ class RunFolder:
         self._metrics = path / "metrics.jsonl"
 
     def claim(self) -> None:
-        """Make the folder for a new run; refuse one that holds anything else."""
+        """Take the folder for a new run; refuse one that holds anything else."""
         if self.path.exists() and not self.path.is_dir():
             raise FolderError(f"--out {self.path} is a file. Name a folder.")
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise FolderError(f"--out {self.path} cannot be made: {error.strerror}.") from None
+        self.lock()
         if (self.path / "run.json").exists():
             raise FolderError(
                 f"--out {self.path} already holds a run. Continue it with --resume, or name "
                 "another folder."
             )
         # An empty `checkpoints` is left by a run that failed before it could begin.
-        held = (
-            [p for p in self.path.iterdir() if p != self.checkpoints] if self.path.exists() else []
-        )
-        if held or (self.checkpoints.is_dir() and any(self.checkpoints.iterdir())):
+        others = any(path != self.checkpoints for path in self.path.iterdir())
+        if others or (self.checkpoints.is_dir() and any(self.checkpoints.iterdir())):
             raise FolderError(
                 f"--out {self.path} is not empty and holds no run. Name a new or an empty folder."
             )
         try:
-            self.checkpoints.mkdir(parents=True, exist_ok=True)
+            self.checkpoints.mkdir(exist_ok=True)
         except OSError as error:
-            raise FolderError(f"--out {self.path} cannot be made: {error.strerror}.") from None
+            raise FolderError(f"--out {self.path} cannot be used: {error.strerror}.") from None
+
+    def lock(self) -> None:
+        """Keep other runs out for as long as this process lives."""
+        if not self.path.is_dir():
+            return
+        self._lock = os.open(self.path, os.O_RDONLY)
+        # Data workers of a replica that was just killed hold its lock for a moment longer.
+        for _ in range(20):
+            try:
+                fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return
+            except BlockingIOError:
+                time.sleep(0.1)
+            except OSError:
+                return  # a file system without locks
+        raise FolderError(f"--out {self.path} is in use by another run. Name another folder.")
 
     def summary(self) -> dict[str, Any]:
         """run.json as it stands."""

@@ -71,8 +71,11 @@ class Record:
 
     def __enter__(self) -> Self:
         """Take the folder, and listen to Ctrl-C and SIGTERM."""
-        if self.group.world.is_first and not self.job.resume:
-            self.folder.claim()
+        if self.group.world.is_first:
+            if self.job.resume:
+                self.folder.lock()
+            else:
+                self.folder.claim()
         for number in (signal.SIGINT, signal.SIGTERM):
             self._handlers[number] = signal.signal(number, self._ask_to_stop)
         return self
