@@ -12,7 +12,7 @@ import pytest
 ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "src" / "lockstep"
 ROWS = [
-    ["errors", "world", "console"],
+    ["errors", "world", "console", "keys"],
     ["data", "models", "scaling", "source"],
     ["engine", "predict", "convert"],
     ["doctor", "cluster", "report"],

@@ -7,7 +7,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lockstep.data.keyed import SampleKeys, key
+from lockstep.data.keyed import SampleKeys
+from lockstep.keys import key
 
 # A busy machine is no failure.
 patient = settings(deadline=None)

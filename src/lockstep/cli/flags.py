@@ -47,6 +47,7 @@ _FLAGS: dict[str, tuple[type, str]] = {
 _RUN: dict[str, tuple[type, Any, str]] = {
     "device": (str, "auto", "auto, cpu or cuda."),
     "micro_batch": (int, None, "Samples that go through the model together (fast mode)."),
+    "speed": (str, "auto", "How steps are executed: auto, eager, compile or graph."),
     "threads": (int, 1, "CPU threads of each replica."),
     "workers": (int, 2, "Processes that read data, for each replica."),
     "resident": (bool, None, "Whether the data live on the device; default: if they fit."),

@@ -4,13 +4,15 @@ from lockstep.data.augment import cutout, flip, pad_crop
 from lockstep.data.dataset import Data, Resident, Tensors, Windows
 from lockstep.data.digits import digits
 from lockstep.data.images import cifar10, fashion_mnist
-from lockstep.data.keyed import SampleKeys, key
-from lockstep.data.loaders import Finish, Loader, Request, Watch, make_loader
+from lockstep.data.keyed import EpochKeys, SampleKeys
+from lockstep.data.loaders import Arrival, Finish, Loader, Request, Watch, make_loader
 from lockstep.data.synthetic import line, synthetic
 from lockstep.data.text import stdlib
 
 __all__ = [
+    "Arrival",
     "Data",
+    "EpochKeys",
     "Finish",
     "Loader",
     "Request",
@@ -24,7 +26,6 @@ __all__ = [
     "digits",
     "fashion_mnist",
     "flip",
-    "key",
     "line",
     "make_loader",
     "pad_crop",

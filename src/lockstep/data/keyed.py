@@ -1,69 +1,68 @@
 """Randomness keyed by what it belongs to, never by the process that draws it.
 
-A counter-based generator: the number for a key is a hash of the key (the finaliser of splitmix64,
-Steele et al. 2014). So sample 1234 in epoch 7 gets the same numbers on every replica, in every
-worker and after a resume, and all samples of a batch draw at once on the device.
+A counter-based generator: the number for a key is a hash of the key. So sample 1234 in epoch 7 gets
+the same numbers on every replica, in every worker and after a resume, and all samples of a batch
+draw at once on the device.
 """
 
 from __future__ import annotations
 
-import zlib
-
 import torch
 from torch import Tensor
 
-_MASK = (1 << 64) - 1
-_GOLDEN = 0x9E3779B97F4A7C15
-_FIRST, _SECOND = 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
+from lockstep.keys import GOLDEN, mixed, signed, signed_key
 
 
-def key(*parts: int | str) -> int:
-    """One 63-bit key from several parts.
+class EpochKeys:
+    """What the keys of all samples have in common in one epoch, in memory of the device.
 
-    >>> key(0, 7, "flip") == key(0, 7, "flip"), key(0, 7) == key(7, 0)
-    (True, False)
+    A step that was recorded as a CUDA graph is replayed in later epochs: there the epoch must be
+    something to read, not a number that was compiled in.
     """
-    state = 0
-    for part in parts:
-        number = zlib.crc32(part.encode()) if isinstance(part, str) else part
-        state = _mix((state ^ (number & _MASK)) + _GOLDEN)
-    return state >> 1
 
+    def __init__(self, seed: int, device: torch.device | str = "cpu") -> None:
+        self.seed, self.device = seed, device
+        self.epoch = 0
+        self.number = torch.zeros((), dtype=torch.int64, device=device)
+        """The epoch itself."""
+        self.bases: dict[str, Tensor] = {}
 
-def _mix(x: int) -> int:
-    x &= _MASK
-    x = ((x ^ (x >> 30)) * _FIRST) & _MASK
-    x = ((x ^ (x >> 27)) * _SECOND) & _MASK
-    return x ^ (x >> 31)
+    def turn_to(self, epoch: int) -> None:
+        """From here on the keys are those of `epoch`."""
+        if epoch == self.epoch:
+            return
+        self.epoch = epoch
+        self.number.fill_(epoch)
+        for purpose, base in self.bases.items():
+            base.fill_(signed_key(self.seed, epoch, purpose))
+
+    def base(self, purpose: str) -> Tensor:
+        """The common part of the numbers that are drawn for `purpose`."""
+        if purpose not in self.bases:
+            base = torch.zeros((), dtype=torch.int64, device=self.device)
+            self.bases[purpose] = base.fill_(signed_key(self.seed, self.epoch, purpose))
+        return self.bases[purpose]
 
 
 class SampleKeys:
     """The keys of a batch of samples in one epoch."""
 
-    def __init__(self, seed: int, epoch: int, indices: Tensor) -> None:
+    def __init__(self, seed: int, epoch: int | EpochKeys, indices: Tensor) -> None:
         """`indices` are the samples' numbers in the data set, on the device of the batch."""
-        self.seed, self.epoch, self.indices = seed, epoch, indices
+        self.seed, self.indices = seed, indices
+        self.epoch = epoch.number if isinstance(epoch, EpochKeys) else epoch
+        self._epoch = epoch
 
     def uniform(self, purpose: str) -> Tensor:
         """One number in [0, 1) for each sample; another `purpose` draws other numbers."""
-        base = _signed(key(self.seed, self.epoch, purpose) << 1)
-        x = (self.indices + 1) * _signed(_GOLDEN) ^ base
-        x = (x ^ _shift(x, 30)) * _signed(_FIRST)
-        x = (x ^ _shift(x, 27)) * _signed(_SECOND)
+        if isinstance(self._epoch, EpochKeys):
+            base: int | Tensor = self._epoch.base(purpose)
+        else:
+            base = signed_key(self.seed, self._epoch, purpose)
+        x = mixed((self.indices + 1) * signed(GOLDEN) ^ base)
         # 24 bits are what a float32 holds without rounding up to 1.
         return (x >> 40 & 0xFFFFFF).to(torch.float32) * 2.0**-24
 
     def integers(self, purpose: str, high: int) -> Tensor:
         """One whole number in [0, high) for each sample."""
         return (self.uniform(purpose) * high).long()
-
-
-def _signed(x: int) -> int:
-    """The two's complement of 64 bits, as int64 tensors multiply."""
-    x &= _MASK
-    return x - (1 << 64) if x >> 63 else x
-
-
-def _shift(x: Tensor, bits: int) -> Tensor:
-    """A shift to the right that brings in zeros: torch's own copies the sign."""
-    return x >> bits & ((1 << (64 - bits)) - 1)

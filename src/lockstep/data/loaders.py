@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import random
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any, NamedTuple, Protocol, cast
@@ -26,8 +27,9 @@ from torch.utils.data import (
 )
 
 from lockstep.data.dataset import Resident, Tensors
-from lockstep.data.keyed import SampleKeys, key
+from lockstep.data.keyed import EpochKeys, SampleKeys
 from lockstep.errors import DataError
+from lockstep.keys import key
 from lockstep.world import die_with
 
 Augment = Callable[[Tensor, SampleKeys], Tensor]
@@ -51,14 +53,42 @@ class Watch:
         """Something else spent `start` to `end` on `part`, beside this process."""
 
 
+class Arrival(NamedTuple):
+    """What a request needs from outside the device, now that it is there."""
+
+    request: Request
+    samples: Batch | None = None
+    """Inputs and targets as they were read; None if they live on the device already."""
+
+    def tensors(self) -> list[Tensor]:
+        """Everything that changes from one arrival to the next."""
+        return [*(self.samples or ()), self.request.indices]
+
+    def copy(self) -> Arrival:
+        """The same in memory of its own."""
+        samples = self.samples and (self.samples[0].clone(), self.samples[1].clone())
+        return Arrival(self.request._replace(indices=self.request.indices.clone()), samples)
+
+
 class Loader(Protocol):
     """Requests in, batches out."""
 
     index_device: torch.device
     """Where the requests' indices should lie."""
+    finish: Finish
+    starved: float
+    """Seconds that the model has waited for data because they were not there."""
+
+    def arrivals(self, requests: Iterable[Request]) -> Iterator[Arrival]:
+        """What each request needs, in the same order, on the device."""
+        ...
+
+    def batch(self, arrival: Arrival, epoch: EpochKeys | None = None) -> Batch:
+        """Inputs and targets as the model sees them: work for the device alone."""
+        ...
 
     def batches(self, requests: Iterable[Request]) -> Iterator[Batch]:
-        """The inputs and targets of each request, in the same order, on the device."""
+        """Both in one."""
         ...
 
 
@@ -75,11 +105,10 @@ class Finish:
         self.seed, self.augment, self.prepare = seed, augment, prepare
         self.channels_last = channels_last
 
-    def __call__(self, inputs: Tensor, request: Request) -> Tensor:
-        """The inputs as the model sees them."""
+    def __call__(self, inputs: Tensor, request: Request, epoch: EpochKeys | None = None) -> Tensor:
+        """The inputs as the model sees them; `epoch` replaces the number of the request."""
         if self.augment:
-            indices = request.indices.to(inputs.device, non_blocking=True)
-            keys = SampleKeys(self.seed, request.epoch, indices)
+            keys = SampleKeys(self.seed, epoch or request.epoch, request.indices)
             for function in self.augment:
                 inputs = function(inputs, keys)
         if self.prepare is not None:
@@ -99,15 +128,27 @@ class ResidentLoader:
     def __init__(self, data: Resident, device: torch.device, finish: Finish, watch: Watch) -> None:
         self.data, self.finish, self.watch = data.to(device), finish, watch
         self.index_device = device
+        self.starved = 0.0
+
+    def arrivals(self, requests: Iterable[Request]) -> Iterator[Arrival]:
+        """Nothing but the request."""
+        return (Arrival(request) for request in requests)
+
+    def batch(self, arrival: Arrival, epoch: EpochKeys | None = None) -> Batch:
+        """Index, finish."""
+        inputs, targets = self.data.take(arrival.request.indices)
+        self.watch.mark("read data")
+        inputs = self.finish(inputs, arrival.request, epoch)
+        self.watch.mark("pre-process")
+        return inputs, targets
 
     def batches(self, requests: Iterable[Request]) -> Iterator[Batch]:
         """Index, finish, hand over."""
-        for request in requests:
-            inputs, targets = self.data.take(request.indices)
-            self.watch.mark("read data")
-            inputs = self.finish(inputs, request)
-            self.watch.mark("pre-process")
-            yield inputs, targets
+        return (self.batch(arrival) for arrival in self.arrivals(requests))
+
+
+AHEAD = 2
+"""Steps that the host may be ahead of a GPU: enough to keep it busy, few enough for its memory."""
 
 
 class WorkerLoader:
@@ -119,16 +160,17 @@ class WorkerLoader:
         self.data, self.device, self.finish, self.watch = data, device, finish, watch
         self.workers = workers
         self.index_device = torch.device("cpu")
+        self.starved = 0.0
 
-    def batches(self, requests: Iterable[Request]) -> Iterator[Batch]:
-        """Read in the workers, move to the device, finish there.
+    def arrivals(self, requests: Iterable[Request]) -> Iterator[Arrival]:
+        """Read in the workers, move to the device.
 
         The workers are forked now, not at the first batch: call this before the first backward
         pass. Later, threads of the backends take locks that a forked process would never see
         released.
         """
         # The sampler runs ahead of the batches that come back: keep the requests on their way.
-        on_the_way: list[Request] = []
+        on_the_way: deque[Request] = deque()
         # DataLoader's own types know neither batches read at once nor keys as indices.
         loader: Any = DataLoader(
             cast(Any, _Keyed(self.data, self.finish.seed)),
@@ -142,24 +184,81 @@ class WorkerLoader:
         )
         return self._arriving(iter(loader), on_the_way)
 
-    def _arriving(self, read: Iterator[Any], on_the_way: list[Request]) -> Iterator[Batch]:
-        for inputs, targets, stamps in read:
+    def _arriving(self, read: Iterator[Any], on_the_way: deque[Request]) -> Iterator[Arrival]:
+        mover = _Mover(self.device)
+        first = True
+        while True:
+            asked = time.perf_counter()
+            batch = next(read, None)
+            if batch is None:
+                return
+            inputs, targets, stamps = batch
             arrived = time.perf_counter()
+            # The first batch waits for the workers to start; with work in its queue a GPU does not
+            # notice that the host is waiting.
+            if not first and mover.idle():
+                self.starved += arrived - asked
+            first = False
             self.watch.mark("queue")
             self.watch.span("read data", stamps[0], stamps[1])
             self.watch.span("transport", stamps[1], min(stamps[2], arrived))
-            inputs = inputs.to(self.device, non_blocking=True)
-            targets = targets.to(self.device, non_blocking=True)
+            request = on_the_way.popleft()
+            inputs, targets, indices = mover.move(inputs, targets, request.indices)
             self.watch.mark("transport to the device")
-            inputs = self.finish(inputs, on_the_way.pop(0))
-            self.watch.mark("pre-process")
-            yield inputs, targets
+            yield Arrival(request._replace(indices=indices), (inputs, targets))
+            mover.step_launched()
+
+    def batch(self, arrival: Arrival, epoch: EpochKeys | None = None) -> Batch:
+        """Finish what has arrived."""
+        assert arrival.samples is not None
+        inputs, targets = arrival.samples
+        inputs = self.finish(inputs, arrival.request, epoch)
+        self.watch.mark("pre-process")
+        return inputs, targets
+
+    def batches(self, requests: Iterable[Request]) -> Iterator[Batch]:
+        """Read in the workers, move to the device, finish there."""
+        return (self.batch(arrival) for arrival in self.arrivals(requests))
+
+
+class _Mover:
+    """Copies on a stream of their own: the next batch moves to the device while this one trains."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+        self.stream = torch.cuda.Stream(device) if device.type == "cuda" else None
+        self.launched: deque[torch.cuda.Event] = deque()
+
+    def move(self, *tensors: Tensor) -> tuple[Tensor, ...]:
+        """The tensors on the device."""
+        if self.stream is None:
+            return tensors
+        current = torch.cuda.current_stream(self.device)
+        with torch.cuda.stream(self.stream):
+            moved = tuple(t.to(self.device, non_blocking=True) for t in tensors)
+        current.wait_stream(self.stream)
+        for tensor in moved:
+            # Their memory may be used again only when the training is done with it.
+            tensor.record_stream(current)
+        return moved
+
+    def step_launched(self) -> None:
+        """The work on the last batch is in the queue: wait until only a few steps are."""
+        if self.stream is None:
+            return
+        self.launched.append(torch.cuda.current_stream(self.device).record_event())
+        if len(self.launched) > AHEAD:
+            self.launched.popleft().synchronize()
+
+    def idle(self) -> bool:
+        """Whether the device has done all that it was given."""
+        return all(event.query() for event in self.launched)
 
 
 class _Forwarder:
     """The requests as DataLoader wants them: lists of keys; each is also put `on_the_way`."""
 
-    def __init__(self, requests: Iterable[Request], on_the_way: list[Request]) -> None:
+    def __init__(self, requests: Iterable[Request], on_the_way: deque[Request]) -> None:
         self.requests, self.on_the_way = requests, on_the_way
 
     def __iter__(self) -> Iterator[list[tuple[int, int]]]:

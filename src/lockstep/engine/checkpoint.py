@@ -122,6 +122,10 @@ def _host_copy(tensor: Tensor) -> Tensor:
     return copy.copy_(tensor, non_blocking=True)
 
 
+_OURS = ("lr", "fused", "foreach", "capturable")
+"""What a run decides for itself: the rate follows from the step, the rest from the device."""
+
+
 def pack_optimizer(optimizer: torch.optim.Optimizer) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """An optimizer's state as named tensors, and the rest of it as plain values."""
     state = optimizer.state_dict()
@@ -133,7 +137,8 @@ def pack_optimizer(optimizer: torch.optim.Optimizer) -> tuple[dict[str, Tensor],
                 tensors[place] = value
             else:
                 numbers[place] = value
-    return tensors, {"groups": state["param_groups"], "numbers": numbers}
+    groups = [{k: v for k, v in g.items() if k not in _OURS} for g in state["param_groups"]]
+    return tensors, {"groups": groups, "numbers": numbers}
 
 
 def unpack_optimizer(
@@ -145,7 +150,12 @@ def unpack_optimizer(
     for place, value in packed.items():
         _, index, name = place.split("/", 2)
         state.setdefault(int(index), {})[name] = value
-    optimizer.load_state_dict({"state": state, "param_groups": facts["groups"]})
+    own = [{k: g[k] for k in _OURS if k in g} for g in optimizer.param_groups]
+    groups = [saved | kept for saved, kept in zip(facts["groups"], own, strict=True)]
+    optimizer.load_state_dict({"state": state, "param_groups": groups})
+    for group, kept in zip(optimizer.param_groups, own, strict=True):
+        # The very tensors: loading has made copies of them.
+        group.update(kept)
     # Files hold contiguous tensors. Fused kernels walk through memory, so a state that belongs to
     # a weight element by element must lie as the weight does (channels_last, for example).
     for p, values in optimizer.state.items():

@@ -31,6 +31,8 @@ class Group:
         self.device = torch.device(world.device)
         if self.device.type == "cuda":
             torch.cuda.set_device(self.device)
+            # Not the default stream: work on it cannot be recorded as a graph.
+            torch.cuda.set_stream(torch.cuda.Stream(self.device))
         self.alone = world.size == 1
         if self.alone:
             return

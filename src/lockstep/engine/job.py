@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal, get_args
 
 from lockstep.engine.plan import Plan, make_plan
 from lockstep.engine.recipe import Recipe
 from lockstep.errors import PlanError
+
+Speed = Literal["auto", "eager", "compile", "graph"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,6 +27,8 @@ class Job:
     """Samples that go through the model together (fast mode); default: all of a replica's."""
     threads: int = 1
     """CPU threads of each replica; they change the last bits, so they are part of a comparison."""
+    speed: Speed = "auto"
+    """How steps are executed: `eager`, `compile`, `graph`, or the fastest of them."""
     workers: int = 2
     """Processes that read data for each replica, where the data do not live on the device."""
     resident: bool | None = None
@@ -45,6 +50,18 @@ class Job:
 
     def __post_init__(self) -> None:
         """Refuse what contradicts itself."""
+        if self.speed not in get_args(Speed):
+            raise PlanError(f"--speed {self.speed}: known are {', '.join(get_args(Speed))}.")
+        if self.speed == "compile" and self.exact:
+            raise PlanError(
+                "--speed compile cannot be with --exact: a compiler may order sums differently on "
+                "another machine or day. Use --speed graph, eager or auto."
+            )
+        if self.timeline and self.speed not in ("auto", "eager"):
+            raise PlanError(
+                f"--timeline looks into the step, which --speed {self.speed} makes one piece. "
+                "Use --speed eager with it."
+            )
         for name in ("threads", "keep", "max_steps"):
             value = getattr(self, name)
             if value is not None and value < 1:

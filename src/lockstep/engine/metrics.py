@@ -12,6 +12,7 @@ from torch.nn import functional
 
 from lockstep.data import Loader, Request
 from lockstep.engine.group import Group
+from lockstep.engine.plan import Plan
 from lockstep.engine.recipe import PerItem, Recipe
 from lockstep.errors import RecipeError
 
@@ -75,32 +76,64 @@ class Totals(NamedTuple):
     """Steps until the next control point, as the first replica proposed."""
 
 
+CAPACITY = 1 << 14
+"""Steps whose losses wait on the device; control points are nearer to each other than that."""
+
+
 class Meter:
-    """Training loss since the last log, kept on the device: reading it there would stall the step.
+    """Training loss since the last log. Losses wait on the device: reading one would stall it.
 
     Every shard has a slot of its own, so the sum does not depend on who computed which.
     """
 
-    def __init__(self, shards: int, group: Group) -> None:
+    def __init__(self, plan: Plan, group: Group) -> None:
         self.group = group
-        self.sums = torch.zeros(shards, dtype=torch.float64, device=group.device)
+        self.slots = [part.start for part in plan.parts(group.world.rank)]
+        shape = (len(self.slots), CAPACITY)
+        self.recent = torch.zeros(shape, dtype=torch.float64, device=group.device)
+        self.rows = list(self.recent)
+        self.at = torch.zeros(1, dtype=torch.int64, device=group.device)
+        self.sums = [0.0] * plan.shards
+        self.bad: int | None = None
         self.items = 0
-        self.bad = torch.full((), math.inf, dtype=torch.float64, device=group.device)
+        self.waiting: list[int] = []
+        """Numbers of the steps whose losses have not been read yet."""
 
-    def add(self, shard: int, loss: Tensor, step: int) -> None:
-        """The summed loss of one part of `step`."""
-        loss = loss.detach().double()
-        self.sums[shard] += loss
-        self.bad = torch.where(loss.isfinite(), self.bad, self.bad.clamp(max=step))
+    def note(self, part: int, loss: Tensor) -> None:
+        """The summed loss of one part of a step; stays on the device."""
+        self.rows[part].index_copy_(0, self.at, loss.detach().double().view(1))
+
+    def turn(self) -> None:
+        """A step is complete, as the device sees it."""
+        self.at.add_(1)
+
+    def after(self, step: int, items: int) -> None:
+        """A step is complete, as the host sees it."""
+        self.waiting.append(step)
+        self.items += items
+
+    def collect(self) -> None:
+        """Read the losses; the host waits for the device."""
+        rows = self.recent[:, : len(self.waiting)].tolist()
+        for slot, values in zip(self.slots, rows, strict=True):
+            for step, value in zip(self.waiting, values, strict=True):
+                # One after the other, so that the sum does not depend on when it was collected.
+                self.sums[slot] += value
+                if not math.isfinite(value):
+                    self.bad = min(step, self.bad if self.bad is not None else step)
+        self.waiting.clear()
+        self.at.zero_()
 
     def exchange(self, stop: bool, interval: int) -> Totals:
         """Agree with the other replicas: the one place where the host waits for the step."""
+        self.collect()
         size, rank = self.group.world.size, self.group.world.rank
-        own = torch.zeros(2 * size + 1, dtype=torch.float64, device=self.sums.device)
-        own[rank] = self.bad
+        own = [0.0] * (2 * size + 1)
+        own[rank] = math.inf if self.bad is None else float(self.bad)
         own[size + rank] = float(stop)
         own[-1] = float(interval) if rank == 0 else 0.0
-        vector = self.group.sum(torch.cat([self.sums, own])).tolist()
+        values = torch.tensor([*self.sums, *own], dtype=torch.float64)
+        vector = self.group.sum(values).tolist()
         shards = len(self.sums)
         bad = min(vector[shards : shards + size])
         return Totals(
@@ -112,7 +145,7 @@ class Meter:
 
     def reset(self) -> None:
         """Start a new interval."""
-        self.sums.zero_()
+        self.sums = [0.0] * len(self.sums)
         self.items = 0
 
 

@@ -54,7 +54,7 @@ class Record:
 
     def __init__(self, job: Job, group: Group, progress: Progress) -> None:
         self.job, self.group, self.progress = job, group, progress
-        self.meter = Meter(job.recipe.shards, group)
+        self.meter = Meter(job.plan, group)
         self.folder = RunFolder(job.out)
         self.checkpoints = Checkpoints(self.folder.checkpoints, job.keep)
         self.clock = Stopwatch()
@@ -156,7 +156,7 @@ class Record:
         self.replica.restore(checkpoint)
         first = self.group.world.rank * self.job.plan.shards_per_replica
         own = slice(first, first + self.job.plan.shards_per_replica)
-        self.meter.sums[own] = checkpoint.tensors["meter"][own].to(self.meter.sums.device)
+        self.meter.sums[own] = checkpoint.tensors["meter"][own].tolist()
         self.meter.items = checkpoint.facts["items"]
         self.clock.seconds |= checkpoint.facts["seconds"]
         self.samples = checkpoint.facts["samples"]
@@ -183,7 +183,7 @@ class Record:
     def after(self, step: Step, items: int, rate: float) -> None:
         """Log, evaluate, save and stop where it is time to."""
         done = step.number + 1
-        self.meter.items += items
+        self.meter.after(step.number, items)
         self.samples += step.samples
         per_epoch = self.replica.order.steps_per_epoch
         interval = max(STEPS_BETWEEN_LOGS, per_epoch // LOGS_PER_EPOCH)
@@ -277,7 +277,7 @@ class Record:
         if not self.replica.is_finite():
             self._not_finite(done, "a weight")
         snapshot = self.replica.snapshot()
-        sums = self.group.sum(self.meter.sums.clone())
+        sums = self.group.sum(torch.tensor(self.meter.sums, dtype=torch.float64))
         if self.group.world.is_first:
             facts = {
                 "step": done,
@@ -302,8 +302,8 @@ class Record:
         self.clock.turn_to("training")
         self.replica.watch.mark(BETWEEN)
 
-    def end(self) -> dict[str, Any]:
-        """Write the weights and the summary."""
+    def end(self, **facts: Any) -> dict[str, Any]:
+        """Write the weights and the summary, with `facts` in it."""
         self.clock.turn_to("the end")
         if not self.replica.is_finite():
             self._not_finite(self.steps, "a weight")
@@ -332,6 +332,7 @@ class Record:
             "metrics": self.last,
             "seconds_to_target": self.reached,
             "peak_memory_bytes": _peak_memory(self.group.device),
+            **facts,
         }
         if self.group.world.is_first:
             self.summary["weights_sha256"] = self.folder.write_weights(self.replica.module)

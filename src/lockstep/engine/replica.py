@@ -7,8 +7,10 @@ import inspect
 import platform
 import random
 import warnings
+from collections import deque
 from collections.abc import Iterator
 from functools import partial
+from itertools import islice
 from typing import Any
 
 import numpy
@@ -19,8 +21,17 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.parallel import DistributedDataParallel
 
 from lockstep.console import Progress
-from lockstep.data import Data, Finish, Resident, Watch, key, make_loader
-from lockstep.data.loaders import Batch, check_indexed, check_pair
+from lockstep.data import (
+    Arrival,
+    Data,
+    EpochKeys,
+    Finish,
+    Request,
+    Resident,
+    Watch,
+    make_loader,
+)
+from lockstep.data.loaders import check_indexed, check_pair
 from lockstep.engine.checkpoint import Checkpoint, pack_optimizer, unpack_optimizer
 from lockstep.engine.folder import state_of
 from lockstep.engine.group import Group
@@ -30,7 +41,9 @@ from lockstep.engine.recipe import Recipe, build
 from lockstep.engine.reduce import ExactReduce, FastReduce
 from lockstep.engine.sampler import GlobalOrder, Part, Step
 from lockstep.engine.timeline import Timeline
+from lockstep.engine.update import Update
 from lockstep.errors import CheckpointError, DataError, RecipeError
+from lockstep.keys import key
 from lockstep.scaling.schedule import warmed
 from lockstep.scaling.shards import ShardBatchNorm, Shards, per_shard, unkeyed
 from lockstep.world import use_deterministic_blas
@@ -61,7 +74,14 @@ class Replica:
             for p in module.parameters():
                 if p.dim() == 4:
                     p.data = p.data.contiguous(memory_format=torch.channels_last)
-        self.shards = Shards(self.plan.shards_per_replica, device)
+        self.shards = Shards(
+            self.plan.shards_per_replica,
+            device,
+            first=group.world.rank * self.plan.shards_per_replica,
+            seed=recipe.seed,
+            channels_last=recipe.channels_last,
+        )
+        self.epoch = EpochKeys(recipe.seed, device)
         self.module = per_shard(
             module, self.shards, group.sum if recipe.batch_norm == "sync" else None
         )
@@ -74,14 +94,8 @@ class Replica:
             )
         self.timeline = Timeline(device) if job.timeline else None
         self.watch = self.timeline or Watch()
-        self.optimizer = build(
-            f"the optimizer of {recipe.name}",
-            recipe.optimizer,
-            self.module.parameters(),
-            lr=recipe.learning_rate,
-        )
-        # Groups with rates of their own keep their ratio to the recipe's.
-        self.ratios = [group["lr"] / recipe.learning_rate for group in self.optimizer.param_groups]
+        self.update = Update(recipe, self.module, device, job.exact)
+        self.checked = False
         self.buffers = {n: b.clone() for n, b in self._plain_buffers()}
         self.model, self.reduce = self._distribute()
 
@@ -130,6 +144,7 @@ class Replica:
 
     def check_first_step(self) -> None:
         """After the first backward pass: refuse what would differ on another number of replicas."""
+        self.checked = True
         named = self.module.named_parameters()
         unused = [name for name, p in named if p.requires_grad and p.grad is None]
         if unused:
@@ -154,11 +169,13 @@ class Replica:
         """Optimizer steps of the whole recipe."""
         return self.recipe.epochs * self.order.steps_per_epoch
 
-    def steps(self, start: int) -> Iterator[tuple[Step, Iterator[Batch]]]:
-        """Each step from `start` on, with the stream of batches that its parts take from."""
+    def steps(self, start: int) -> Iterator[tuple[Step, list[Arrival]]]:
+        """Each step from `start` on, with what arrived for its parts."""
+        last = min(self.total_steps, self.job.max_steps or self.total_steps)
+        # Loaders read ahead: keep the steps whose data are on their way.
+        on_the_way: deque[Step] = deque()
 
-        def stream() -> Iterator[Step]:
-            last = min(self.total_steps, self.job.max_steps or self.total_steps)
+        def requests() -> Iterator[Request]:
             for step in self.order.steps(
                 self.plan,
                 self.group.world.rank,
@@ -168,39 +185,36 @@ class Replica:
             ):
                 if step.number == last:
                     return
-                yield step
+                on_the_way.append(step)
+                yield from (part.request for part in step.parts)
 
-        requests = (part.request for step in stream() for part in step.parts)
-        batches = self.loader.batches(requests)
-        for step in stream():
-            yield step, batches
+        arrivals = self.loader.arrivals(requests())
+        for _ in range(start, last):
+            if self.timeline:
+                self.timeline.begin()
+            first = next(arrivals)
+            step = on_the_way.popleft()
+            yield step, [first, *islice(arrivals, len(step.parts) - 1)]
 
     def set_rate(self, step: Step) -> float:
         """The learning rate of `step`, as a function of progress alone."""
         # The middle of the step, so that a warmup does not start with a step of rate zero.
         rate = self.recipe.learning_rate * self.rate((step.number + 0.5) / self.total_steps)
-        for parameters, ratio in zip(self.optimizer.param_groups, self.ratios, strict=True):
-            parameters["lr"] = rate * ratio
+        self.update.set_rate(rate)
         return rate
 
     def enter(self, step: Step, part: Part) -> None:
         """Tell batch norm, dropout and torch's own generator which shards come next."""
-        keys = [key(self.recipe.seed, step.number, shard, "dropout") for shard in part.shards]
         first = part.shards.start - self.group.world.rank * self.plan.shards_per_replica
-        self.shards.enter(range(first, first + len(part.shards)), part.sizes, keys, part.counts)
-        torch.manual_seed(keys[0])
-
-    def clip(self) -> None:
-        """Scale the gradient down to the recipe's norm, if it is longer."""
-        if self.recipe.clip is None:
+        self.shards.enter(range(first, first + len(part.shards)), part.sizes, part.counts)
+        if self.group.device.type == "cuda" and torch.cuda.is_current_stream_capturing():
+            # Seeds are no part of a recording; whoever replays it sets them.
             return
-        gradients = [p.grad for p in self.module.parameters() if p.grad is not None]
-        if self.job.exact:
-            # A norm's bits may depend on how its operand is aligned in memory, which differs
-            # between DDP's buckets and a replica alone: copies are always aligned.
-            gradients = [g.clone(memory_format=torch.contiguous_format) for g in gradients]
-        norm = torch.nn.utils.get_total_norm(gradients)
-        torch.nn.utils.clip_grads_with_norm_(self.module.parameters(), self.recipe.clip, norm)
+        torch.manual_seed(self.generator_seed(step, part))
+
+    def generator_seed(self, step: Step, part: Part) -> int:
+        """For layers that draw from torch's own generator."""
+        return key(self.recipe.seed, step.number, part.shards.start, "torch")
 
     def evaluate(self) -> dict[str, float]:
         """Loss and metrics on the test data."""
@@ -221,7 +235,7 @@ class Replica:
     def snapshot(self) -> Checkpoint:
         """The state after the last step; all replicas take part."""
         rows = self.merge_batch_norm()
-        tensors, numbers = pack_optimizer(self.optimizer)
+        tensors, numbers = pack_optimizer(self.update.optimizer)
         tensors |= {f"model/{name}": tensor for name, tensor in state_of(self.module).items()}
         return Checkpoint(tensors | rows, {"optimizer": numbers})
 
@@ -237,7 +251,7 @@ class Replica:
             )
         for name, tensor in own.items():
             tensor.copy_(saved[name])
-        unpack_optimizer(self.optimizer, tensors, checkpoint.facts["optimizer"])
+        unpack_optimizer(self.update.optimizer, tensors, checkpoint.facts["optimizer"])
         first = self.group.world.rank * self.plan.shards_per_replica
         for number, norm in enumerate(self.norms):
             for name in ("shard_mean", "shard_var"):

@@ -15,9 +15,10 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from lockstep.data import Finish, Request, Watch, key, make_loader
+from lockstep.data import Finish, Request, Watch, make_loader
 from lockstep.engine.plan import Plan, cut
 from lockstep.errors import PlanError
+from lockstep.keys import key
 
 
 class Part(NamedTuple):

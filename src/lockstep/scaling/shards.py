@@ -7,6 +7,7 @@ shard: the shard is a fixed slice of the global batch, whichever replica compute
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 
 import torch
@@ -15,38 +16,83 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.dropout import _DropoutNd
 
 from lockstep.errors import RecipeError
+from lockstep.keys import GOLDEN, mixed, shifted, signed, signed_key
 
 
 class Shards:
-    """Which shards the batch that is now in the model consists of."""
+    """Which shards the batch that is now in the model consists of, and their randomness.
 
-    def __init__(self, local: int = 1, device: torch.device | str = "cpu") -> None:
-        """A replica that owns `local` shards, computing on `device`."""
-        self.local = local
-        self.generators = [torch.Generator(device) for _ in range(local)]
+    Random numbers are a hash of (seed, step, shard, place in the shard), not the next ones of a
+    generator: so they are the same whoever computes them, in whichever order, compiled or not.
+    """
+
+    def __init__(
+        self,
+        local: int = 1,
+        device: torch.device | str = "cpu",
+        *,
+        first: int = 0,
+        seed: int = 0,
+        channels_last: bool = False,
+    ) -> None:
+        """A replica that owns `local` shards from number `first` on, computing on `device`.
+
+        With `channels_last`, random masks of images lie in memory as such images do.
+        """
+        self.local, self.channels_last = local, channels_last
+        own = [signed_key(seed, shard, "shard") for shard in range(first, first + local)]
+        self.keys = torch.tensor(own, dtype=torch.int64, device=device)
+        self.step = torch.zeros((), dtype=torch.int64, device=device)
+        self.own = self.keys
         self.rows = range(local)
         self.sizes: tuple[int, ...] = (1,) * local
         self.counts = True
+        self.draws = 0
 
-    def enter(self, rows: range, sizes: Sequence[int], keys: Sequence[int], counts: bool) -> None:
-        """Announce a batch: the local shards in it, their sizes, and the keys of their randomness.
+    def turn_to(self, step: int) -> None:
+        """A new step begins: it draws other random numbers than the one before."""
+        self.step.fill_(signed_key(step, "step"))
+
+    def enter(self, rows: range, sizes: Sequence[int], counts: bool = True) -> None:
+        """Announce a batch: the local shards in it and their sizes.
 
         With `counts` false the batch leaves no trace in running statistics.
         """
         self.rows, self.sizes, self.counts = rows, tuple(sizes), counts
-        for row, key in zip(rows, keys, strict=True):
-            self.generators[row].manual_seed(key)
+        self.own = self.keys[rows.start : rows.stop]
+        self.draws = 0
+
+    @property
+    def even(self) -> bool:
+        """Whether there are several shards, all of the same size."""
+        return len(self.sizes) > 1 and len(set(self.sizes)) == 1
+
+    def keep(self, shape: Sequence[int], share: float) -> Tensor:
+        """True for about `share` of the places of a batch of this shape; fresh at every call."""
+        self.draws += 1
+        bases = self.own ^ self.step ^ signed(self.draws * _DRAW)
+        total = math.prod(shape)
+        if self.even or len(self.sizes) == 1:
+            return _bits(bases, total // len(self.sizes), share).view(*shape)
+        each = total // sum(self.sizes)
+        pieces = [_bits(bases[n : n + 1], s * each, share) for n, s in enumerate(self.sizes)]
+        return torch.cat(pieces, 1).view(*shape)
+
+    def check(self, x: Tensor) -> int:
+        """Rows of `x` for each sample."""
+        parts, rest = divmod(len(x), sum(self.sizes))
+        if rest and len(self.sizes) > 1:
+            raise ValueError(
+                f"a layer got {len(x)} rows for {sum(self.sizes)} samples: batch norm and dropout "
+                "per shard need the samples in the first dimension"
+            )
+        return parts
 
     def cut(self, x: Tensor) -> list[tuple[int, Tensor]]:
         """(row, slice) for each shard with samples; rows of `x` may be samples or parts of them."""
         if len(self.sizes) == 1:
             return [(self.rows[0], x)]
-        parts, rest = divmod(len(x), sum(self.sizes))
-        if rest:
-            raise ValueError(
-                f"a layer got {len(x)} rows for {sum(self.sizes)} samples: batch norm and dropout "
-                "per shard need the samples in the first dimension"
-            )
+        parts = self.check(x)
         pieces = x.split([size * parts for size in self.sizes])
         return [(row, piece) for row, piece in zip(self.rows, pieces, strict=True) if len(piece)]
 
@@ -69,6 +115,8 @@ class ShardBatchNorm(_BatchNorm):
         """Normalise shard by shard while training, by the running statistics otherwise."""
         if not self.training:
             return super().forward(input)
+        if torch.compiler.is_compiling() and self.shards.even:
+            return self._normalise_together(input)
         outputs = [self._normalise(row, piece) for row, piece in self.shards.cut(input)]
         return outputs[0] if len(outputs) == 1 else torch.cat(outputs)
 
@@ -88,6 +136,26 @@ class ShardBatchNorm(_BatchNorm):
             self.eps,
             torch.backends.cudnn.enabled,
         )
+
+    def _normalise_together(self, input: Tensor) -> Tensor:
+        """All shards in one piece of arithmetic, which a compiler makes into few kernels."""
+        rows, sizes = self.shards.rows, self.shards.sizes
+        shards = input.unflatten(0, (len(sizes), -1))
+        axes = [1, *range(3, shards.dim())]
+        x = shards if input.dtype == torch.float64 else shards.float()
+        var, mean = torch.var_mean(x, axes, correction=0, keepdim=True)
+        count = x.numel() // mean.numel()
+        if self.track_running_stats and self.shards.counts and count > 1:
+            own = slice(rows.start, rows.stop)
+            with torch.no_grad():
+                shape, share = self.shard_mean[own].shape, self.momentum or 0.0
+                self.shard_mean[own].lerp_(mean.view(shape), share)
+                self.shard_var[own].lerp_(var.view(shape) * (count / (count - 1)), share)
+        out = (x - mean) * torch.rsqrt(var + self.eps)
+        if self.affine:
+            channels = [1, 1, -1] + [1] * (x.dim() - 3)
+            out = out * self.weight.view(channels) + self.bias.view(channels)
+        return out.to(input.dtype).flatten(0, 1)
 
 
 class SyncedBatchNorm(_BatchNorm):
@@ -151,7 +219,7 @@ class _Sum(torch.autograd.Function):
 
 
 class ShardDropout(_DropoutNd):
-    """Dropout whose mask comes from each shard's own generator."""
+    """Dropout whose mask is keyed by step and shard."""
 
     shards: Shards
     whole_channels = False
@@ -163,12 +231,47 @@ class ShardDropout(_DropoutNd):
             return input
         if self.p == 1.0:
             return input * 0.0
-        generators = self.shards.generators
-        shape = input.shape[:2] + (1,) * (input.dim() - 2) if self.whole_channels else input.shape
-        mask = torch.empty(shape, dtype=input.dtype, device=input.device)
-        for row, piece in self.shards.cut(mask):
-            piece.bernoulli_(1.0 - self.p, generator=generators[row])
-        return input * mask.div_(1.0 - self.p)
+        share = _possible(1.0 - self.p)
+        self.shards.check(input)
+        if self.whole_channels:
+            mask = self.shards.keep(input.shape[:2], share)
+            mask = mask.view(*mask.shape, *[1] * (input.dim() - 2))
+        elif self.shards.channels_last and input.dim() == 4:
+            batch, channels, height, width = input.shape
+            mask = self.shards.keep((batch, height, width, channels), share)
+            mask = mask.permute(0, 3, 1, 2)
+        else:
+            mask = self.shards.keep(input.shape, share)
+        # A mask of one byte is all that backward keeps.
+        return torch.where(mask, input * (1.0 / share), 0.0)
+
+
+_DRAW = 0xD6E8FEB86659FD93
+"""An odd number with no pattern: tells one draw of a step from the next."""
+_LANE = 16
+"""Random bits for each place: four places share a hash of 64 bits."""
+_LEVELS = 1 << _LANE
+
+
+def _possible(share: float) -> float:
+    """The share that random bits can give, next to the one that is wanted."""
+    return min(max(round(share * _LEVELS), 1), _LEVELS - 1) / _LEVELS
+
+
+def _bits(bases: Tensor, count: int, share: float) -> Tensor:
+    """(bases, count) places, each True with a probability of `share`."""
+    lanes = 64 // _LANE
+    number = torch.arange(1, -(-count // lanes) + 1, device=bases.device)
+    hashes = mixed((number * signed(GOLDEN))[None, :] ^ bases[:, None])
+    # The lower half of a product is not well mixed: fold the upper one in.
+    hashes = hashes ^ shifted(hashes, 32)
+    limit = round(share * _LEVELS)
+    if torch.compiler.is_compiling():
+        # A compiler does this without a pass through memory, and knows no other view of the bits.
+        places = torch.arange(0, 64, _LANE, device=bases.device)
+        cut = (hashes[:, :, None] >> places & (_LEVELS - 1)) ^ (_LEVELS // 2)
+        return cut.flatten(1)[:, :count] < limit
+    return hashes.view(torch.int16)[:, :count] < limit - _LEVELS // 2
 
 
 _NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)

@@ -1,0 +1,436 @@
+"""How a step is executed: as it is written, compiled, or recorded once and replayed.
+
+A CUDA graph holds the whole step: indexing the data, forward, backward, exchange, update. What
+differs from step to step (samples, learning rate, epoch, keys) is read from memory that is filled
+before each replay. The search for the fastest path trains meanwhile: every step it takes counts.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Generator
+from typing import Any, NamedTuple, cast
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from lockstep.console import Progress
+from lockstep.data import Arrival
+from lockstep.engine.job import Job
+from lockstep.engine.metrics import Meter
+from lockstep.engine.recipe import raised
+from lockstep.engine.replica import Replica
+from lockstep.engine.sampler import Step
+from lockstep.engine.step import Taken, TrainingStep
+from lockstep.errors import LockstepError
+
+Path = Callable[[Step, list[Arrival]], Taken]
+Ticket = tuple[Step, list[Arrival]]
+Search = Generator[Taken, Ticket, None]
+
+FEW_STEPS = 30
+"""A run of fewer steps is over before a search could pay."""
+TIMED_STEPS = 8
+COMPILE_PAYS = {"cuda": 120.0, "cpu": 900.0}
+"""Seconds that must be left: compiling takes up to a minute, and may gain a third of them."""
+ROUNDINGS = 8
+"""Roundings in each layer whose order or number may differ: products, sums, norm, activation."""
+
+
+class Captured:
+    """A step recorded as one CUDA graph."""
+
+    def __init__(self, inner: TrainingStep, step: Step, arrivals: list[Arrival]) -> None:
+        """Record; nothing is executed yet."""
+        self.inner = inner
+        self.arrivals = [arrival.copy() for arrival in arrivals]
+        self.homes = [tensor for arrival in self.arrivals for tensor in arrival.tensors()]
+        device = inner.replica.group.device
+        self.generator = torch.cuda.default_generators[device.index or 0]
+        self.graph = torch.cuda.CUDAGraph()
+        # Other threads (pinned memory, NCCL's watchdog) go on calling CUDA meanwhile.
+        stream = torch.cuda.current_stream(device)
+        with torch.cuda.graph(self.graph, stream=stream, capture_error_mode="thread_local"):
+            self.items = inner.compute(step, self.arrivals)
+
+    def __call__(self, step: Step, arrivals: list[Arrival]) -> Taken:
+        """Fill in what is new, replay the rest."""
+        rate = self.inner.announce(step)
+        given = [tensor for arrival in arrivals for tensor in arrival.tensors()]
+        for home, tensor in zip(self.homes, given, strict=True):
+            home.copy_(tensor, non_blocking=True)
+        self.generator.manual_seed(self.inner.replica.generator_seed(step, step.parts[0]))
+        self.graph.replay()
+        return Taken(self.items, rate)
+
+
+class Pick(NamedTuple):
+    """The path of a run, for its summary."""
+
+    asked: str
+    name: str
+    why: str
+    milliseconds: dict[str, float]
+
+
+class Speed:
+    """Takes the steps of a run on the path that was asked for, or on the fastest."""
+
+    def __init__(
+        self, job: Job, replica: Replica, meter: Meter, progress: Progress, steps: int
+    ) -> None:
+        self.job, self.replica, self.meter, self.progress = job, replica, meter, progress
+        self.group, self.steps = replica.group, steps
+        self.gpu = self.group.device.type == "cuda"
+        self.eager = TrainingStep(replica, meter)
+        self.path: Path = self.eager
+        self.pick = Pick(job.speed, "eager", "", {})
+        self.milliseconds: dict[str, float] = {}
+        self.settled = False
+        self.search: Search | None = self._search()
+        next(self.search)
+
+    def __call__(self, step: Step, arrivals: list[Arrival]) -> Taken:
+        """Take one step."""
+        if step.samples != self.replica.recipe.global_batch:
+            # The last batch of an epoch has a shape of its own.
+            return self.eager(step, arrivals)
+        if self.search is None:
+            return self.path(step, arrivals)
+        taken = self.search.send((step, arrivals))
+        if self.settled:
+            self.search = None
+        return taken
+
+    def _search(self) -> Search:
+        """Find the path; a generator that is sent a step and gives what taking it gave."""
+        ticket = yield Taken(0, 0.0)
+        strategy = {
+            "auto": self._auto,
+            "eager": self._as_written,
+            "compile": self._compiled,
+            "graph": self._recorded,
+        }[self.job.speed]
+        yield from strategy(ticket)
+
+    def _settle(self, name: str, path: Path, why: str) -> None:
+        self.path, self.settled = path, True
+        self.pick = Pick(self.job.speed, name, why, self.milliseconds)
+        if self.job.speed != "eager" and not (name == "eager" and not self.gpu and not why):
+            self.progress.say(f"Speed: {name}{': ' + why if why else ''}.")
+        if self.gpu:
+            # Peak memory is that of the path, not of the search.
+            torch.cuda.reset_peak_memory_stats(self.group.device)
+
+    def _as_written(self, ticket: Ticket) -> Search:
+        self._settle("eager", self.eager, "")
+        yield self.eager(*ticket)
+
+    def _recorded(self, ticket: Ticket) -> Search:
+        reason = self._no_graph()
+        if reason is None:
+            ticket, _ = yield from self._time(self.eager, ticket, self._warmup())
+            graph, reason = self._record(self.eager, ticket)
+            if graph is not None:
+                self._settle("graph", graph, "")
+                yield graph(*ticket)
+                return
+        self._settle("eager", self.eager, f"no CUDA graph, because {reason}")
+        yield self.eager(*ticket)
+
+    def _compiled(self, ticket: Ticket) -> Search:
+        reason = self._no_compile()
+        if reason is None:
+            compiled, taken, reason = self._compile(ticket)
+            if compiled is not None and taken is not None:
+                ticket = yield taken
+                yield from self._settle_compiled(compiled, ticket)
+                return
+        self._settle("eager", self.eager, f"not compiled, because {reason}")
+        yield self.eager(*ticket)
+
+    def _settle_compiled(self, compiled: TrainingStep, ticket: Ticket) -> Search:
+        """Compiled, and recorded as well where that is possible."""
+        reason = self._no_graph()
+        if reason is None:
+            ticket, _ = yield from self._time(compiled, ticket, self._warmup())
+            graph, reason = self._record(compiled, ticket)
+            if graph is not None:
+                self._settle("compile", graph, "and replayed as a CUDA graph")
+                yield graph(*ticket)
+                return
+        self._settle("compile", compiled, f"no CUDA graph, because {reason}" if self.gpu else "")
+        yield compiled(*ticket)
+
+    def _auto(self, ticket: Ticket) -> Search:
+        """Time eager steps, then a graph, then, if the run is long, compiled kernels."""
+        left = self.steps - ticket[0].number
+        if left < FEW_STEPS or self.job.timeline:
+            short = f"{left} steps are too few to search for more"
+            why = "the timeline looks into the step" if self.job.timeline else short
+            yield from self._keep(ticket, why)
+            return
+        # The first step sets things up.
+        ticket = yield self.eager(*ticket)
+        ticket, _ = yield from self._time(self.eager, ticket, self._warmup())
+        ticket, best = yield from self._time(self.eager, ticket, TIMED_STEPS)
+        self.milliseconds["eager"] = 1e3 * best
+        name, path = "eager", cast(Path, self.eager)
+        notes: list[str] = []
+        reason = self._no_graph()
+        if reason is None:
+            graph, reason = self._record(self.eager, ticket)
+            if graph is not None:
+                reason = self._differs(graph, ticket)
+            if graph is not None and reason is None:
+                ticket, spent = yield from self._time(graph, ticket, TIMED_STEPS)
+                self.milliseconds["graph"] = 1e3 * spent
+                if spent < best:
+                    name, path, best = "graph", graph, spent
+        if reason is not None and self.gpu:
+            notes.append(f"no CUDA graph, because {reason}")
+        pays = COMPILE_PAYS[self.group.device.type]
+        ahead = best * (self.steps - ticket[0].number)
+        if ahead < pays:
+            notes.append(f"compiling would not pay in {ahead:.0f} s")
+        elif (reason := self._no_compile()) is not None:
+            notes.append(f"not compiled, because {reason}")
+        else:
+            self.progress.say("Speed: compiling, which may take a minute ...")
+            compiled, taken, reason = self._compile(ticket, check=True)
+            if compiled is not None and taken is not None:
+                ticket = yield taken
+                quick: Path = compiled
+                if self._no_graph() is None:
+                    ticket, _ = yield from self._time(compiled, ticket, self._warmup())
+                    quick = self._record(compiled, ticket)[0] or compiled
+                ticket, _ = yield from self._time(quick, ticket, 2)
+                ticket, spent = yield from self._time(quick, ticket, TIMED_STEPS)
+                self.milliseconds["compile"] = 1e3 * spent
+                if spent < best:
+                    name, path, best = "compile", quick, spent
+            else:
+                notes.append(f"not compiled, because {reason}")
+        timed = ", ".join(f"{n} {m:.3g} ms" for n, m in self.milliseconds.items())
+        text = "; ".join([f"a step takes {timed}", *notes])
+        self._settle(name, path, text if self.gpu or len(self.milliseconds) > 1 else "")
+        yield path(*ticket)
+
+    def _keep(self, ticket: Ticket, why: str) -> Search:
+        self._settle("eager", self.eager, why if self.gpu else "")
+        yield self.eager(*ticket)
+
+    def _warmup(self) -> int:
+        """Eager steps before a step can be recorded: DDP observes its first ones."""
+        return 2 if self.group.alone else 12
+
+    def _time(
+        self, path: Path, ticket: Ticket, steps: int
+    ) -> Generator[Taken, Ticket, tuple[Ticket, float]]:
+        """Take `steps` steps; the next one, and the seconds of each on the slowest replica."""
+        self._wait()
+        spent = 0.0
+        for number in range(steps):
+            began = time.perf_counter()
+            taken = path(*ticket)
+            if number + 1 == steps:
+                self._wait()
+            spent += time.perf_counter() - began
+            ticket = yield taken
+        return ticket, max(self.group.objects(spent / steps))
+
+    def _wait(self) -> None:
+        if self.gpu:
+            torch.cuda.synchronize(self.group.device)
+
+    def _no_graph(self) -> str | None:
+        """Why this run cannot be recorded, if that is known beforehand."""
+        if not self.gpu:
+            return "the replicas compute on the CPU"
+        if self.job.timeline:
+            return "the timeline looks into the step"
+        if not self.group.alone and dist.get_backend() != "nccl":
+            return "gloo exchanges gradients in host memory"
+        return self.replica.update.obstacle
+
+    def _no_compile(self) -> str | None:
+        """Why this run is not compiled, if that is known beforehand."""
+        if self.job.exact:
+            return (
+                "a compiler may order sums differently on another day, and exact mode promises bits"
+            )
+        if self.job.timeline:
+            return "the timeline looks into the step"
+        return None
+
+    def _agreed(self, reason: str | None) -> str | None:
+        """The first reason of any replica: they go the same way or not at all."""
+        return next((r for r in self.group.objects(reason) if r is not None), None)
+
+    def _record(self, inner: TrainingStep, ticket: Ticket) -> tuple[Captured | None, str | None]:
+        """The step as a graph, or the reason why not."""
+        graph, reason = None, self._waits_for_host(inner, ticket)
+        if self._agreed(reason) is None:
+            before = self.replica.update.numbers()
+            try:
+                torch.cuda.empty_cache()
+                graph = Captured(inner, *ticket)
+            except Exception as error:
+                reason = _first_line(error)
+                # A recording that broke off leaves the generator waiting for its end.
+                generator = torch.cuda.default_generators[self.group.device.index or 0]
+                generator.graphsafe_set_state(generator.clone_state())
+            if self.replica.update.numbers() != before:
+                reason = "the optimizer counts in Python numbers, which a graph would not change"
+            self.replica.update.optimizer.zero_grad(set_to_none=True)
+        reason = self._agreed(reason)
+        return (graph if reason is None else None), reason
+
+    def _waits_for_host(self, inner: TrainingStep, ticket: Ticket) -> str | None:
+        """Take a step and take it back: does anything in it ask the device for a value?"""
+        state = State(self.replica, self.meter)
+        index = self.group.device.index or 0
+        mode = torch.cuda.get_sync_debug_mode()
+        try:
+            inner.announce(ticket[0])
+            torch.cuda.set_sync_debug_mode("error")
+            inner.compute(*ticket)
+        except LockstepError:
+            raise
+        except Exception as error:
+            return raised("a step asks the device for a value", error)
+        finally:
+            torch.cuda.set_sync_debug_mode(mode)
+            state.restore()
+            self.replica.update.optimizer.zero_grad(set_to_none=True)
+        drew = torch.cuda.default_generators[index].get_offset() > 0
+        if drew and len(ticket[0].parts) > 1:
+            return "layers draw from torch's own generator, which is seeded anew for every part"
+        return None
+
+    def _compile(
+        self, ticket: Ticket, *, check: bool = False
+    ) -> tuple[TrainingStep | None, Taken | None, str | None]:
+        """A compiled step and what taking it gave; or the reason why not, and nothing taken."""
+        compiled = TrainingStep(self.replica, self.meter, compiled=True)
+        state = State(self.replica, self.meter)
+        reason, taken = None, None
+        try:
+            # The compiler cannot make what the first augmentation of an epoch makes.
+            self.eager.announce(ticket[0])
+            self.eager.read(ticket[1][0])
+            taken = compiled(*ticket)
+        except LockstepError:
+            raise
+        except Exception as error:
+            reason = _first_line(error)
+        reason = self._agreed(reason)
+        if reason is None and check:
+            state.restore()
+            reason = self._differs(compiled, ticket)
+            if reason is None:
+                taken = compiled(*ticket)
+        if reason is not None:
+            state.restore()
+            self.replica.update.optimizer.zero_grad(set_to_none=True)
+            return None, None, reason
+        return compiled, taken, None
+
+    def _differs(self, path: Path, ticket: Ticket) -> str | None:
+        """Take a step both ways and take it back: is the difference more than rounding?
+
+        How much rounding matters is measured: a third step starts from weights that are off by
+        one rounding each. What that changes, times the roundings of a layer, is the bound.
+        """
+        state = State(self.replica, self.meter)
+        path(*ticket)
+        theirs = state.weights_moved()
+        state.restore()
+        self.eager(*ticket)
+        ours = state.weights_moved()
+        state.restore()
+        if self.job.exact:
+            same = all(torch.equal(a, b) for a, b in zip(theirs, ours, strict=True))
+            return self._agreed(None if same else "its bits are not those of eager steps")
+        unit = _unit(self.replica)
+        state.nudge(unit)
+        self.eager(*ticket)
+        nudged = state.weights_moved(unit)
+        state.restore()
+        difference, noise, size = _distance(theirs, ours), _distance(nudged, ours), _length(ours)
+        bound = ROUNDINGS * noise + unit * size
+        reason = None
+        if not difference <= bound:
+            reason = (
+                f"it would change the weights otherwise than eager steps: by {difference:.2g} "
+                f"where rounding explains {bound:.2g}"
+            )
+        return self._agreed(reason)
+
+    def summary(self) -> dict[str, Any]:
+        """For run.json."""
+        return self.pick._asdict()
+
+
+class State:
+    """What a step changes, to take it back."""
+
+    def __init__(self, replica: Replica, meter: Meter) -> None:
+        module = replica.module
+        self.weights: list[Tensor] = [p for p in module.parameters() if p.requires_grad]
+        self.others = [*module.buffers(), *replica.update.state(), meter.at]
+        self.replica = replica
+        self.saved = [t.detach().clone() for t in self.weights]
+        self.saved_others = [t.detach().clone() for t in self.others]
+        self.fresh = not replica.update.optimizer.state
+
+    @torch.no_grad()
+    def restore(self) -> None:
+        """As it was."""
+        for tensor, saved in zip(
+            [*self.weights, *self.others], [*self.saved, *self.saved_others], strict=True
+        ):
+            tensor.copy_(saved)
+        if self.fresh:
+            # The first step of an optimizer makes its state.
+            self.replica.update.optimizer.state.clear()
+
+    def _nudged(self, unit: float) -> Generator[Tensor, None, None]:
+        """Every weight as it was, moved by one rounding up or down."""
+        for number, saved in enumerate(self.saved):
+            generator = torch.Generator(saved.device).manual_seed(number)
+            draw = torch.rand(saved.shape, generator=generator, device=saved.device)
+            yield saved * (1 + unit * ((draw < 0.5).to(saved.dtype) * 2 - 1))
+
+    @torch.no_grad()
+    def nudge(self, unit: float) -> None:
+        """Move every weight by one rounding."""
+        for tensor, start in zip(self.weights, self._nudged(unit), strict=True):
+            tensor.copy_(start)
+
+    @torch.no_grad()
+    def weights_moved(self, unit: float = 0.0) -> list[Tensor]:
+        """How far each weight has come since then, or since it was nudged."""
+        starts = self._nudged(unit) if unit else self.saved
+        return [t - start for t, start in zip(self.weights, starts, strict=True)]
+
+
+def _unit(replica: Replica) -> float:
+    """One rounding of the numbers that the model computes with."""
+    if any(p.dtype == torch.float64 for p in replica.module.parameters()):
+        return 2.0**-52
+    return {"fp32": 2.0**-23, "tf32": 2.0**-10, "bf16": 2.0**-8}[replica.recipe.precision]
+
+
+def _length(tensors: list[Tensor]) -> float:
+    return float(torch.stack([t.double().square().sum() for t in tensors]).sum().sqrt())
+
+
+def _distance(first: list[Tensor], second: list[Tensor]) -> float:
+    return _length([a - b for a, b in zip(first, second, strict=True)])
+
+
+def _first_line(error: BaseException) -> str:
+    text = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {text[0] if text else 'no message'}"

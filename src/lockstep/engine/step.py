@@ -1,0 +1,88 @@
+"""One training step, as it is written: read, forward, loss, backward, exchange, update."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from lockstep.data import Arrival
+from lockstep.data.loaders import Batch
+from lockstep.engine.metrics import Meter, autocast, items_per_sample
+from lockstep.engine.replica import Replica
+from lockstep.engine.sampler import Step
+
+
+class Taken(NamedTuple):
+    """What a step says of itself."""
+
+    items: int
+    """Losses in the global batch: one for each sample, or for each token of each."""
+    rate: float
+
+
+class TrainingStep:
+    """Takes one optimizer step after the other."""
+
+    def __init__(self, replica: Replica, meter: Meter, *, compiled: bool = False) -> None:
+        self.replica, self.meter = replica, meter
+        self.read, self.forward = self._read, self._forward
+        if compiled:
+            self.read = torch.compile(self._read, dynamic=False)
+            self.forward = torch.compile(self._forward, dynamic=False)
+
+    def __call__(self, step: Step, arrivals: list[Arrival]) -> Taken:
+        """Change the weights by one global batch."""
+        rate = self.announce(step)
+        return Taken(self.compute(step, arrivals), rate)
+
+    def announce(self, step: Step) -> float:
+        """Put what differs from step to step where the device reads it; the learning rate."""
+        self.replica.shards.turn_to(step.number)
+        self.replica.epoch.turn_to(step.epoch)
+        return self.replica.set_rate(step)
+
+    def compute(self, step: Step, arrivals: list[Arrival]) -> int:
+        """Everything that the device does; the number of losses."""
+        replica, watch, timeline = self.replica, self.replica.watch, self.replica.timeline
+        items = 0
+        for number, (part, arrival) in enumerate(zip(step.parts, arrivals, strict=True)):
+            replica.enter(step, part)
+            inputs, targets = self.read(arrival)
+            last = number + 1 == len(step.parts)
+            with replica.reduce.part(number, len(step.parts)):
+                loss, weighed, items = self.forward(inputs, targets, step.samples, part.counts)
+                watch.mark("loss")
+                weighed.backward()
+            if timeline:
+                timeline.backward_ends(last and not replica.group.alone)
+            self.meter.note(number, loss)
+        if not replica.checked:
+            replica.check_first_step()
+        replica.update.clip()
+        watch.mark("optimizer step")
+        replica.update.step()
+        watch.mark("weight update")
+        replica.update.optimizer.zero_grad(set_to_none=True)
+        self.meter.turn()
+        return items
+
+    def _read(self, arrival: Arrival) -> Batch:
+        return self.replica.loader.batch(arrival, self.replica.epoch)
+
+    def _forward(
+        self, inputs: Tensor, targets: Tensor, samples: int, counts: bool
+    ) -> tuple[Tensor, Tensor, int]:
+        """The summed loss, the same as the exchange wants it, and the losses of all samples."""
+        replica, recipe = self.replica, self.replica.recipe
+        with autocast(recipe, replica.group.device):
+            outputs = replica.model(inputs)
+            replica.watch.mark("output")
+            losses = recipe.loss(outputs, targets)
+        # Divide by the global count, not by the replicas: the last batch may be uneven.
+        items = samples * items_per_sample(losses, len(inputs), "loss")
+        loss = losses.sum()
+        if not counts:
+            loss = loss * 0.0
+        return loss, replica.reduce.weigh(loss, items), items

@@ -1,0 +1,63 @@
+"""Keys: numbers that look random and are a function of what they belong to.
+
+The finaliser of splitmix64 (Steele et al. 2014) scrambles 64 bits, of a number or of every element
+of an int64 tensor.
+"""
+
+from __future__ import annotations
+
+import zlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+_MASK = (1 << 64) - 1
+GOLDEN = 0x9E3779B97F4A7C15
+_FIRST, _SECOND = 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
+
+
+def key(*parts: int | str) -> int:
+    """One 63-bit key from several parts.
+
+    >>> key(0, 7, "flip") == key(0, 7, "flip"), key(0, 7) == key(7, 0)
+    (True, False)
+    """
+    state = 0
+    for part in parts:
+        number = zlib.crc32(part.encode()) if isinstance(part, str) else part
+        state = _mix((state ^ (number & _MASK)) + GOLDEN)
+    return state >> 1
+
+
+def signed_key(*parts: int | str) -> int:
+    """The same as int64 tensors hold it, in the upper 63 bits."""
+    return signed(key(*parts) << 1)
+
+
+def _mix(x: int) -> int:
+    x &= _MASK
+    x = ((x ^ (x >> 30)) * _FIRST) & _MASK
+    x = ((x ^ (x >> 27)) * _SECOND) & _MASK
+    return x ^ (x >> 31)
+
+
+def mixed(x: Tensor) -> Tensor:
+    """Scramble every element; the upper half of the bits comes out best."""
+    x = (x ^ shifted(x, 30)) * signed(_FIRST)
+    return (x ^ shifted(x, 27)) * signed(_SECOND)
+
+
+def signed(x: int) -> int:
+    """The two's complement of 64 bits, as int64 tensors multiply.
+
+    >>> signed(2**64 - 1)
+    -1
+    """
+    x &= _MASK
+    return x - (1 << 64) if x >> 63 else x
+
+
+def shifted(x: Tensor, bits: int) -> Tensor:
+    """A shift to the right that brings in zeros: torch's own copies the sign."""
+    return x >> bits & ((1 << (64 - bits)) - 1)
