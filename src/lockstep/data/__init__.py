@@ -3,6 +3,7 @@
 from lockstep.data.augment import cutout, flip, pad_crop
 from lockstep.data.dataset import Data, Resident, Tensors, Windows
 from lockstep.data.digits import digits
+from lockstep.data.folder import Images, folder
 from lockstep.data.images import cifar10, fashion_mnist
 from lockstep.data.keyed import EpochKeys, SampleKeys
 from lockstep.data.loaders import Arrival, Finish, Loader, Request, Watch, make_loader
@@ -14,6 +15,7 @@ __all__ = [
     "Data",
     "EpochKeys",
     "Finish",
+    "Images",
     "Loader",
     "Request",
     "Resident",
@@ -26,6 +28,7 @@ __all__ = [
     "digits",
     "fashion_mnist",
     "flip",
+    "folder",
     "line",
     "make_loader",
     "pad_crop",

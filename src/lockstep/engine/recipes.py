@@ -134,6 +134,7 @@ KNOWN: dict[str, dict[str, Callable[..., Any]]] = {
         "cifar10": data.cifar10,
         "stdlib": data.stdlib,
         "synthetic": data.synthetic,
+        "folder": data.folder,
     },
     "loss": {f.__name__: f for f in (cross_entropy, squared_error)},
     "metrics": {f.__name__: f for f in (accuracy, bits_per_byte, squared_error)},
