@@ -19,6 +19,7 @@ from lockstep.engine.metrics import (
     accuracy,
     autocast,
     bits_per_byte,
+    check_classes,
     cross_entropy,
     items_per_sample,
     squared_error,
@@ -52,6 +53,35 @@ def test_cross_entropy_has_one_value_for_each_target(shape):
     expected = -chances[range(targets.numel()), targets.flatten()].log()
     # Single precision of numbers below 10.
     assert torch.allclose(losses.double(), expected, rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("target", [5, -1])
+def test_a_target_that_no_score_belongs_to_is_refused(target):
+    with pytest.raises(
+        RecipeError, match=rf"Target {target} is .* 5 scores, for the targets 0 to 4"
+    ):
+        cross_entropy(values(2, 5), torch.tensor([0, target]))
+
+
+class Named:
+    """A data set that says which classes it has, as those of torchvision do."""
+
+    def __init__(self, classes: int | list[str]) -> None:
+        self.classes = classes
+
+
+@pytest.mark.parametrize("classes", [6, ["a"] * 6], ids=["number", "names"])
+def test_a_model_with_fewer_scores_than_classes_is_refused(classes):
+    message = r"5 scores, the data have 6 classes.*resnet50\(classes=6\)"
+    with pytest.raises(RecipeError, match=message):
+        check_classes(small(loss=cross_entropy), values(2, 5), Named(classes))
+
+
+def test_a_model_with_enough_scores_or_another_loss_or_data_without_classes_pass():
+    check_classes(small(loss=cross_entropy), values(2, 5), Named(5))
+    check_classes(small(loss=cross_entropy), values(2, 5), Named(["a"] * 3))
+    check_classes(small(loss=squared_error), values(2, 5), Named(6))
+    check_classes(small(loss=cross_entropy), values(2, 5), Tensors(values(2), labels(2)))
 
 
 @pytest.mark.parametrize("shape", [(6,), (6, 4)], ids=str)

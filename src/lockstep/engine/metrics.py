@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from itertools import chain, repeat
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -22,7 +22,31 @@ def cross_entropy(outputs: Tensor, targets: Tensor) -> Tensor:
     scores = outputs.flatten(0, -2)
     if scores.dtype != torch.float64:
         scores = scores.float()
-    return functional.cross_entropy(scores, targets.flatten(), reduction="none")
+    try:
+        return functional.cross_entropy(scores, targets.flatten(), reduction="none")
+    except IndexError as error:
+        # On the CPU only: a GPU finds out in its kernel, and stops without saying what it met.
+        raise RecipeError(
+            f"cross_entropy: {error} The model gives {scores.shape[-1]} scores, for the targets 0 "
+            f"to {scores.shape[-1] - 1}. Build it with one for each class: --model "
+            "'resnet50(classes=...)'."
+        ) from None
+
+
+def check_classes(recipe: Recipe, outputs: Tensor, data: Any) -> None:
+    """Refuse a model with fewer scores than `data` have `classes` (names, or a number), if any.
+
+    Looks at shapes alone: it does not wait for the device.
+    """
+    classes = getattr(data, "classes", None)
+    if classes is None or recipe.loss is not cross_entropy:
+        return
+    number = classes if isinstance(classes, int) else len(classes)
+    if outputs.shape[-1] < number:
+        raise RecipeError(
+            f"the model gives {outputs.shape[-1]} scores, the data have {number} classes. Build it "
+            f"with one for each: --model 'resnet50(classes={number})', say."
+        )
 
 
 def squared_error(outputs: Tensor, targets: Tensor) -> Tensor:
