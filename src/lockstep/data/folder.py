@@ -110,7 +110,9 @@ class Files:
     def hashes(self) -> np.ndarray:
         """A number in [0, 1) for each file that depends on nothing but its name."""
         names = (self.name(index) for index in range(len(self)))
-        digests = b"".join(hashlib.blake2b(n, digest_size=8, key=b"folder").digest() for n in names)
+        digests = b"".join(
+            hashlib.blake2b(n, digest_size=8, key=b"lockstep").digest() for n in names
+        )
         return (np.frombuffer(digests, dtype=">u8") >> 11) * 2.0**-53
 
 
@@ -151,7 +153,7 @@ class Images:
             raise DataError(
                 f"{path} cannot be read as an image: {type(error).__name__}: {error}. Replace it "
                 "by a whole one, or move it out of the folder."
-            ) from error
+            ) from None
         pixels = np.asarray(image).transpose(2, 0, 1).copy()
         return torch.from_numpy(pixels), int(self.files.targets[index])
 
