@@ -70,7 +70,7 @@ def test_every_flag_of_the_guides_exists():
         text=True,
         check=True,
     ).stdout
-    for page in ("train.md", "compare.md"):
+    for page in ("train.md", "compare.md", "data.md"):
         text = (ROOT / "docs" / "guides" / page).read_text()
         text = "\n".join(line for line in text.splitlines() if "torchrun" not in line)
         for flag in set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", text)):
