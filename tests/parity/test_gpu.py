@@ -130,3 +130,97 @@ def test_the_summary_names_the_gpu(tmp_path: Path):
     run = on_gpu(small(40, epochs=1), tmp_path / "run")
     assert run["machine"]["device"] != "cpu"
     assert json.loads((tmp_path / "run" / "run.json").read_text())["status"] == "finished"
+
+
+# How a step is executed
+
+
+def without_chance(**changes: Any) -> Recipe:
+    """Many steps of one shape, and sums long enough to round."""
+    return small(128, **{"epochs": 12, "learning_rate": 0.02, **changes})
+
+
+@pytest.mark.parametrize("micro_batch", [None, 8])
+def test_a_recorded_step_is_the_written_one(tmp_path: Path, micro_batch: int | None):
+    # Kernels that add in a fixed order: then the bits must agree, and nothing may be left out.
+    runs = [
+        on_gpu(without_chance(), tmp_path / speed, speed=speed, exact=True)
+        for speed in ("eager", "graph")
+    ]
+    assert runs[1]["speed"]["name"] == "graph"
+    assert runs[0]["weights_sha256"] == runs[1]["weights_sha256"]
+    fast = on_gpu(without_chance(), tmp_path / "fast", speed="graph", micro_batch=micro_batch)
+    assert fast["speed"]["name"] == "graph"
+    assert fast["metrics"]["test_loss"] == pytest.approx(runs[0]["metrics"]["test_loss"], abs=0.1)
+
+
+@pytest.mark.parametrize("resident", [True, False])
+@pytest.mark.parametrize("kind", ["SGD", "Adam", "AdamW"])
+def test_recorded_steps_follow_the_rate_the_samples_and_the_epoch(
+    tmp_path: Path, kind: str, resident: bool
+):
+    recipe = without_chance(
+        optimizer=getattr(torch.optim, kind), learning_rate=1e-3, clip=1.0, warmup=2.0
+    )
+    runs = [
+        on_gpu(recipe, tmp_path / s, speed=s, exact=True, resident=resident, workers=1)
+        for s in ("eager", "graph")
+    ]
+    assert runs[1]["speed"]["name"] == "graph"
+    assert runs[0]["weights_sha256"] == runs[1]["weights_sha256"]
+
+
+def test_auto_finds_that_a_graph_is_faster_and_equal(tmp_path: Path):
+    run = on_gpu(without_chance(epochs=40), tmp_path / "run")
+    assert run["speed"]["name"] == "graph"
+    assert set(run["speed"]["milliseconds"]) == {"eager", "graph"}
+
+
+def test_compiled_steps_stay_within_rounding_of_eager_ones(tmp_path: Path):
+    # The bound is the one that --speed auto derives: a path beyond it is refused.
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("lockstep.engine.speed.COMPILE_PAYS", {"cuda": 0.0})
+        run = on_gpu(without_chance(epochs=40), tmp_path / "run")
+    assert "compile" in run["speed"]["milliseconds"], run["speed"]["why"]
+
+
+class Asking(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(64, 10))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        out = self.inner(x)
+        return out * 1.0 if out.abs().max().item() < 1e9 else out
+
+
+@pytest.mark.parametrize("speed", ["auto", "graph"])
+def test_a_model_that_asks_the_device_for_a_value_stays_eager(tmp_path: Path, speed: str):
+    run = on_gpu(without_chance(model=Asking), tmp_path / "run", speed=speed)
+    assert run["speed"]["name"] == "eager"
+    assert ".item()" in run["speed"]["why"]
+
+
+class Slow(torch.optim.Optimizer):
+    """An optimizer of the user's, with its rate as a number."""
+
+    def __init__(self, parameters: Any, lr: float) -> None:
+        super().__init__(parameters, {"lr": lr})
+
+    @torch.no_grad()
+    def step(self) -> None:
+        for group in self.param_groups:
+            for p in group["params"]:
+                p.sub_(p.grad, alpha=group["lr"])
+
+
+def test_an_optimizer_of_the_users_stays_eager(tmp_path: Path):
+    run = on_gpu(without_chance(optimizer=Slow), tmp_path / "run", speed="graph")
+    assert run["speed"]["name"] == "eager"
+    assert "Slow" in run["speed"]["why"]
+
+
+def test_replicas_that_share_a_gpu_say_why_they_are_not_recorded(tmp_path: Path):
+    run = on_gpu(without_chance(), tmp_path / "run", 2, speed="graph")
+    assert run["speed"]["name"] == "eager"
+    assert "gloo" in run["speed"]["why"]
