@@ -9,12 +9,20 @@ import pytest
 import torch
 from torch import Tensor
 
-from lockstep.data.augment import cutout, flip, pad_crop
+from lockstep.data.augment import cutout, flip, flip_alternating, pad_crop
 from lockstep.data.keyed import SampleKeys
 
 SHAPES = [(1, 8, 8), (3, 8, 8), (3, 5, 11), (1, 12, 4), (2, 1, 1)]
 KINDS = [torch.uint8, torch.float32, torch.float64]
-ALL = [partial(pad_crop, padding=2), flip, partial(cutout, size=3)]
+ALL = [
+    partial(pad_crop, padding=2),
+    flip,
+    flip_alternating,
+    partial(cutout, size=3),
+]
+each = pytest.mark.parametrize(
+    "function", ALL, ids=["pad_crop", "flip", "flip_alternating", "cutout"]
+)
 
 
 def images_of(indices: Tensor, shape: tuple[int, ...] = (3, 6, 7), dtype=torch.uint8) -> Tensor:
@@ -31,7 +39,7 @@ def augmented(function: Callable[..., Tensor], indices: Tensor, epoch: int = 7) 
     return function(images_of(indices), keys_of(indices, epoch))
 
 
-@pytest.mark.parametrize("function", ALL, ids=["pad_crop", "flip", "cutout"])
+@each
 def test_sample_1234_in_epoch_7_looks_the_same_in_any_company(function):
     alone = augmented(function, torch.tensor([1234]))[0]
     generator = torch.Generator().manual_seed(0)
@@ -43,7 +51,7 @@ def test_sample_1234_in_epoch_7_looks_the_same_in_any_company(function):
         assert torch.equal(augmented(function, others.flip(0))[size - 1 - place], alone)
 
 
-@pytest.mark.parametrize("function", ALL, ids=["pad_crop", "flip", "cutout"])
+@each
 def test_sample_1234_looks_different_in_other_epochs(function):
     looks = {
         tuple(augmented(function, torch.tensor([1234]), e).flatten().tolist()) for e in range(9)
@@ -51,7 +59,7 @@ def test_sample_1234_looks_different_in_other_epochs(function):
     assert len(looks) > 1
 
 
-@pytest.mark.parametrize("function", ALL, ids=["pad_crop", "flip", "cutout"])
+@each
 def test_the_images_that_came_in_are_left_as_they_were(function):
     indices = torch.arange(20)
     images = images_of(indices)
@@ -59,7 +67,7 @@ def test_the_images_that_came_in_are_left_as_they_were(function):
     assert torch.equal(images, images_of(indices))
 
 
-@pytest.mark.parametrize("function", ALL, ids=["pad_crop", "flip", "cutout"])
+@each
 @pytest.mark.parametrize("dtype", KINDS, ids=str)
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_shape_and_dtype_stay(function, shape, dtype):
@@ -69,7 +77,7 @@ def test_shape_and_dtype_stay(function, shape, dtype):
     assert out.dtype == dtype
 
 
-@pytest.mark.parametrize("function", ALL, ids=["pad_crop", "flip", "cutout"])
+@each
 def test_the_memory_layout_of_the_images_does_not_matter(function):
     indices = torch.arange(30)
     plain = function(images_of(indices), keys_of(indices))
@@ -96,6 +104,27 @@ def test_pad_crop_is_a_shift_of_each_image_by_its_own_numbers(padding, shape, dt
                 if 0 <= y < height and 0 <= x < width:
                     expected[number, :, row, column] = images[number, :, y, x]
     assert torch.equal(pad_crop(images, keys, padding), expected)
+
+
+@pytest.mark.parametrize("dtype", KINDS, ids=str)
+@pytest.mark.parametrize("padding", [0, 1, 4])
+def test_pad_crop_with_reflection_is_torchs_padding_and_a_crop(padding: int, dtype):
+    indices = torch.arange(100, 140)
+    images, keys = images_of(indices, (3, 5, 11), dtype), keys_of(indices)
+    padded = torch.nn.functional.pad(images.double(), (padding,) * 4, mode="reflect").to(dtype)
+    tops = keys.integers("pad_crop.top", 2 * padding + 1).tolist()
+    lefts = keys.integers("pad_crop.left", 2 * padding + 1).tolist()
+    expected = [
+        image[:, top : top + 5, left : left + 11]
+        for image, top, left in zip(padded, tops, lefts, strict=True)
+    ]
+    assert torch.equal(pad_crop(images, keys, padding, mode="reflect"), torch.stack(expected))
+
+
+def test_pad_crop_refuses_a_reflection_deeper_than_the_image():
+    indices = torch.arange(3)
+    with pytest.raises(ValueError, match="5x11 pixels have no reflection 5 pixels deep: use a p"):
+        pad_crop(images_of(indices, (3, 5, 11)), keys_of(indices), 5, mode="reflect")
 
 
 def test_pad_crop_without_padding_changes_nothing():
@@ -138,6 +167,27 @@ def test_flip_mirrors_the_share_that_was_asked_for():
     mirrored = flip(images, keys_of(indices), share=0.3)[:, 0, 0, 0].mean().item()
     # Binomial: deviation of sqrt(0.3 * 0.7 / 10^4) = 0.0046; five of them.
     assert abs(mirrored - 0.3) < 5 * 0.0046
+
+
+def test_flips_alternate_so_that_two_epochs_show_both_sides_of_every_image():
+    indices = torch.arange(10_000)
+    images = torch.tensor([0.0, 1.0]).expand(10_000, 1, 1, 2)
+    first, second, third = (flip_alternating(images, keys_of(indices, e)) for e in (4, 5, 6))
+    assert torch.equal(first.flip(3), second)
+    assert torch.equal(first, third)
+    # Binomial: deviation of sqrt(0.25 / 10^4) = 0.005; five of them.
+    assert abs(first[:, 0, 0, 0].mean().item() - 0.5) < 5 * 0.005
+    other = flip_alternating(images, keys_of(indices, 4, seed=4))
+    assert 0.4 < (first == other).float().mean().item() < 0.6
+
+
+def test_alternating_flips_take_the_epoch_as_a_tensor():
+    indices = torch.arange(50)
+    images = images_of(indices)
+    for epoch in (0, 1, 8, 9):
+        number = flip_alternating(images, keys_of(indices, epoch))
+        tensor = flip_alternating(images, SampleKeys(3, torch.tensor(epoch), indices))
+        assert torch.equal(number, tensor)
 
 
 @pytest.mark.parametrize("dtype", KINDS, ids=str)

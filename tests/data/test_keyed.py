@@ -106,6 +106,16 @@ def test_seeds_epochs_and_purposes_are_independent(other: dict):
     assert abs(chi_square(square, 256)) < FAR
 
 
+def test_numbers_for_all_epochs_are_uniform_and_no_epochs_own():
+    def constant(epoch: int, seed: int = 0) -> torch.Tensor:
+        return SampleKeys(seed, epoch, torch.arange(MANY)).uniform("flip", every_epoch=False)
+
+    assert torch.equal(constant(0), constant(7))
+    assert abs(chi_square(constant(0), 100)) < FAR
+    assert abs(correlation(constant(0), constant(0, seed=1))) < FAR
+    assert abs(correlation(constant(0), draw(torch.arange(MANY)))) < FAR
+
+
 @pytest.mark.parametrize("lag", [1, 2, 7, 64, 1024])
 def test_neighbouring_samples_are_independent(lag: int):
     numbers = draw(torch.arange(MANY + lag))

@@ -1,6 +1,6 @@
 """Data sets, per-sample randomness, augmentation, and the loaders."""
 
-from lockstep.data.augment import cutout, flip, pad_crop
+from lockstep.data.augment import cutout, flip, flip_alternating, pad_crop
 from lockstep.data.dataset import Data, Resident, Tensors, Windows
 from lockstep.data.digits import digits
 from lockstep.data.folder import Images, folder
@@ -28,6 +28,7 @@ __all__ = [
     "digits",
     "fashion_mnist",
     "flip",
+    "flip_alternating",
     "folder",
     "line",
     "make_loader",

@@ -6,6 +6,8 @@ arguments with functools.partial and put it into a recipe's `augment`.
 
 from __future__ import annotations
 
+from typing import Literal
+
 import torch
 from torch import Tensor
 from torch.nn import functional
@@ -13,22 +15,50 @@ from torch.nn import functional
 from lockstep.data.keyed import SampleKeys
 
 
-def pad_crop(images: Tensor, keys: SampleKeys, padding: int = 4) -> Tensor:
-    """Shift each image by up to `padding` pixels; zeros come in at the border."""
+def pad_crop(
+    images: Tensor, keys: SampleKeys, padding: int = 4, mode: Literal["zero", "reflect"] = "zero"
+) -> Tensor:
+    """Shift each image by up to `padding` pixels; at the border come in zeros or its reflection."""
     height, width = images.shape[2:]
-    padded = functional.pad(images, (padding,) * 4)
     top = keys.integers("pad_crop.top", 2 * padding + 1)
     left = keys.integers("pad_crop.left", 2 * padding + 1)
     rows = top[:, None] + torch.arange(height, device=images.device)
     columns = left[:, None] + torch.arange(width, device=images.device)
+    if mode == "reflect":
+        if padding >= min(height, width):
+            raise ValueError(
+                f"images of {height}x{width} pixels have no reflection {padding} pixels deep: use "
+                f"a padding of {min(height, width) - 1} or less"
+            )
+        # No padded copy: places beyond the border are read from inside it.
+        rows, columns = _reflected(rows - padding, height), _reflected(columns - padding, width)
+    else:
+        images = functional.pad(images, (padding,) * 4)
     batch = torch.arange(len(images), device=images.device)[:, None, None]
     # Indexing around the channels moves them last: the permuted view is in channels_last order.
-    return padded[batch, :, rows[:, :, None], columns[:, None, :]].permute(0, 3, 1, 2)
+    return images[batch, :, rows[:, :, None], columns[:, None, :]].permute(0, 3, 1, 2)
+
+
+def _reflected(places: Tensor, length: int) -> Tensor:
+    """Places before the first or after the last, mirrored at it (which is not repeated)."""
+    last = length - 1
+    return last - (last - places.abs()).abs()
 
 
 def flip(images: Tensor, keys: SampleKeys, share: float = 0.5) -> Tensor:
     """Mirror a `share` of the images left to right."""
     mirrored = keys.uniform("flip") < share
+    return torch.where(mirrored[:, None, None, None], images.flip(3), images)
+
+
+def flip_alternating(images: Tensor, keys: SampleKeys) -> Tensor:
+    """Mirror half of the images left to right, in the next epoch the other half (Jordan 2024).
+
+    So two epochs show both sides of every image, where `flip` shows one twice to half of them.
+    """
+    first = keys.uniform("flip_alternating", every_epoch=False) < 0.5
+    # No `if`: inside a CUDA graph the epoch is a tensor on the device.
+    mirrored = first ^ (keys.epoch % 2 == 1)
     return torch.where(mirrored[:, None, None, None], images.flip(3), images)
 
 

@@ -25,7 +25,8 @@ class EpochKeys:
         self.epoch = 0
         self.number = torch.zeros((), dtype=torch.int64, device=device)
         """The epoch itself."""
-        self.bases: dict[str, Tensor] = {}
+        self.changing: dict[str, Tensor] = {}
+        self.lasting: dict[str, Tensor] = {}
 
     def turn_to(self, epoch: int) -> None:
         """From here on the keys are those of `epoch`."""
@@ -33,15 +34,17 @@ class EpochKeys:
             return
         self.epoch = epoch
         self.number.fill_(epoch)
-        for purpose, base in self.bases.items():
-            base.fill_(signed_key(self.seed, epoch, purpose))
+        for purpose, base in self.changing.items():
+            base.fill_(_base(self.seed, epoch, purpose))
 
-    def base(self, purpose: str) -> Tensor:
+    def base(self, purpose: str, every_epoch: bool = True) -> Tensor:
         """The common part of the numbers that are drawn for `purpose`."""
-        if purpose not in self.bases:
+        bases = self.changing if every_epoch else self.lasting
+        if purpose not in bases:
             base = torch.zeros((), dtype=torch.int64, device=self.device)
-            self.bases[purpose] = base.fill_(signed_key(self.seed, self.epoch, purpose))
-        return self.bases[purpose]
+            epoch = self.epoch if every_epoch else None
+            bases[purpose] = base.fill_(_base(self.seed, epoch, purpose))
+        return bases[purpose]
 
 
 class SampleKeys:
@@ -53,12 +56,15 @@ class SampleKeys:
         self.epoch = epoch.number if isinstance(epoch, EpochKeys) else epoch
         self._epoch = epoch
 
-    def uniform(self, purpose: str) -> Tensor:
-        """One number in [0, 1) for each sample; another `purpose` draws other numbers."""
+    def uniform(self, purpose: str, every_epoch: bool = True) -> Tensor:
+        """One number in [0, 1) for each sample; another `purpose` draws other numbers.
+
+        They are new in every epoch, or with `every_epoch` false the same in all.
+        """
         if isinstance(self._epoch, EpochKeys):
-            base: int | Tensor = self._epoch.base(purpose)
+            base: int | Tensor = self._epoch.base(purpose, every_epoch)
         else:
-            base = signed_key(self.seed, self._epoch, purpose)
+            base = _base(self.seed, self._epoch if every_epoch else None, purpose)
         x = mixed((self.indices + 1) * signed(GOLDEN) ^ base)
         # 24 bits are what a float32 holds without rounding up to 1.
         return (x >> 40 & 0xFFFFFF).to(torch.float32) * 2.0**-24
@@ -66,3 +72,7 @@ class SampleKeys:
     def integers(self, purpose: str, high: int) -> Tensor:
         """One whole number in [0, high) for each sample."""
         return (self.uniform(purpose) * high).long()
+
+
+def _base(seed: int, epoch: int | None, purpose: str) -> int:
+    return signed_key(seed, purpose) if epoch is None else signed_key(seed, epoch, purpose)
