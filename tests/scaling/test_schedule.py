@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lockstep.scaling.schedule import constant, cosine, linear, step, warmed
+from lockstep.scaling.schedule import constant, cosine, linear, step, triangle, warmed
 
 # A busy machine is no failure.
 patient = settings(deadline=None)
@@ -82,6 +82,31 @@ def test_no_warmup_changes_nothing(schedule, p):
 def test_a_warmup_rises_in_a_straight_line(length, part):
     # A quotient and a product: two roundings.
     assert warmed(constant, length)(part * length) == pytest.approx(part, abs=2**-51)
+
+
+@patient
+@given(progress, share, share, share)
+def test_a_triangle_lies_between_its_ends_and_one(p, peak, start, floor):
+    # Rounding of numbers up to 1, a few operations each.
+    assert min(start, floor) - 2**-51 <= triangle(p, peak, start, floor) <= 1 + 2**-51
+
+
+@patient
+@given(st.floats(0.001, 0.999), share, share)
+def test_a_triangle_has_its_ends_its_peak_and_straight_lines_between(peak, start, floor):
+    def curve(p: float) -> float:
+        return triangle(p, peak, start, floor)
+
+    assert (curve(0.0), curve(1.0)) == (start, floor)
+    # Rounding of numbers up to 1, a few operations each.
+    assert curve(peak) == pytest.approx(1.0, abs=2**-51)
+    assert curve(peak / 2) == pytest.approx((start + 1) / 2, abs=2**-50)
+    assert curve((1 + peak) / 2) == pytest.approx((1 + floor) / 2, abs=1e-12)
+
+
+def test_a_triangle_may_only_rise_or_only_fall():
+    assert [triangle(p, peak=0.0, floor=0.2) for p in (0.0, 1.0)] == [1.0, 0.2]
+    assert [triangle(p, peak=1.0, start=0.3) for p in (0.0, 1.0)] == [0.3, 1.0]
 
 
 def test_steps_multiply_at_their_points_and_rest_between_them():

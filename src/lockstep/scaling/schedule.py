@@ -35,6 +35,17 @@ def linear(progress: float, floor: float = 0.0) -> float:
     return 1.0 - (1.0 - floor) * progress
 
 
+def triangle(progress: float, peak: float = 0.2, start: float = 0.0, floor: float = 0.0) -> float:
+    """A straight rise from `start` to 1 at `peak`, then a straight fall to `floor`.
+
+    >>> [round(triangle(p, peak=0.5, floor=0.2), 6) for p in (0.0, 0.25, 0.5, 0.75, 1.0)]
+    [0.0, 0.5, 1.0, 0.6, 0.2]
+    """
+    if progress < peak:
+        return start + (1.0 - start) * progress / peak
+    return floor + (1.0 - floor) * (1.0 - progress) / (1.0 - peak) if peak < 1.0 else 1.0
+
+
 def step(progress: float, at: Sequence[float] = (0.3, 0.6, 0.8), factor: float = 0.2) -> float:
     """Multiply by `factor` at each point of `at`.
 
