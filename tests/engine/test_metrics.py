@@ -84,6 +84,15 @@ def test_a_model_with_enough_scores_or_another_loss_or_data_without_classes_pass
     check_classes(small(loss=cross_entropy), values(2, 5), Tensors(values(2), labels(2)))
 
 
+@pytest.mark.parametrize("smoothing", [0.0, 0.2, 1.0])
+def test_smoothing_spreads_a_share_of_the_target_over_all_classes(smoothing: float):
+    outputs, targets = values(6, 5).double(), labels(6)
+    wanted = (1 - smoothing) * torch.nn.functional.one_hot(targets, 5).double() + smoothing / 5
+    expected = -(wanted * outputs.log_softmax(-1)).sum(-1)
+    losses = cross_entropy(outputs, targets, smoothing)
+    assert torch.allclose(losses, expected, rtol=0, atol=1e-14)
+
+
 @pytest.mark.parametrize("shape", [(6,), (6, 4)], ids=str)
 def test_accuracy_is_one_where_the_largest_score_is_that_of_the_target(shape):
     outputs, targets = values(*shape, 5), labels(*shape)

@@ -17,13 +17,18 @@ from lockstep.engine.recipe import PerItem, Recipe
 from lockstep.errors import RecipeError
 
 
-def cross_entropy(outputs: Tensor, targets: Tensor) -> Tensor:
-    """Classes in the last dimension of `outputs`; one loss for each target."""
+def cross_entropy(outputs: Tensor, targets: Tensor, smoothing: float = 0.0) -> Tensor:
+    """Classes in the last dimension of `outputs`; one loss for each target.
+
+    A share `smoothing` of each target is spread over all classes (Szegedy et al. 2015, sec. 7).
+    """
     scores = outputs.flatten(0, -2)
     if scores.dtype != torch.float64:
         scores = scores.float()
     try:
-        return functional.cross_entropy(scores, targets.flatten(), reduction="none")
+        return functional.cross_entropy(
+            scores, targets.flatten(), reduction="none", label_smoothing=smoothing
+        )
     except IndexError as error:
         # On the CPU only: a GPU finds out in its kernel, and stops without saying what it met.
         raise RecipeError(
@@ -39,7 +44,7 @@ def check_classes(recipe: Recipe, outputs: Tensor, data: Any) -> None:
     Looks at shapes alone: it does not wait for the device.
     """
     classes = getattr(data, "classes", None)
-    if classes is None or recipe.loss is not cross_entropy:
+    if classes is None or getattr(recipe.loss, "func", recipe.loss) is not cross_entropy:
         return
     number = classes if isinstance(classes, int) else len(classes)
     if outputs.shape[-1] < number:
