@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from lockstep.models import gpt, line, mlp, resnet50, wideresnet
+from lockstep.models import gpt, line, mlp, quicknet, resnet50, wideresnet
 
 Build = Callable[[], nn.Module]
 
@@ -30,6 +30,7 @@ ZOO = {
     "line": (line, images(4, 1), (4, 1)),
     "mlp": (partial(mlp, (12, 5, 3)), images(4, 3, 2, 2), (4, 3)),
     "wideresnet": (small_wide, images(4, 1, 8, 8), (4, 10)),
+    "quicknet": (partial(quicknet, (8, 16, 16), whiten=False), images(4, 3, 12, 12), (4, 10)),
     "resnet50": (partial(resnet50, classes=7), images(2, 3, 32, 32), (2, 7)),
     "gpt": (small_gpt, tokens(), (3, 8, 11)),
 }
@@ -53,6 +54,8 @@ def test_outputs_have_the_shape_that_a_loss_expects(build, inputs, shape):
         (partial(wideresnet, 16, 1, channels=1), (2, 1, 28, 28), 10),
         (partial(wideresnet, 10, 2, channels=2), (2, 2, 9, 14), 10),
         (partial(resnet50, classes=5, channels=1), (1, 1, 64, 48), 5),
+        (partial(quicknet, (4, 8), classes=7), (2, 3, 9, 14), 7),
+        (partial(quicknet, (4, 8, 8), channels=1, whiten=False), (2, 1, 28, 28), 10),
     ],
 )
 def test_image_models_take_any_channels_sizes_and_classes(build: Build, shape, classes: int):
@@ -82,6 +85,7 @@ def test_wide_residual_networks_have_the_published_size(build: Build, published:
     [
         (partial(wideresnet, 28, 10), 36_479_194),  # the authors' code
         (resnet50, 25_557_032),  # torchvision
+        (quicknet, 1_971_640),  # Jordan 2024, table 1: 1.97 million
         (partial(gpt, 12, 768, vocabulary=50257, length=1024), 124_439_808),  # GPT-2
         (partial(gpt, 24, 1024, vocabulary=50257, length=1024), 354_823_168),  # GPT-2 medium
         (partial(gpt, 48, 1600, vocabulary=50257, length=1024), 1_557_611_200),  # GPT-2 XL
