@@ -61,6 +61,19 @@ def test_stdlib_on_1_2_and_4_replicas_ends_in_the_same_bits(tmp_path: Path):
     assert len(hashes(recipe, tmp_path, max_steps=6)) == 1
 
 
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_cifar10_fast_on_1_2_and_4_replicas_ends_in_the_same_bits(tmp_path: Path, precision):
+    recipe = replace(
+        RECIPES["cifar10-fast"],
+        model=partial(models.quicknet, widths=(4, 8)),
+        data=partial(data.synthetic, samples=40, test_samples=8, shape=(3, 12, 12), classes=10),
+        precision=precision,
+        global_batch=16,
+        epochs=2,
+    )
+    assert len(hashes(recipe, tmp_path)) == 1
+
+
 @pytest.mark.parametrize("rest", [1, 2, 3, 5])
 def test_a_last_batch_smaller_than_the_shards_keeps_the_bits(tmp_path: Path, rest: int):
     assert len(hashes(small(32 + rest, epochs=3), tmp_path)) == 1

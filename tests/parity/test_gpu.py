@@ -44,6 +44,18 @@ def test_1_2_and_4_replicas_end_in_the_same_bits(tmp_path: Path, changes: dict):
     assert len({run["weights_sha256"] for run in runs}) == 1
 
 
+def test_cifar10_fast_on_1_2_and_4_replicas_ends_in_the_same_bits(tmp_path: Path):
+    recipe = replace(
+        RECIPES["cifar10-fast"],
+        model=partial(models.quicknet, widths=(8, 16, 16)),
+        data=partial(data.synthetic, samples=200, test_samples=40, shape=(3, 32, 32), classes=10),
+        global_batch=64,
+        epochs=2,
+    )
+    runs = [on_gpu(recipe, tmp_path / str(n), n, exact=True) for n in (1, 2, 4)]
+    assert len({run["weights_sha256"] for run in runs}) == 1
+
+
 def test_gpt_on_1_and_2_replicas_ends_in_the_same_bits(tmp_path: Path):
     recipe = replace(
         RECIPES["stdlib"],

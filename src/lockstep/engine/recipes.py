@@ -9,11 +9,12 @@ from typing import Any
 from torch.optim import SGD, Adam, AdamW
 
 from lockstep import data, models
-from lockstep.data import cutout, flip, pad_crop
+from lockstep.data import cutout, flip, flip_alternating, pad_crop
 from lockstep.engine.metrics import accuracy, bits_per_byte, cross_entropy, squared_error
 from lockstep.engine.recipe import Recipe
 from lockstep.scaling import schedule
-from lockstep.scaling.schedule import cosine
+from lockstep.scaling.muon import Muon
+from lockstep.scaling.schedule import cosine, linear
 
 _momentum = partial(SGD, momentum=0.9, nesterov=True, weight_decay=5e-4)
 
@@ -87,6 +88,25 @@ CIFAR10 = Recipe(
     target=0.94,
 )
 
+CIFAR10_FAST = Recipe(
+    name="cifar10-fast",
+    channels_last=True,
+    precision="bf16",
+    model=models.quicknet,
+    data=data.cifar10,
+    augment=(partial(pad_crop, padding=2, mode="reflect"), flip_alternating),
+    loss=partial(cross_entropy, smoothing=0.2),
+    metrics={"accuracy": accuracy},
+    optimizer=partial(Muon, rest_weight_decay=2.4e-3),
+    learning_rate=0.24,
+    schedule=linear,
+    # Divides the 50,000 images, so that all steps have one shape.
+    global_batch=2000,
+    shards=4,
+    epochs=8,
+    target=0.94,
+)
+
 STDLIB = Recipe(
     name="stdlib",
     model=partial(models.gpt, layers=4, width=128, length=128, dropout=0.1),
@@ -120,12 +140,21 @@ RESNET50 = Recipe(
     epochs=3,
 )
 
-RECIPES = {r.name: r for r in (LINE, DIGITS, FASHION_MNIST, CIFAR10, STDLIB, RESNET50)}
+RECIPES = {
+    r.name: r for r in (LINE, DIGITS, FASHION_MNIST, CIFAR10, CIFAR10_FAST, STDLIB, RESNET50)
+}
 
 KNOWN: dict[str, dict[str, Callable[..., Any]]] = {
     "model": {
         f.__name__: f
-        for f in (models.line, models.mlp, models.wideresnet, models.resnet50, models.gpt)
+        for f in (
+            models.line,
+            models.mlp,
+            models.wideresnet,
+            models.quicknet,
+            models.resnet50,
+            models.gpt,
+        )
     },
     "data": {
         "line": data.line,
@@ -138,10 +167,10 @@ KNOWN: dict[str, dict[str, Callable[..., Any]]] = {
     },
     "loss": {f.__name__: f for f in (cross_entropy, squared_error)},
     "metrics": {f.__name__: f for f in (accuracy, bits_per_byte, squared_error)},
-    "optimizer": {"sgd": SGD, "adamw": AdamW, "adam": Adam},
+    "optimizer": {"sgd": SGD, "adamw": AdamW, "adam": Adam, "muon": Muon},
     "schedule": {
-        f.__name__: f for f in (schedule.constant, cosine, schedule.linear, schedule.step)
+        f.__name__: f for f in (schedule.constant, cosine, linear, schedule.triangle, schedule.step)
     },
-    "augment": {f.__name__: f for f in (pad_crop, flip, cutout)},
+    "augment": {f.__name__: f for f in (pad_crop, flip, flip_alternating, cutout)},
 }
 """What flags may name, by the recipe's field."""

@@ -1,0 +1,187 @@
+"""CIFAR-10 to 0.94: variants of the recipe `cifar10-fast`, several seeds each, on one GPU.
+
+    python bench/cifar.py --folder ~/cifar10 --seeds 3 --save bench/results/cifar.json
+    python bench/cifar.py --folder ~/cifar10 "epochs=9" "learning_rate=0.2 shards=8"
+
+A variant is a list of changes to the recipe: its numbers by their names, and
+
+    optimizer=muon|sgd    whiten=yes|no     width=64        crop=2       smoothing=0.2
+    momentum, iterations, rest, rest_momentum, rest_weight_decay          (muon)
+    momentum, weight_decay, peak, start, floor                            (sgd)
+
+Seconds are those of the training steps after the first, which also sets things up; the final test
+is given beside them. Variants alternate, so that a slow moment does not hit one of them alone.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import sys
+import tempfile
+import time
+from dataclasses import fields, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from torch.optim import SGD
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+import machine
+from lockstep import data, models
+from lockstep.cluster.launch import launch
+from lockstep.console import Console
+from lockstep.data import flip_alternating, pad_crop
+from lockstep.engine.job import Job
+from lockstep.engine.metrics import cross_entropy
+from lockstep.engine.recipe import Recipe
+from lockstep.engine.recipes import CIFAR10_FAST
+from lockstep.errors import LockstepError
+from lockstep.scaling.muon import Muon
+from lockstep.scaling.schedule import triangle
+
+VARIANTS = [
+    "",
+    "shards=1",
+    "shards=8",
+    "epochs=7",
+    "epochs=9",
+    "global_batch=1000 learning_rate=0.17",
+    "learning_rate=0.18",
+    "learning_rate=0.32",
+    "rest=5",
+    "rest_weight_decay=0.0012",
+    "iterations=5",
+    "optimizer=sgd epochs=10 global_batch=1000",
+]
+MUON = {"rest_weight_decay": 2.4e-3}
+# The rate of Jordan 2024 for Nesterov's momentum and a mean over the batch.
+SGD_RATE = 1.5
+
+
+def main() -> None:
+    """Train every variant with every seed; print accuracies and seconds."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("variants", nargs="*", default=VARIANTS)
+    parser.add_argument("--folder", type=Path, required=True, help="where the batches lie")
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda")
+    parser.add_argument("--samples", type=int, help="train on the first only, to try things out")
+    parser.add_argument("--test-samples", type=int, help="test on the first only, likewise")
+    parser.add_argument("--max-minutes", type=float, default=9.0, help="stop after so long")
+    parser.add_argument("--save", type=Path)
+    args = parser.parse_args()
+    load = partial(
+        data.cifar10,
+        folder=args.folder,
+        samples=args.samples,
+        test_samples=args.test_samples,
+    )
+    recipes = {text or "as it is": replace(changed(text), data=load) for text in args.variants}
+    document: dict[str, Any] = {"machine": machine.facts(), "command": " ".join(sys.argv)}
+    document["runs"] = {name: [] for name in recipes}
+    begin = time.monotonic()
+    for seed in range(args.seeds):
+        for name, recipe in recipes.items():
+            if time.monotonic() - begin > 60 * args.max_minutes:
+                print("time is up")
+                break
+            try:
+                run = train(replace(recipe, seed=seed), args.device)
+            except LockstepError as error:
+                print(f"{name:50} seed {seed}  {error}", flush=True)
+                continue
+            document["runs"][name].append(run)
+            print(f"{name:50} seed {seed}  {line([run])}", flush=True)
+            if args.save:
+                args.save.write_text(json.dumps(document, indent=2) + "\n")
+    print(f"\n{'variant':50} {'accuracy: mean, lowest':>28}{'training':>12}{'test':>9}")
+    for name, runs in document["runs"].items():
+        if runs:
+            print(f"{name:50} {line(runs)}")
+
+
+def changed(text: str) -> Recipe:
+    """The recipe with the changes of one variant."""
+    given = {name: value(v) for name, v in (part.split("=") for part in text.split())}
+    recipe = CIFAR10_FAST
+    width = given.pop("width", 64)
+    whiten = given.pop("whiten", "yes") == "yes"
+    recipe = replace(
+        recipe,
+        model=partial(models.quicknet, widths=(width, 4 * width, 4 * width), whiten=whiten),
+        loss=partial(cross_entropy, smoothing=given.pop("smoothing", 0.2)),
+        augment=(
+            partial(pad_crop, padding=given.pop("crop", 2), mode="reflect"),
+            flip_alternating,
+        ),
+    )
+    own = {field.name for field in fields(Recipe)} - {"optimizer"}
+    changes = {name: given.pop(name) for name in list(given) if name in own}
+    if given.pop("optimizer", "muon") == "sgd":
+        shape = {"peak": 0.23, "start": 0.2, "floor": 0.07}
+        shape |= {name: given.pop(name) for name in list(given) if name in shape}
+        sgd = {"momentum": 0.85, "weight_decay": 1.33e-3, "nesterov": True} | given
+        recipe = replace(
+            recipe,
+            optimizer=partial(SGD, **sgd),
+            schedule=partial(triangle, **shape),
+            learning_rate=SGD_RATE,
+        )
+    else:
+        recipe = replace(recipe, optimizer=partial(Muon, **(MUON | given)))
+    return replace(recipe, **changes)
+
+
+def value(text: str) -> Any:
+    """A whole number, a number, or the text itself."""
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            pass
+    return text
+
+
+def train(recipe: Recipe, device: str) -> dict[str, Any]:
+    """One run: its last accuracy, those of all epochs, and its seconds."""
+    with tempfile.TemporaryDirectory() as folder:
+        out = Path(folder) / "run"
+        job = Job(recipe=recipe, out=out, checkpoint_every=0)
+        summary = launch(job, device=device, console=Console(as_json=True))
+        records = [json.loads(text) for text in (out / "metrics.jsonl").read_text().splitlines()]
+    seconds, rate = summary["time"], summary["samples_per_second"]
+    epochs = [record["accuracy"] for record in records if record["kind"] == "test"]
+    return {
+        "seed": recipe.seed,
+        "accuracy": summary["metrics"]["accuracy"],
+        "accuracies": epochs,
+        # As if the first step had taken as long as the others.
+        "training_seconds": summary["train_samples"] * recipe.epochs / rate,
+        "with_first_step": seconds["training"],
+        "test_seconds": seconds["evaluation"] / len(epochs),
+        "start_seconds": seconds["start-up"],
+        "seconds_to_target": summary["seconds_to_target"],
+        "peak_memory_bytes": summary["peak_memory_bytes"],
+        "machine": summary["machine"],
+        "recipe": summary["recipe"],
+    }
+
+
+def line(runs: list[dict[str, Any]]) -> str:
+    """Accuracy and seconds of one or several runs."""
+    hits = [run["accuracy"] for run in runs]
+    spread = f" +- {statistics.stdev(hits) / len(hits) ** 0.5:.4f}" if len(hits) > 1 else ""
+    training = statistics.median(run["training_seconds"] for run in runs)
+    test = statistics.median(run["test_seconds"] for run in runs)
+    mean = f"{statistics.mean(hits):.4f}{spread}"
+    return f"{mean:>17} {min(hits):>10.4f}{training:>10.2f} s{test:>7.2f} s"
+
+
+if __name__ == "__main__":
+    main()
