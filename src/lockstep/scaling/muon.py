@@ -119,7 +119,7 @@ def _orthogonal(updates: list[Tensor], iterations: int) -> list[Tensor]:
     alike = defaultdict(list)
     for number, update in enumerate(updates):
         alike[len(update), update[0].numel()].append(number)
-    done = dict[int, Tensor]()
+    done: dict[int, Tensor] = {}
     for numbers in alike.values():
         stack = torch.stack([updates[number].flatten(1) for number in numbers])
         # The result is coarse by design: bf16 loses nothing that counts, where it is fast.
