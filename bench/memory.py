@@ -9,46 +9,58 @@ replica of two; one gradient buffer is as large as the model.
 from __future__ import annotations
 
 import argparse
-import datetime
 import json
 import statistics
-import sys
 import tempfile
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parent))
-
-import torch
-import torch.distributed as dist
-
-import handwritten
-import machine
 from lockstep import data, models
+from lockstep.bench import machine
+from lockstep.bench.crew import free_port
+from lockstep.bench.pace import Enough, Few, peak_memory
+from lockstep.bench.samples import images
+from lockstep.bench.sides import handwritten
+from lockstep.bench.task import Task
+from lockstep.bench.works import WRN_16_2
 from lockstep.cluster.launch import launch
 from lockstep.cluster.local import run_replicas
 from lockstep.console import Console
 from lockstep.engine.job import Job
 from lockstep.engine.recipes import DIGITS
+from lockstep.world import World
 
 SIZES = (784, 6144, 6144, 10)
 BUFFER = 4 * sum(p.numel() for p in models.mlp(SIZES).parameters())
+WORK = replace(
+    WRN_16_2,
+    model=partial(models.mlp, SIZES),
+    samples=partial(images, 256, (1, 28, 28), 10),
+    batch=8,
+    learning_rate=1e-3,
+)
 
 
-def by_hand(rank: int, store: str) -> dict[str, float]:
-    """One rank of the hand-written loop."""
-    torch.set_num_threads(1)
-    dist.init_process_group(
-        "gloo",
-        store=dist.FileStore(store, 2),
-        rank=rank,
-        world_size=2,
-        timeout=datetime.timedelta(seconds=60),
-    )
-    result = handwritten.train(models.mlp(SIZES), handwritten.images(256), 8, 6, learning_rate=1e-3)
-    dist.destroy_process_group()
-    return result
+def by_hand() -> dict[str, float]:
+    """Two replicas of the hand-written loop."""
+    port = free_port()
+
+    def replica(rank: int, store: str) -> dict[str, float]:
+        task = Task(
+            work=WORK,
+            samples=WORK.samples(),
+            world=World(rank=rank, size=2, local_rank=rank),
+            pace=Few(7),
+            port=port,
+            folder=Path(store).parent,
+        )
+        try:
+            handwritten.run(task)
+        except Enough:
+            return {"peak_memory_bytes": peak_memory(task.device)}
+
+    return run_replicas(2, replica)
 
 
 def lockstep(shards: int, exact: bool) -> dict[str, float]:
@@ -81,7 +93,7 @@ def main() -> None:
     parser.add_argument("--save", type=Path)
     args = parser.parse_args()
     sides = {
-        "hand-written DDP": lambda: run_replicas(2, by_hand),
+        "hand-written DDP": by_hand,
         "lockstep fast": lambda: lockstep(2, False),
         "lockstep exact, 1 shard per replica": lambda: lockstep(2, True),
         "lockstep exact, 2 shards per replica": lambda: lockstep(4, True),

@@ -37,9 +37,9 @@ def lockstep_command() -> float:
 
 
 def torchrun() -> float:
-    """The hand-written script under torchrun."""
+    """The bare script under torchrun."""
     started = time.time()
-    command = [BIN / "torchrun", "--standalone", "--nproc-per-node", "2", HERE / "handwritten.py"]
+    command = [BIN / "torchrun", "--standalone", "--nproc-per-node", "2", HERE / "first_step.py"]
     done = subprocess.run(command, check=True, capture_output=True, text=True)
     found = re.search(r"first step at ([\d.]+)", done.stdout)
     assert found, done.stdout + done.stderr
@@ -101,7 +101,7 @@ def main() -> None:
     print(f"{'torchrun / lockstep':30} {statistics.median(ratios):6.2f}x "
           f"({min(ratios):.2f} - {max(ratios):.2f})")  # fmt: skip
     if args.save:
-        import machine
+        from lockstep.bench import machine
 
         document = {"machine": machine.facts(), "command": " ".join(sys.argv), "seconds": seconds}
         args.save.write_text(json.dumps(document | {"ratios": ratios}, indent=2) + "\n")

@@ -137,10 +137,13 @@ SILENCE = 15.0
 
 
 class LiveProgress(Progress):
-    """A bar with an estimate on a terminal; a line per epoch elsewhere."""
+    """A bar with an estimate on a terminal; a line per epoch elsewhere.
 
-    def __init__(self, console: Console, title: str) -> None:
-        self.console, self.title = console, title
+    A process that forks must have no thread beside it: there the bar is `still` between its steps.
+    """
+
+    def __init__(self, console: Console, title: str, *, still: bool = False) -> None:
+        self.console, self.title, self.still = console, title, still
         self._bar: rich.progress.Progress | None = None
         self._task: Any = None
         self._started = self._spoke = 0.0
@@ -164,6 +167,7 @@ class LiveProgress(Progress):
                 progress.TimeRemainingColumn(),
                 console=self.console.rich,
                 transient=True,
+                auto_refresh=not self.still,
             )
             self._task = self._bar.add_task(self.title, total=steps, completed=done, facts="")
             self._bar.start()
@@ -171,7 +175,7 @@ class LiveProgress(Progress):
     def step(self, done: int) -> None:
         """Move the bar; without one, say something now and then."""
         if self._bar is not None:
-            self._bar.update(self._task, completed=done)
+            self._bar.update(self._task, completed=done, refresh=self.still)
         elif time.perf_counter() - self._spoke > SILENCE:
             left = self._left(done)
             self._say(f"{self.title}  step {done:,}/{self._steps:,}  {duration(left)} left")

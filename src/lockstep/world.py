@@ -44,6 +44,19 @@ def restarts() -> int:
     return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
 
 
+def announce(world: World, port: int) -> None:
+    """Say what torchrun would say, for libraries that look for it in the environment."""
+    os.environ.update(
+        RANK=str(world.rank),
+        WORLD_SIZE=str(world.size),
+        LOCAL_RANK=str(world.local_rank),
+        LOCAL_WORLD_SIZE=str(world.size),
+        MASTER_ADDR="127.0.0.1",
+        MASTER_PORT=str(port),
+        TORCHELASTIC_RUN_ID="lockstep",
+    )
+
+
 def die_with(parent: int) -> None:
     """Have the kernel end this process when its parent is gone, even if that is killed."""
     if sys.platform == "linux":

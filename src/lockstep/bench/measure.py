@@ -1,0 +1,247 @@
+"""Measure a work: sides alternate round by round, and ratios are taken within a round.
+
+Machines drift: clocks change with the temperature, neighbours come and go. Two sides that run one
+after the other see nearly the same machine, and the order turns from round to round, so that
+neither is always the first.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from multiprocessing.connection import Connection
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import torch
+
+from lockstep.bench.crew import Crew, Failure, free_port
+from lockstep.bench.pace import Piped, Report, Turn
+from lockstep.bench.sides import Entry
+from lockstep.bench.task import Task
+from lockstep.bench.works import Work
+from lockstep.cluster.local import prepare
+from lockstep.data import Resident
+from lockstep.engine.recipe import Precision
+from lockstep.world import World
+
+ROUND_SECONDS = 1.5
+"""A side's turn in a round, where the number of steps is not given."""
+WARM_STEPS = 10
+"""Steps before the first round, at least: a side may change how it computes on the way."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """How to measure."""
+
+    device: str = "cpu"
+    """`cpu` or `cuda`."""
+    rounds: int = 5
+    steps: int = 0
+    """Steps of a side in a round; 0: as many as take about a second and a half."""
+    warmup: float = 3.0
+    """Seconds that each side trains before the first round."""
+    precision: Precision | None = None
+    """For the sides that can choose; default: the work's on a GPU, fp32 on the CPU."""
+    speed: str = "auto"
+    """How lockstep executes a step."""
+
+
+@dataclass
+class Taken:
+    """What was measured of one side."""
+
+    entry: Entry
+    precision: str
+    rates: list[float] = field(default_factory=list)
+    """Samples per second in each round, of all replicas together."""
+    steps: int = 0
+    """Timed steps in a round."""
+    seconds_to_first_step: float | None = None
+    parameters: int | None = None
+    peak_memory_bytes: int | None = None
+    failure: Failure | None = None
+
+
+def measure(
+    work: Work,
+    entries: Sequence[Entry],
+    settings: Settings,
+    advance: Callable[[str], None] = lambda name: None,
+) -> dict[str, Any]:
+    """Run all sides; `advance` hears the name of a side after each of its turns."""
+    prepare()
+    samples = work.samples()
+    precision = settings.precision or (work.precision if settings.device == "cuda" else "fp32")
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="lockstep-")))
+        crews: dict[str, Crew] = {}
+        taken: dict[str, Taken] = {}
+        for entry in entries:
+            own: Precision = "fp32" if entry.side.only_fp32 else precision
+            crew = crews[entry.name] = Crew()
+            stack.callback(crew.end)
+            place = folder / entry.name
+            place.mkdir()
+            replica = _replica(work, samples, entry, settings, own, place)
+            taken[entry.name] = Taken(entry, own)
+            _start(crew, replica, place / "log", taken[entry.name], settings)
+            advance(entry.name)
+        for number in range(settings.rounds):
+            for name in order(list(taken), number):
+                _round(crews[name], taken[name], settings)
+                advance(name)
+    return document(work, list(taken.values()))
+
+
+def order(names: list[str], number: int) -> list[str]:
+    """Who comes when in round `number`.
+
+    >>> order(["a", "b", "c"], 0), order(["a", "b", "c"], 1)
+    (['a', 'b', 'c'], ['c', 'b', 'a'])
+    """
+    return names if number % 2 == 0 else names[::-1]
+
+
+def _replica(
+    work: Work,
+    samples: Resident,
+    entry: Entry,
+    settings: Settings,
+    precision: Precision,
+    folder: Path,
+) -> Callable[[int, Connection], None]:
+    port = free_port()
+
+    def run(rank: int, pipe: Connection) -> None:
+        device = "cpu" if settings.device == "cpu" else f"cuda:{rank}"
+        task = Task(
+            work=work,
+            samples=samples,
+            world=World(rank=rank, size=entry.replicas, local_rank=rank, device=device),
+            pace=Piped(pipe, torch.device(device)),
+            port=port,
+            folder=folder,
+            precision=precision,
+            speed=settings.speed,
+        )
+        entry.side.run(task)
+
+    return run
+
+
+def _start(
+    crew: Crew,
+    replica: Callable[[int, Connection], None],
+    log: Path,
+    taken: Taken,
+    settings: Settings,
+) -> None:
+    """Set the side up and warm it up; find out how many steps make a round."""
+    started = time.perf_counter()
+    reports = crew.start(taken.entry.replicas, replica, log)
+    taken.seconds_to_first_step = time.perf_counter() - started
+    done, turn, pace = 1, 1, 0.0
+    warm = time.perf_counter()
+    while not isinstance(reports, Failure):
+        left = settings.warmup - (time.perf_counter() - warm)
+        if left <= 0 and done >= WARM_STEPS:
+            break
+        # The number of steps is decided here, because all replicas must do the same.
+        reports = crew.turn(Turn(lead=0, steps=turn, frees=False))
+        if isinstance(reports, Failure):
+            break
+        done += turn
+        pace = max(r.seconds for r in reports) / turn
+        turn = max(1, min(2 * turn, int(max(left, 0.1) / pace)))
+    if not isinstance(reports, Failure):
+        reports = crew.turn(Turn(lead=0, steps=1, frees=True))
+    taken.steps = settings.steps or max(1, round(ROUND_SECONDS / pace) if pace else 1)
+    _note(crew, taken, reports)
+
+
+def _round(crew: Crew, taken: Taken, settings: Settings) -> None:
+    if taken.failure is not None:
+        return
+    # On a GPU the memory that was given back has to be asked for again.
+    lead = 3 if settings.device == "cuda" else 1
+    reports = crew.turn(Turn(lead=lead, steps=taken.steps, frees=True))
+    if _note(crew, taken, reports):
+        assert not isinstance(reports, Failure)
+        taken.rates.append(rate(reports))
+
+
+def _note(crew: Crew, taken: Taken, reports: list[Report] | Failure) -> bool:
+    """Keep what does not change from round to round; a side that failed ends here."""
+    if isinstance(reports, Failure):
+        taken.failure = reports
+        crew.end()
+        return False
+    taken.parameters = reports[0].parameters
+    taken.peak_memory_bytes = max(r.peak_memory_bytes for r in reports)
+    return True
+
+
+def rate(reports: Sequence[Report]) -> float:
+    """Samples per second of all replicas; the slowest decides.
+
+    >>> rate([Report(2.0, 64, 0, 0), Report(4.0, 64, 0, 0)])
+    32.0
+    """
+    return sum(r.samples for r in reports) / max(r.seconds for r in reports)
+
+
+def ratios(base: Sequence[float], other: Sequence[float]) -> list[float]:
+    """How much faster the base is, in each round that both have finished.
+
+    >>> ratios([30.0, 20.0], [10.0, 20.0])
+    [3.0, 1.0]
+    """
+    return [ours / theirs for ours, theirs in zip(base, other, strict=False)]
+
+
+def spread(values: Sequence[float]) -> dict[str, float] | None:
+    """Median, smallest and largest.
+
+    >>> spread([3.0, 1.0, 2.0])
+    {'median': 2.0, 'min': 1.0, 'max': 3.0}
+    """
+    if not values:
+        return None
+    return {"median": median(values), "min": min(values), "max": max(values)}
+
+
+def document(work: Work, taken: Sequence[Taken]) -> dict[str, Any]:
+    """What was measured of one work, for JSON and for the tables."""
+    names = [t.entry.name for t in taken]
+    base = taken[names.index("lockstep") if "lockstep" in names else 0]
+    sides: dict[str, Any] = {}
+    for t in taken:
+        against = ratios(base.rates, t.rates)
+        sides[t.entry.name] = {
+            "sentence": t.entry.side.sentence,
+            "replicas": t.entry.replicas,
+            "precision": t.precision,
+            "parameters": t.parameters,
+            "steps_per_round": t.steps,
+            "seconds_to_first_step": t.seconds_to_first_step,
+            "peak_memory_bytes": t.peak_memory_bytes,
+            "samples_per_second": t.rates,
+            "rate": spread(t.rates),
+            "base_over_this": against,
+            "ratio": spread(against),
+            "error": t.failure.reason if t.failure else None,
+            "trace": t.failure.trace if t.failure else None,
+        }
+    return {
+        "work": work.name,
+        "sentence": work.sentence,
+        "batch": work.batch,
+        "base": base.entry.name,
+        "sides": sides,
+    }

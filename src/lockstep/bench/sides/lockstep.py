@@ -1,0 +1,57 @@
+"""lockstep: the engine as `lockstep train` runs it, from an ordinary recipe."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import Any
+
+from lockstep.bench.pace import Pace
+from lockstep.bench.task import Task
+from lockstep.console import Progress
+from lockstep.engine.group import Group
+from lockstep.engine.job import Job
+from lockstep.engine.loop import train
+from lockstep.engine.record import Record
+from lockstep.engine.replica import Replica
+from lockstep.engine.sampler import Step
+
+
+class Paced(Record):
+    """A record that also tells the pace of every step: nothing is left out or added."""
+
+    def __init__(self, pace: Pace, job: Job, group: Group, progress: Progress) -> None:
+        super().__init__(job, group, progress)
+        self.pace = pace
+
+    def begin(self, replica: Replica) -> int:
+        """Show the pace the model."""
+        start = super().begin(replica)
+        self.pace.begin(replica.module)
+        return start
+
+    def after(self, step: Step, items: int, rate: float) -> None:
+        """Log as always, then count the step."""
+        super().after(step, items, rate)
+        self.pace.step(sum(sum(part.sizes) for part in step.parts))
+
+
+def run(task: Task, exact: bool = False) -> None:
+    """Train until the pace ends it."""
+    # Until the engine has another speed than its plain one.
+    known = {field.name for field in fields(Job)}
+    options: dict[str, Any] = {"speed": task.speed} if "speed" in known else {}
+    job = Job(
+        recipe=task.work.recipe(task.samples, task.world.size, task.precision),
+        out=task.folder / "run",
+        replicas=task.world.size,
+        exact=exact,
+        checkpoint_every=0,
+        **options,
+    )
+    group = Group(task.world, store=str(task.folder / "store"))
+    train(job, group, Progress(), lambda *given: Paced(task.pace, *given))
+
+
+def run_exact(task: Task) -> None:
+    """The same in exact mode."""
+    run(task, exact=True)

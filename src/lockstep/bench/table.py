@@ -1,0 +1,52 @@
+"""The result of a bench as tables: for a terminal, and in Markdown for a README."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from lockstep.bench import machine
+
+
+def columns(work: dict[str, Any]) -> list[str]:
+    """The heads of a work's table."""
+    return ["", "replicas", "samples/s", "peak MiB", f"{work['base']} is"]
+
+
+def rows(work: dict[str, Any]) -> list[list[str]]:
+    """A row for each side."""
+    return [_row(name, side, work["base"]) for name, side in work["sides"].items()]
+
+
+def _row(name: str, side: dict[str, Any], base: str) -> list[str]:
+    start = [name, f"{side['replicas']} x {side['precision']}"]
+    if side["error"] is not None:
+        return [*start, "failed", "", side["error"]]
+    rate, memory = side["rate"], side["peak_memory_bytes"]
+    ratio = "" if name == base or side["ratio"] is None else _ratio(side["ratio"])
+    return [
+        *start,
+        f"{rate['median']:,.0f}",
+        f"{memory / 2**20:,.0f}",
+        ratio,
+    ]
+
+
+def _ratio(ratio: dict[str, float]) -> str:
+    return f"{ratio['median']:.2f}x ({ratio['min']:.2f} - {ratio['max']:.2f})"
+
+
+def markdown(document: dict[str, Any]) -> str:
+    """All works in one table, under the name of the machine and the command that repeats it."""
+    named = machine.name(document["machine"], document["device"])
+    lines = [f"{named}. Median and range of {document['rounds']} alternating rounds:"]
+    lines += [f"`{document['command']}`", ""]
+    heads = ["work", "side", *columns(document["works"][0])[1:]]
+    lines += [_line(heads), _line(["---"] * len(heads))]
+    for work in document["works"]:
+        for number, row in enumerate(rows(work)):
+            lines.append(_line([work["sentence"] if number == 0 else "", *row]))
+    return "\n".join(lines)
+
+
+def _line(cells: list[str]) -> str:
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"

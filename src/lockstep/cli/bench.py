@@ -1,0 +1,176 @@
+"""lockstep bench: this machine, against peers."""
+
+import shlex
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from lockstep.cli.flags import Json
+from lockstep.console import Console, LiveProgress, reserved_output
+from lockstep.errors import Interrupted, UsageError
+from lockstep.world import launched
+
+if TYPE_CHECKING:
+    from lockstep.bench.measure import Settings
+    from lockstep.bench.sides import Entry
+    from lockstep.bench.works import Work
+
+
+def command(
+    works: Annotated[
+        list[str] | None, typer.Argument(help="What to train; default: those for the device.")
+    ] = None,
+    *,
+    sides: Annotated[
+        str | None,
+        typer.Option(help="Sides, separated by commas; SIDE@1: on one replica. Default: all."),
+    ] = None,
+    replicas: Annotated[
+        int | None, typer.Option(help="Processes of each side; default: all GPUs, or 1.")
+    ] = None,
+    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+    rounds: Annotated[int, typer.Option(help="Turns of each side.")] = 5,
+    steps: Annotated[
+        int, typer.Option(help="Steps in a turn; 0: as many as take about 1.5 s.")
+    ] = 0,
+    warmup: Annotated[float, typer.Option(help="Seconds before a side's first turn.")] = 3.0,
+    precision: Annotated[
+        str | None,
+        typer.Option(help="fp32, tf32 or bf16; default: fp32 on the CPU, the work's on a GPU."),
+    ] = None,
+    speed: Annotated[
+        str, typer.Option(help="How lockstep runs a step: auto, eager, compile or graph.")
+    ] = "auto",
+    save: Annotated[Path | None, typer.Option(help="Write the result as JSON here.")] = None,
+    markdown: Annotated[
+        bool, typer.Option("--markdown", help="A table for a README, the machine named.")
+    ] = False,
+    json: Json = False,
+) -> None:
+    """The same work through lockstep and its peers, taking turns: ratios with their spread."""
+    _one_of("--device", device, ("auto", "cpu", "cuda"))
+    _one_of("--precision", precision or "fp32", ("fp32", "tf32", "bf16"))
+    _one_of("--speed", speed, ("auto", "eager", "compile", "graph"))
+    for flag, number, least in (("--rounds", rounds, 1), ("--steps", steps, 0)):
+        if number < least:
+            raise UsageError(f"{flag} {number}: give {least} or more.")
+    if not 0 <= warmup < float("inf"):
+        raise UsageError(f"--warmup {warmup}: give a number of seconds, 0 or more.")
+    if replicas is not None and replicas < 1:
+        raise UsageError(f"--replicas {replicas}: give 1 or more.")
+    if save is not None and not save.resolve().parent.is_dir():
+        raise UsageError(f"--save {save}: its folder does not exist. Make it first.")
+    if launched() is not None:
+        raise UsageError("bench starts its replicas itself: run it without torchrun.")
+    console = Console(as_json=json)
+    with reserved_output(json):
+        from lockstep.bench.measure import Settings
+        from lockstep.bench.sides import check_replicas, default_entries, parse_entries
+        from lockstep.cluster.launch import choose
+
+        kind, replicas = choose(device, replicas)
+        chosen = _works(works, kind)
+        if sides is None:
+            entries, missing = default_entries(replicas, kind)
+            if missing:
+                console.say(
+                    f"Left out, not installed: {', '.join(missing)} "
+                    "(pip install 'lockstep[bench]')."
+                )
+        else:
+            entries = parse_entries(sides, replicas)
+            choose(kind, max(entry.replicas for entry in entries))
+        check_replicas(entries)
+        settings = Settings(
+            device=kind,
+            rounds=rounds,
+            steps=steps,
+            warmup=warmup,
+            precision=precision,  # type: ignore[arg-type]  # checked above
+            speed=speed,
+        )
+        document = _measure(console, chosen, entries, settings)
+        _tell(console, document, save, markdown)
+    failed = [s for work in document["works"] for s in work["sides"].values() if s["error"]]
+    raise typer.Exit(1 if failed else 0)
+
+
+def _one_of(flag: str, value: str, known: tuple[str, ...]) -> None:
+    if value not in known:
+        raise UsageError(f"{flag} {value}: known are {', '.join(known)}.")
+
+
+def _works(names: list[str] | None, device: str) -> "list[Work]":
+    from lockstep.bench.works import ON_CPU, ON_GPU, WORKS
+
+    for name in names or ():
+        if name not in WORKS:
+            raise UsageError(f"there is no work {name!r}. Known: {', '.join(WORKS)}.")
+    return [WORKS[name] for name in names or (ON_GPU if device == "cuda" else ON_CPU)]
+
+
+def _command(arguments: list[str]) -> str:
+    """What was typed, without where the result goes.
+
+    >>> _command(["bench", "mlp", "--json", "--save", "a.json", "--rounds", "2"])
+    'lockstep bench mlp --rounds 2'
+    """
+    kept = []
+    for before, argument in zip(["", *arguments], arguments, strict=False):
+        output = argument in ("--json", "--markdown", "--save") or argument.startswith("--save=")
+        if not output and before != "--save":
+            kept.append(argument)
+    return shlex.join(["lockstep", *kept])
+
+
+def _measure(
+    console: Console, works: "list[Work]", entries: "list[Entry]", settings: "Settings"
+) -> dict[str, Any]:
+    from lockstep.bench.machine import facts
+    from lockstep.bench.measure import measure
+
+    progress = LiveProgress(console, "bench", still=True)
+    done = 0
+
+    def advance(name: str) -> None:
+        nonlocal done
+        done += 1
+        progress.step(done)
+
+    measured = []
+    progress.begin(len(works) * len(entries) * (1 + settings.rounds), 0, 1)
+    try:
+        for work in works:
+            measured.append(measure(work, entries, settings, advance))
+    except KeyboardInterrupt:
+        raise Interrupted("Stopped; all sides are ended, nothing is saved.") from None
+    finally:
+        progress.end()
+    return {
+        "command": _command(sys.argv[1:]),
+        "machine": facts(),
+        "device": settings.device,
+        "rounds": settings.rounds,
+        "speed": settings.speed,
+        "works": measured,
+    }
+
+
+def _tell(console: Console, document: dict[str, Any], save: Path | None, as_markdown: bool) -> None:
+    import json
+
+    from lockstep.bench import machine, table
+    from lockstep.engine.folder import replace_file
+
+    if save is not None:
+        replace_file(save, (json.dumps(document, indent=2) + "\n").encode())
+    if console.as_json:
+        console.emit(document)
+    elif as_markdown:
+        console.say(table.markdown(document))
+    else:
+        for work in document["works"]:
+            console.table(work["sentence"], table.columns(work), table.rows(work))
+        console.say(machine.name(document["machine"], document["device"]))
