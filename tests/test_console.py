@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 
 import pytest
 
@@ -60,3 +61,15 @@ def test_a_download_is_told_in_tenths(capfd: pytest.CaptureFixture):
     for done in range(0, 100_000_001, 1_000_000):
         progress.download(done, 100_000_000)
     assert len(capfd.readouterr().out.splitlines()) == 10
+
+
+def test_a_still_bar_moves_without_a_thread(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("FORCE_COLOR", "1")  # as on a terminal
+    console = Console()
+    progress = LiveProgress(console, "bench", still=True)
+    before = threading.active_count()
+    progress.begin(2, 0, 1)
+    assert console.rich.is_terminal
+    progress.step(1)
+    assert threading.active_count() == before
+    progress.end()

@@ -7,8 +7,8 @@ import signal
 import socket
 import sys
 import traceback
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from multiprocessing.connection import Connection, Pipe, wait
 from pathlib import Path
 from typing import NamedTuple, NoReturn
@@ -132,6 +132,7 @@ def _run(rank: int, work: Work, log: Path, pipe: Connection, parent: int) -> NoR
         die_with(parent)
         _own_group(os.getpid())
         signal.signal(signal.SIGINT, signal.SIG_IGN)
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
         output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         os.dup2(output, 1)
         os.dup2(output, 2)
@@ -144,6 +145,21 @@ def _run(rank: int, work: Work, log: Path, pipe: Connection, parent: int) -> NoR
         pipe.send(failure)
     finally:
         os._exit(1)
+
+
+@contextmanager
+def stoppable() -> Iterator[None]:
+    """Ctrl-C and SIGTERM become KeyboardInterrupt, so that all sides are ended on the way out."""
+
+    def stop(number: int, frame: object) -> None:
+        raise KeyboardInterrupt
+
+    handlers = {n: signal.signal(n, stop) for n in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
 
 
 def free_port() -> int:

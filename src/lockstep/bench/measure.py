@@ -161,7 +161,7 @@ def _start(
         turn = max(1, min(2 * turn, int(max(left, 0.1) / pace)))
     if not isinstance(reports, Failure):
         reports = crew.turn(Turn(lead=0, steps=1, frees=True))
-    taken.steps = settings.steps or max(1, round(ROUND_SECONDS / pace) if pace else 1)
+    taken.steps = settings.steps or max(3, round(ROUND_SECONDS / pace) if pace else 0)
     _note(crew, taken, reports)
 
 

@@ -128,6 +128,7 @@ def _command(arguments: list[str]) -> str:
 def _measure(
     console: Console, works: "list[Work]", entries: "list[Entry]", settings: "Settings"
 ) -> dict[str, Any]:
+    from lockstep.bench.crew import stoppable
     from lockstep.bench.machine import facts
     from lockstep.bench.measure import measure
 
@@ -142,8 +143,9 @@ def _measure(
     measured = []
     progress.begin(len(works) * len(entries) * (1 + settings.rounds), 0, 1)
     try:
-        for work in works:
-            measured.append(measure(work, entries, settings, advance))
+        with stoppable():
+            for work in works:
+                measured.append(measure(work, entries, settings, advance))
     except KeyboardInterrupt:
         raise Interrupted("Stopped; all sides are ended, nothing is saved.") from None
     finally:

@@ -1,0 +1,43 @@
+"""The data of the works are what they say they are."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from lockstep.bench.samples import Repeated, images, text
+from lockstep.bench.works import ON_CPU, ON_GPU, WORKS
+from lockstep.data import Resident
+
+
+def test_repeated_samples_are_the_same_samples_in_a_longer_epoch():
+    few = images(4, (1, 2, 2), 2)
+    many = Repeated(few, 3)
+    assert isinstance(many, Resident)
+    assert len(many) == 12
+    taken = many.take(torch.tensor([1, 5, 9]))
+    for part, own in zip(taken, few[1], strict=True):
+        assert all(torch.equal(row, own) for row in part)
+    assert torch.equal(many[11][0], few[3][0])
+    assert many.nbytes == few.nbytes
+
+
+def test_tokens_lie_in_the_vocabulary_and_small_ones_are_common():
+    windows = text(50, 8, 100)
+    inputs, targets = windows.take(torch.arange(50))
+    assert inputs.shape == targets.shape == (50, 8)
+    assert inputs.min() >= 0
+    assert inputs.max() < 100
+    assert (inputs < 50).float().mean() > 0.7
+
+
+def test_the_works_that_run_unasked_exist():
+    assert {*ON_CPU, *ON_GPU} <= WORKS.keys()
+
+
+@pytest.mark.parametrize("replicas", [1, 4])
+def test_the_recipe_of_a_work_gives_every_replica_its_batch(replicas: int):
+    work = WORKS["mlp"]
+    recipe = work.recipe(images(8, (1, 28, 28), 10), replicas, "bf16")
+    assert (recipe.global_batch, recipe.shards) == (64 * replicas, replicas)
+    assert recipe.precision == "bf16"
