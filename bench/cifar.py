@@ -31,6 +31,7 @@ from torch.optim import SGD
 sys.path.insert(0, str(Path(__file__).parent))
 
 import machine
+
 from lockstep import data, models
 from lockstep.cluster.launch import launch
 from lockstep.console import Console

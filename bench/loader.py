@@ -29,6 +29,7 @@ from torch.utils.data import DataLoader
 sys.path.insert(0, str(Path(__file__).parent))
 
 import machine
+
 from lockstep.data import folder
 
 BATCH = 32

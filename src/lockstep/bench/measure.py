@@ -26,6 +26,7 @@ from lockstep.bench.task import Task
 from lockstep.bench.works import Work
 from lockstep.cluster.local import prepare
 from lockstep.data import Resident
+from lockstep.engine.job import Speed
 from lockstep.engine.recipe import Precision
 from lockstep.world import World
 
@@ -48,7 +49,7 @@ class Settings:
     """Seconds that each side trains before the first round."""
     precision: Precision | None = None
     """For the sides that can choose; default: the work's on a GPU, fp32 on the CPU."""
-    speed: str = "auto"
+    speed: Speed = "auto"
     """How lockstep executes a step."""
 
 

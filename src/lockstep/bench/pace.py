@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import resource
 import time
+from collections.abc import Callable
 from multiprocessing.connection import Connection
 from typing import NamedTuple, Protocol
 
@@ -44,6 +45,9 @@ FIRST = Turn(lead=0, steps=1, frees=False)
 class Pace(Protocol):
     """Told what a side does."""
 
+    peak: Callable[[], int] | None
+    """Bytes of memory at most, of a side that knows better than the allocator."""
+
     def begin(self, model: nn.Module) -> None:
         """The model is built; it has not been trained yet."""
 
@@ -57,6 +61,7 @@ class Piped:
     def __init__(self, pipe: Connection, device: torch.device) -> None:
         self.pipe, self.device = pipe, device
         self.parameters = 0
+        self.peak: Callable[[], int] | None = None
         self._start(FIRST)
 
     def begin(self, model: nn.Module) -> None:
@@ -86,7 +91,8 @@ class Piped:
         seconds = time.perf_counter() - self.since
         if self.turn.frees and self.device.type == "cuda":
             torch.cuda.empty_cache()
-        self.pipe.send(Report(seconds, self.samples, self.parameters, peak_memory(self.device)))
+        peak = self.peak() if self.peak else peak_memory(self.device)
+        self.pipe.send(Report(seconds, self.samples, self.parameters, peak))
         try:
             turn = self.pipe.recv()
         except EOFError:
@@ -114,6 +120,7 @@ class Few:
 
     def __init__(self, steps: int) -> None:
         self.left, self.samples = steps, 0
+        self.peak: Callable[[], int] | None = None
         self.model: nn.Module | None = None
 
     def begin(self, model: nn.Module) -> None:

@@ -13,6 +13,7 @@ from torch.utils.data import DataLoader, Dataset
 from lockstep.bench.pace import Pace
 from lockstep.bench.works import Work
 from lockstep.data import Resident
+from lockstep.engine.job import Speed
 from lockstep.engine.recipe import Precision
 from lockstep.world import World, announce
 
@@ -33,7 +34,7 @@ class Task:
     """Exists, is empty, and is the side's own."""
     precision: Precision = "fp32"
     """For the sides that can choose it."""
-    speed: str = "auto"
+    speed: Speed = "auto"
     """Passed on to lockstep's own sides."""
 
     @property

@@ -89,7 +89,7 @@ def command(
             steps=steps,
             warmup=warmup,
             precision=precision,  # type: ignore[arg-type]  # checked above
-            speed=speed,
+            speed=speed,  # type: ignore[arg-type]  # checked above
         )
         document = _measure(console, chosen, entries, settings)
         _tell(console, document, save, markdown)

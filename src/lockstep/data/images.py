@@ -17,7 +17,7 @@ import struct
 import tarfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import cache, partial
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -119,11 +119,17 @@ def normalise(
     return (inputs * scale).add_(shift)
 
 
-@cache
+# A plain dictionary: torch.compile looks into it, but past functools.cache.
+_CONSTANTS: dict[tuple[tuple[float, ...], torch.device], Tensor] = {}
+
+
 def _channels(values: tuple[float, ...], device: torch.device) -> Tensor:
-    """One value for each channel; cached, as a copy to the GPU in every step would wait for it."""
-    with torch.inference_mode(False):
-        return torch.tensor(values, dtype=torch.float32, device=device).view(-1, 1, 1)
+    """One value for each channel; kept, as a copy to the GPU in every step would wait for it."""
+    if (values, device) not in _CONSTANTS:
+        with torch.inference_mode(False):
+            constants = torch.tensor(values, dtype=torch.float32, device=device)
+            _CONSTANTS[values, device] = constants.view(-1, 1, 1)
+    return _CONSTANTS[values, device]
 
 
 def _folder(folder: str | Path | None, name: str) -> Path:

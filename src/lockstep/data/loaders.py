@@ -28,7 +28,7 @@ from torch.utils.data import (
 
 from lockstep.data.dataset import Resident, Tensors
 from lockstep.data.keyed import EpochKeys, SampleKeys
-from lockstep.errors import DataError
+from lockstep.errors import DataError, LockstepError
 from lockstep.keys import key
 from lockstep.world import die_with
 
@@ -192,6 +192,8 @@ class WorkerLoader:
             batch = next(read, None)
             if batch is None:
                 return
+            if isinstance(batch, LockstepError):
+                raise batch
             inputs, targets, stamps = batch
             arrived = time.perf_counter()
             # The first batch waits for the workers to start; with work in its queue a GPU does not
@@ -267,6 +269,10 @@ class _Forwarder:
             yield [(request.epoch, index) for index in request.indices.tolist()]
 
 
+Read = tuple[float, list[Any] | LockstepError]
+"""When reading began, and the samples."""
+
+
 class _Keyed:
     """A data set whose own randomness is keyed per sample, whichever generator it uses."""
 
@@ -276,7 +282,7 @@ class _Keyed:
     def __len__(self) -> int:
         return len(self.data)
 
-    def __getitems__(self, keys: list[tuple[int, int]]) -> tuple[float, list[Any]]:
+    def __getitems__(self, keys: list[tuple[int, int]]) -> Read:
         start = time.perf_counter()
         if get_worker_info() is not None:
             return start, self._read(keys)
@@ -289,19 +295,29 @@ class _Keyed:
             numpy.random.set_state(states[1])
             torch.set_rng_state(states[2])
 
-    def _read(self, keys: list[tuple[int, int]]) -> list[Any]:
+    def _read(self, keys: list[tuple[int, int]]) -> list[Any] | LockstepError:
+        try:
+            return self._samples(keys)
+        except LockstepError as error:
+            # Raised where it is received: out of a worker it would come wrapped in its trace.
+            return error
+
+    def _samples(self, keys: list[tuple[int, int]]) -> list[Any]:
         samples = []
         for epoch, index in keys:
             number = key(self.seed, epoch, index, "sample")
             random.seed(number)
             numpy.random.seed(number & 0xFFFFFFFF)
-            torch.manual_seed(number)
+            # Not torch.manual_seed: before CUDA is used, it notes a stack trace at every call.
+            torch.default_generator.manual_seed(number)
             samples.append(self.data[index])
         return samples
 
 
-def _collate(read: tuple[float, list[Any]]) -> tuple[Tensor, Tensor, tuple[float, float, float]]:
+def _collate(read: Read) -> tuple[Tensor, Tensor, tuple[float, float, float]] | LockstepError:
     start, samples = read
+    if isinstance(samples, LockstepError):
+        return samples
     end = time.perf_counter()
     check_pair(samples[0])
     inputs, targets = default_collate(samples)
@@ -316,6 +332,22 @@ def _collate(read: tuple[float, list[Any]]) -> tuple[Tensor, Tensor, tuple[float
 
 def _start_worker(parent: int, number: int) -> None:
     die_with(parent)
+
+
+def loader_limits(starved: float, seconds: float, samples: float, workers: int) -> str | None:
+    """What to say if a model waited `starved` of some `seconds` for data, or None if it is little.
+
+    `samples` are those that one replica trained on meanwhile.
+    """
+    if seconds < 5.0 or starved < 0.15 * seconds:
+        return None
+    rate, possible = samples / seconds, samples / max(seconds - starved, 1e-3 * seconds)
+    return (
+        f"the loader is the limit: the model waits for data {starved / seconds:.0%} of the time. "
+        f"{workers} workers read {rate:,.0f} samples/s for each replica; the model could take "
+        f"{possible:,.0f}. Try --workers {max(2, 2 * workers)}, smaller images, or data that fit "
+        "on the device."
+    )
 
 
 def check_indexed(data: Any) -> None:

@@ -13,6 +13,7 @@ from typing import Any, Self
 import torch
 
 from lockstep.console import Progress
+from lockstep.data.loaders import loader_limits
 from lockstep.engine.checkpoint import Checkpoint, Checkpoints
 from lockstep.engine.folder import RunFolder
 from lockstep.engine.group import Group
@@ -59,6 +60,7 @@ class Record:
         self.checkpoints = Checkpoints(self.folder.checkpoints, job.keep)
         self.clock = Stopwatch()
         self.stop_asked = False
+        self.told = False
         self.next_control = 0
         self.logged: tuple[float, int] = (0.0, 0)
         self.samples = 0
@@ -220,7 +222,24 @@ class Record:
         if totals.bad_step is not None:
             self._not_finite(totals.bad_step + 1, "the loss")
         self.progress.step(done)
+        self._look_at_loader()
         return totals
+
+    def _look_at_loader(self) -> None:
+        """Say once if the model waits for its data."""
+        if self.told or self.warm is None:
+            return
+        loader, (seconds, samples) = self.replica.loader, self.warm
+        self.clock.turn_to("training")
+        text = loader_limits(
+            loader.starved,
+            self.clock.seconds["training"] - seconds,
+            (self.samples - samples) / self.group.world.size,
+            self.job.workers,
+        )
+        if text is not None:
+            self.told = True
+            self.progress.warn(text)
 
     def _not_finite(self, step: int, what: str) -> None:
         self.checkpoints.finish()
@@ -331,7 +350,7 @@ class Record:
             else None,
             "metrics": self.last,
             "seconds_to_target": self.reached,
-            "peak_memory_bytes": _peak_memory(self.group.device),
+            "peak_memory_bytes": self.peak_memory(),
             **facts,
         }
         if self.group.world.is_first:
@@ -341,6 +360,15 @@ class Record:
             self.checkpoints.finish()
             self.folder.write_summary(self.summary)
         return self.summary
+
+    def peak_memory(self) -> int:
+        """Bytes at most: allocated on the GPU, resident on the CPU."""
+        if self.group.device.type == "cuda":
+            most = torch.cuda.max_memory_allocated(self.group.device)
+            return max(most, self.replica.path_peak)
+        import resource
+
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
     def __exit__(
         self,
@@ -364,11 +392,3 @@ class Record:
         if self.summary:
             # DDP must be gone before the group is: its destructor waits for the group's threads.
             del self.replica
-
-
-def _peak_memory(device: torch.device) -> int:
-    if device.type == "cuda":
-        return torch.cuda.max_memory_allocated(device)
-    import resource
-
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024

@@ -96,6 +96,8 @@ class Replica:
         self.watch = self.timeline or Watch()
         self.update = Update(recipe, self.module, device, job.exact)
         self.checked = False
+        self.path_peak = 0
+        """Bytes that a step takes on the path that was chosen, if the allocator cannot tell."""
         self.buffers = {n: b.clone() for n, b in self._plain_buffers()}
         self.model, self.reduce = self._distribute()
 
@@ -210,7 +212,11 @@ class Replica:
         if self.group.device.type == "cuda" and torch.cuda.is_current_stream_capturing():
             # Seeds are no part of a recording; whoever replays it sets them.
             return
-        torch.manual_seed(self.generator_seed(step, part))
+        # Not torch.manual_seed: before CUDA is used, it notes a stack trace at every call.
+        seed = self.generator_seed(step, part)
+        torch.default_generator.manual_seed(seed)
+        if self.group.device.type == "cuda":
+            torch.cuda.default_generators[self.group.device.index or 0].manual_seed(seed)
 
     def generator_seed(self, step: Step, part: Part) -> int:
         """For layers that draw from torch's own generator."""
@@ -325,6 +331,8 @@ def configure_torch(job: Job, device: torch.device) -> None:
     torch.set_num_threads(job.threads)
     # DDP says this of weights with one input channel, where both layouts are the same memory.
     warnings.filterwarnings("ignore", message="Grad strides do not match bucket view strides")
+    # The recipe decides on TF32, not the compiler.
+    warnings.filterwarnings("ignore", message="TensorFloat32 tensor cores")
     tf32 = job.recipe.precision == "tf32"
     torch.set_float32_matmul_precision("high" if tf32 else "highest")
     torch.backends.cudnn.allow_tf32 = tf32

@@ -88,23 +88,28 @@ class GlobalOrder:
     ) -> Iterator[Step]:
         """The steps of replica `rank` from step `start` to the end of the last epoch."""
         parts = plan.parts(rank)
+        counted, bounds = 0, [0]
         for number in range(start, epochs * self.steps_per_epoch):
             epoch, batch = divmod(number, self.steps_per_epoch)
-            samples = self.batch(epoch, batch, device)
-            bounds = cut(len(samples), plan.shards)
-            mine = [_part(epoch, samples, shards, bounds) for shards in parts]
-            yield Step(number, epoch, batch, len(samples), mine)
+            first = batch * self.global_batch
+            count = min(self.global_batch, self.size - first)
+            if count != counted:
+                counted, bounds = count, cut(count, plan.shards)
+            order = self.epoch(epoch, device)
+            mine = [_part(epoch, order, first, shards, bounds) for shards in parts]
+            yield Step(number, epoch, batch, count, mine)
 
 
-def _part(epoch: int, samples: Tensor, shards: range, bounds: list[int]) -> Part:
+def _part(epoch: int, order: Tensor, start: int, shards: range, bounds: list[int]) -> Part:
+    """The part of the batch that begins at `start` in the order of the epoch."""
     first, last = bounds[shards.start], bounds[shards.stop]
     if first == last:
         # Fewer samples than shards are left. Every replica must take part in the exchange all
         # the same, so it computes a borrowed sample with weight zero.
         sizes = (1,) + (0,) * (len(shards) - 1)
-        return Part(Request(epoch, samples[:1]), shards, sizes, False)
+        return Part(Request(epoch, order[start : start + 1]), shards, sizes, False)
     sizes = tuple(bounds[shard + 1] - bounds[shard] for shard in shards)
-    return Part(Request(epoch, samples[first:last]), shards, sizes, True)
+    return Part(Request(epoch, order[start + first : start + last]), shards, sizes, True)
 
 
 @dataclass(frozen=True)
@@ -179,10 +184,12 @@ class GlobalBatches:
     def _parts(self) -> Iterator[tuple[Part, int]]:
         for number in range(len(self)):
             epoch, batch = divmod(number, self.order.steps_per_epoch)
-            samples = self.order.batch(epoch, batch, self.loader.index_device)
+            order = self.order.epoch(epoch, self.loader.index_device)
+            first = batch * self.order.global_batch
+            samples = min(self.order.global_batch, self.order.size - first)
             own = self.shards // self.replicas
             shards = range(self.rank * own, (self.rank + 1) * own)
-            yield _part(epoch, samples, shards, cut(len(samples), self.shards)), len(samples)
+            yield _part(epoch, order, first, shards, cut(samples, self.shards)), samples
 
     def __iter__(self) -> Iterator[GlobalBatch]:
         """This replica's part of each global batch, epoch after epoch."""

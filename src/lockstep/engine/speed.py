@@ -8,6 +8,7 @@ before each replay. The search for the fastest path trains meanwhile: every step
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Callable, Generator
 from typing import Any, NamedTuple, cast
 
@@ -48,6 +49,8 @@ class Captured:
         self.homes = [tensor for arrival in self.arrivals for tensor in arrival.tensors()]
         device = inner.replica.group.device
         self.generator = torch.cuda.default_generators[device.index or 0]
+        # Set by the step before: zero unless a layer has drawn from it since it was seeded.
+        self.draws = self.generator.get_offset() > 0
         self.graph = torch.cuda.CUDAGraph()
         # Other threads (pinned memory, NCCL's watchdog) go on calling CUDA meanwhile.
         stream = torch.cuda.current_stream(device)
@@ -60,7 +63,8 @@ class Captured:
         given = [tensor for arrival in arrivals for tensor in arrival.tensors()]
         for home, tensor in zip(self.homes, given, strict=True):
             home.copy_(tensor, non_blocking=True)
-        self.generator.manual_seed(self.inner.replica.generator_seed(step, step.parts[0]))
+        if self.draws:
+            self.generator.manual_seed(self.inner.replica.generator_seed(step, step.parts[0]))
         self.graph.replay()
         return Taken(self.items, rate)
 
@@ -87,6 +91,7 @@ class Speed:
         self.path: Path = self.eager
         self.pick = Pick(job.speed, "eager", "", {})
         self.milliseconds: dict[str, float] = {}
+        self.peaks: dict[str, int] = {}
         self.settled = False
         self.search: Search | None = self._search()
         next(self.search)
@@ -120,7 +125,10 @@ class Speed:
         if self.job.speed != "eager" and not (name == "eager" and not self.gpu and not why):
             self.progress.say(f"Speed: {name}{': ' + why if why else ''}.")
         if self.gpu:
-            # Peak memory is that of the path, not of the search.
+            # Peak memory is that of the path, not of the search. What a graph uses while it is
+            # replayed counts as free: remember what its steps took before they were recorded.
+            self.replica.path_peak = self.peaks.get(name, 0)
+            torch.cuda.empty_cache()
             torch.cuda.reset_peak_memory_stats(self.group.device)
 
     def _as_written(self, ticket: Ticket) -> Search:
@@ -130,7 +138,7 @@ class Speed:
     def _recorded(self, ticket: Ticket) -> Search:
         reason = self._no_graph()
         if reason is None:
-            ticket, _ = yield from self._time(self.eager, ticket, self._warmup())
+            ticket, _ = yield from self._time(self.eager, ticket, self._warmup(), "graph")
             graph, reason = self._record(self.eager, ticket)
             if graph is not None:
                 self._settle("graph", graph, "")
@@ -154,7 +162,7 @@ class Speed:
         """Compiled, and recorded as well where that is possible."""
         reason = self._no_graph()
         if reason is None:
-            ticket, _ = yield from self._time(compiled, ticket, self._warmup())
+            ticket, _ = yield from self._time(compiled, ticket, self._warmup(), "compile")
             graph, reason = self._record(compiled, ticket)
             if graph is not None:
                 self._settle("compile", graph, "and replayed as a CUDA graph")
@@ -173,7 +181,7 @@ class Speed:
             return
         # The first step sets things up.
         ticket = yield self.eager(*ticket)
-        ticket, _ = yield from self._time(self.eager, ticket, self._warmup())
+        ticket, _ = yield from self._time(self.eager, ticket, self._warmup(), "graph")
         ticket, best = yield from self._time(self.eager, ticket, TIMED_STEPS)
         self.milliseconds["eager"] = 1e3 * best
         name, path = "eager", cast(Path, self.eager)
@@ -203,7 +211,7 @@ class Speed:
                 ticket = yield taken
                 quick: Path = compiled
                 if self._no_graph() is None:
-                    ticket, _ = yield from self._time(compiled, ticket, self._warmup())
+                    ticket, _ = yield from self._time(compiled, ticket, self._warmup(), "compile")
                     quick = self._record(compiled, ticket)[0] or compiled
                 ticket, _ = yield from self._time(quick, ticket, 2)
                 ticket, spent = yield from self._time(quick, ticket, TIMED_STEPS)
@@ -226,10 +234,15 @@ class Speed:
         return 2 if self.group.alone else 12
 
     def _time(
-        self, path: Path, ticket: Ticket, steps: int
+        self, path: Path, ticket: Ticket, steps: int, name: str | None = None
     ) -> Generator[Taken, Ticket, tuple[Ticket, float]]:
-        """Take `steps` steps; the next one, and the seconds of each on the slowest replica."""
+        """Take `steps` steps; the next one, and the seconds of each on the slowest replica.
+
+        With a `name`, also remember how much memory they took.
+        """
         self._wait()
+        if self.gpu and name:
+            torch.cuda.reset_peak_memory_stats(self.group.device)
         spent = 0.0
         for number in range(steps):
             began = time.perf_counter()
@@ -237,6 +250,8 @@ class Speed:
             if number + 1 == steps:
                 self._wait()
             spent += time.perf_counter() - began
+            if self.gpu and name:
+                self.peaks[name] = torch.cuda.max_memory_allocated(self.group.device)
             ticket = yield taken
         return ticket, max(self.group.objects(spent / steps))
 
@@ -292,6 +307,8 @@ class Speed:
         state = State(self.replica, self.meter)
         index = self.group.device.index or 0
         mode = torch.cuda.get_sync_debug_mode()
+        # "A prototype": what it does not notice, the recording will.
+        warnings.filterwarnings("ignore", message="Synchronization debug mode")
         try:
             inner.announce(ticket[0])
             torch.cuda.set_sync_debug_mode("error")

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from lockstep.data import Arrival
 from lockstep.data.loaders import Batch
-from lockstep.engine.metrics import Meter, autocast, items_per_sample
+from lockstep.engine.metrics import Meter, autocast, check_classes, items_per_sample
 from lockstep.engine.replica import Replica
 from lockstep.engine.sampler import Step
 
@@ -78,6 +78,7 @@ class TrainingStep:
         replica, recipe = self.replica, self.replica.recipe
         with autocast(recipe, replica.group.device):
             outputs = replica.model(inputs)
+            check_classes(recipe, outputs, replica.data.train)
             replica.watch.mark("output")
             losses = recipe.loss(outputs, targets)
         # Divide by the global count, not by the replicas: the last batch may be uneven.

@@ -48,10 +48,13 @@ class Shards:
         self.sizes: tuple[int, ...] = (1,) * local
         self.counts = True
         self.draws = 0
+        self.random = False
+        """Whether any layer draws."""
 
     def turn_to(self, step: int) -> None:
         """A new step begins: it draws other random numbers than the one before."""
-        self.step.fill_(signed_key(step, "step"))
+        if self.random:
+            self.step.fill_(signed_key(step, "step"))
 
     def enter(self, rows: range, sizes: Sequence[int], counts: bool = True) -> None:
         """Announce a batch: the local shards in it and their sizes.
@@ -316,6 +319,7 @@ def _converted(
         assert isinstance(module, _DropoutNd)
         layer = ShardDropout(module.p)
         layer.shards = shards
+        shards.random = True
         layer.whole_channels = type(module) in _CHANNEL_DROPOUTS
         new = layer.train(module.training)
     done[module] = new

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
-from typing import Any
-
 from lockstep.bench.pace import Pace
 from lockstep.bench.task import Task
 from lockstep.console import Progress
@@ -27,6 +24,7 @@ class Paced(Record):
         """Show the pace the model."""
         start = super().begin(replica)
         self.pace.begin(replica.module)
+        self.pace.peak = self.peak_memory
         return start
 
     def after(self, step: Step, items: int, rate: float) -> None:
@@ -37,16 +35,14 @@ class Paced(Record):
 
 def run(task: Task, exact: bool = False) -> None:
     """Train until the pace ends it."""
-    # Until the engine has another speed than its plain one.
-    known = {field.name for field in fields(Job)}
-    options: dict[str, Any] = {"speed": task.speed} if "speed" in known else {}
     job = Job(
         recipe=task.work.recipe(task.samples, task.world.size, task.precision),
         out=task.folder / "run",
         replicas=task.world.size,
         exact=exact,
+        # Exact mode is not compiled; it finds its own best.
+        speed="auto" if exact else task.speed,
         checkpoint_every=0,
-        **options,
     )
     group = Group(task.world, store=str(task.folder / "store"))
     train(job, group, Progress(), lambda *given: Paced(task.pace, *given))
