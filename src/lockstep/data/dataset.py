@@ -67,7 +67,8 @@ class Tensors:
 
     def take(self, indices: Tensor) -> tuple[Tensor, Tensor]:
         """The samples of `indices`, stacked."""
-        return self.inputs[indices], self.targets[indices]
+        # Whole rows: several times as fast as indexing with brackets.
+        return self.inputs.index_select(0, indices), self.targets.index_select(0, indices)
 
     def to(self, device: torch.device) -> Tensors:
         """The same data on `device`."""

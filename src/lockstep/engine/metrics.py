@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from contextlib import AbstractContextManager, nullcontext
 from itertools import chain, repeat
 from typing import Any, NamedTuple
 
@@ -220,6 +221,8 @@ class Evaluation:
         return {name: sums[2 * n] / sums[2 * n + 1] for n, name in enumerate(functions)}
 
 
-def autocast(recipe: Recipe, device: torch.device) -> torch.autocast:
+def autocast(recipe: Recipe, device: torch.device) -> AbstractContextManager[Any]:
     """bf16 where the recipe asks for it, nothing otherwise."""
-    return torch.autocast(device.type, torch.bfloat16, enabled=recipe.precision == "bf16")
+    if recipe.precision != "bf16":
+        return nullcontext()
+    return torch.autocast(device.type, torch.bfloat16)

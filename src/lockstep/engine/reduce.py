@@ -45,10 +45,13 @@ class FastReduce:
 
     def __init__(self, model: nn.Module, replicas: int) -> None:
         self.model, self.replicas = model, replicas
+        self.weights: dict[int, Tensor] = {}
 
-    def weigh(self, loss: Tensor, items: int) -> Tensor:
-        """The summed loss, so weighed that DDP's mean divides it by the items of the batch."""
-        return loss * (self.replicas / items)
+    def backward(self, loss: Tensor, items: int) -> None:
+        """From a summed loss, so weighed that DDP's mean divides it by the items of the batch."""
+        if items not in self.weights:
+            self.weights[items] = torch.full_like(loss, self.replicas / items)
+        loss.backward(self.weights[items])
 
     @contextmanager
     def part(self, number: int, of: int) -> Iterator[None]:
@@ -93,6 +96,10 @@ class ExactReduce:
         """The summed loss as it is: the division by the items of the batch follows the sum."""
         self.items = items
         return loss
+
+    def backward(self, loss: Tensor, items: int) -> None:
+        """From a summed loss."""
+        self.weigh(loss, items).backward()
 
     @contextmanager
     def part(self, number: int, of: int) -> Iterator[None]:

@@ -298,7 +298,7 @@ class Speed:
                 generator.graphsafe_set_state(generator.clone_state())
             if self.replica.update.numbers() != before:
                 reason = "the optimizer counts in Python numbers, which a graph would not change"
-            self.replica.update.optimizer.zero_grad(set_to_none=True)
+            self.replica.update.forget_gradients()
         reason = self._agreed(reason)
         return (graph if reason is None else None), reason
 
@@ -320,7 +320,7 @@ class Speed:
         finally:
             torch.cuda.set_sync_debug_mode(mode)
             state.restore()
-            self.replica.update.optimizer.zero_grad(set_to_none=True)
+            self.replica.update.forget_gradients()
         drew = torch.cuda.default_generators[index].get_offset() > 0
         if drew and len(ticket[0].parts) > 1:
             return "layers draw from torch's own generator, which is seeded anew for every part"
@@ -330,10 +330,10 @@ class Speed:
         self, ticket: Ticket, *, check: bool = False
     ) -> tuple[TrainingStep | None, Taken | None, str | None]:
         """A compiled step and what taking it gave; or the reason why not, and nothing taken."""
-        compiled = TrainingStep(self.replica, self.meter, compiled=True)
         state = State(self.replica, self.meter)
-        reason, taken = None, None
+        compiled, reason, taken = None, None, None
         try:
+            compiled = TrainingStep(self.replica, self.meter, compiled=True)
             # The compiler cannot make what the first augmentation of an epoch makes.
             self.eager.announce(ticket[0])
             self.eager.read(ticket[1][0])
@@ -343,14 +343,14 @@ class Speed:
         except Exception as error:
             reason = _first_line(error)
         reason = self._agreed(reason)
-        if reason is None and check:
+        if compiled is not None and reason is None and check:
             state.restore()
             reason = self._differs(compiled, ticket)
             if reason is None:
                 taken = compiled(*ticket)
         if reason is not None:
             state.restore()
-            self.replica.update.optimizer.zero_grad(set_to_none=True)
+            self.replica.update.forget_gradients()
             return None, None, reason
         return compiled, taken, None
 

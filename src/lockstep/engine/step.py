@@ -22,6 +22,14 @@ class Taken(NamedTuple):
     rate: float
 
 
+class Losses(NamedTuple):
+    """What one part of a batch gave."""
+
+    sum: Tensor
+    items: int
+    """Losses for each sample."""
+
+
 class TrainingStep:
     """Takes one optimizer step after the other."""
 
@@ -52,38 +60,33 @@ class TrainingStep:
             inputs, targets = self.read(arrival)
             last = number + 1 == len(step.parts)
             with replica.reduce.part(number, len(step.parts)):
-                loss, weighed, items = self.forward(inputs, targets, step.samples, part.counts)
+                losses = self.forward(inputs, targets, part.counts)
+                # Of the global count, not of the replicas': the last batch may be uneven.
+                items = step.samples * losses.items
                 watch.mark("loss")
-                weighed.backward()
+                replica.reduce.backward(losses.sum, items)
             if timeline:
                 timeline.backward_ends(last and not replica.group.alone)
-            self.meter.note(number, loss)
+            self.meter.note(number, losses.sum)
         if not replica.checked:
             replica.check_first_step()
         replica.update.clip()
         watch.mark("optimizer step")
         replica.update.step()
         watch.mark("weight update")
-        replica.update.optimizer.zero_grad(set_to_none=True)
+        replica.update.forget_gradients()
         self.meter.turn()
         return items
 
     def _read(self, arrival: Arrival) -> Batch:
         return self.replica.loader.batch(arrival, self.replica.epoch)
 
-    def _forward(
-        self, inputs: Tensor, targets: Tensor, samples: int, counts: bool
-    ) -> tuple[Tensor, Tensor, int]:
-        """The summed loss, the same as the exchange wants it, and the losses of all samples."""
+    def _forward(self, inputs: Tensor, targets: Tensor, counts: bool) -> Losses:
         replica, recipe = self.replica, self.replica.recipe
         with autocast(recipe, replica.group.device):
             outputs = replica.model(inputs)
             check_classes(recipe, outputs, replica.data.train)
             replica.watch.mark("output")
             losses = recipe.loss(outputs, targets)
-        # Divide by the global count, not by the replicas: the last batch may be uneven.
-        items = samples * items_per_sample(losses, len(inputs), "loss")
-        loss = losses.sum()
-        if not counts:
-            loss = loss * 0.0
-        return loss, replica.reduce.weigh(loss, items), items
+        items = items_per_sample(losses, len(inputs), "loss")
+        return Losses(losses.sum() if counts else losses.sum() * 0.0, items)

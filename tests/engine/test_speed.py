@@ -1,0 +1,192 @@
+"""How a step is executed: what was asked, what was possible, and that it stays the same step."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from lockstep import models
+from lockstep.console import Progress
+from lockstep.engine.group import Group
+from lockstep.engine.job import Job
+from lockstep.engine.metrics import Meter
+from lockstep.engine.recipe import Recipe
+from lockstep.engine.replica import Replica
+from lockstep.engine.speed import Speed, State
+from lockstep.engine.step import Taken, TrainingStep
+from lockstep.errors import PlanError
+from lockstep.world import World
+from replicas import in_double, small, train
+
+needs_compiler = pytest.mark.skipif(shutil.which("g++") is None, reason="needs a C++ compiler")
+
+
+def even(**changes: Any) -> Recipe:
+    """Every batch of one shape; batch norm, dropout and augmentation on."""
+    return small(128, **{"epochs": 3, "model": partial(models.mlp, (64, 16, 10), 0.2), **changes})
+
+
+class Setting:
+    """A replica in this process, and its first steps."""
+
+    def __init__(self, folder: Path, recipe: Recipe, **options: Any) -> None:
+        self.job = Job(recipe=recipe, out=folder / "run", **options)
+        group = Group(World())
+        self.replica = Replica(self.job, group, Progress())
+        self.meter = Meter(self.job.plan, group)
+        self.tickets = self.replica.steps(0)
+        self.speed = Speed(self.job, self.replica, self.meter, Progress(), 1000)
+
+
+@pytest.fixture
+def kept() -> Iterator[None]:
+    """Exact mode changes settings of the whole process."""
+    yield
+    torch.use_deterministic_algorithms(False)
+
+
+@pytest.mark.parametrize("speed", ["eager", "auto"])
+def test_on_the_cpu_a_short_run_is_eager(tmp_path: Path, speed: str):
+    run = train(even(), tmp_path / "run", speed=speed)
+    assert run["speed"]["name"] == "eager"
+    assert run["speed"]["asked"] == speed
+
+
+def test_a_graph_is_not_for_the_cpu_and_says_so(tmp_path: Path):
+    run = train(even(), tmp_path / "run", speed="graph")
+    assert run["speed"]["name"] == "eager"
+    assert "on the CPU" in run["speed"]["why"]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"speed": "warp"}, "known are auto, eager, compile, graph"),
+        ({"speed": "compile", "exact": True}, "Use --speed graph, eager or auto"),
+        ({"speed": "graph", "timeline": True}, "Use --speed eager"),
+    ],
+    ids=str,
+)
+def test_what_contradicts_itself_is_refused(tmp_path: Path, options: dict, message: str):
+    with pytest.raises(PlanError, match=message):
+        Job(recipe=even(), out=tmp_path, **options)
+
+
+@needs_compiler
+@pytest.mark.parametrize("replicas", [1, 2])
+def test_compiled_steps_are_eager_ones_up_to_rounding(tmp_path: Path, replicas: int):
+    recipe = in_double(
+        even(model=partial(models.wideresnet, depth=10, width=1, channels=1, dropout=0.2)), 128
+    )
+    runs = [
+        train(recipe, tmp_path / speed, replicas, speed=speed, max_steps=6)
+        for speed in ("eager", "compile")
+    ]
+    assert runs[1]["speed"]["name"] == "compile", runs[1]["speed"]["why"]
+    # Double precision: six steps from the same weights, masks and crops differ by rounding.
+    first, second = (run["metrics"]["test_loss"] for run in runs)
+    assert second == pytest.approx(first, rel=1e-9)
+
+
+class Printing(nn.Module):
+    """What no compiler knows what to do with."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = nn.Sequential(nn.Flatten(), nn.Linear(64, 10))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if torch.compiler.is_compiling():
+            raise RuntimeError("not with a compiler")
+        return self.inner(x)
+
+
+def test_a_model_that_cannot_be_compiled_trains_as_it_is_written(tmp_path: Path):
+    runs = [
+        train(even(model=Printing), tmp_path / speed, speed=speed) for speed in ("eager", "compile")
+    ]
+    assert runs[1]["speed"]["name"] == "eager"
+    assert "not compiled, because" in runs[1]["speed"]["why"]
+    assert runs[0]["weights_sha256"] == runs[1]["weights_sha256"]
+
+
+def test_a_state_takes_a_step_back(tmp_path: Path):
+    recipe = even(model=partial(models.wideresnet, depth=10, width=1, channels=1, dropout=0.2))
+    setting = Setting(tmp_path, recipe)
+    step = TrainingStep(setting.replica, setting.meter)
+    step(*next(setting.tickets))
+    ticket = next(setting.tickets)
+    before = setting.replica.snapshot().tensors
+    before = {name: tensor.clone() for name, tensor in before.items()}
+    state = State(setting.replica, setting.meter)
+    step(*ticket)
+    after = {name: t.clone() for name, t in setting.replica.snapshot().tensors.items()}
+    assert any(not torch.equal(after[n], t) for n, t in before.items())
+    state.restore()
+    assert all(torch.equal(setting.replica.snapshot().tensors[n], t) for n, t in before.items())
+    step(*ticket)
+    assert all(torch.equal(setting.replica.snapshot().tensors[n], t) for n, t in after.items())
+    setting.replica.timeline = None
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_a_path_that_rounds_otherwise_passes_and_one_that_errs_does_not(
+    tmp_path: Path, precision: str
+):
+    recipe = even(
+        model=partial(models.wideresnet, depth=10, width=1, channels=1),
+        precision=precision,
+        optimizer=partial(torch.optim.SGD, momentum=0.9),
+    )
+    setting = Setting(tmp_path, recipe)
+    replica, eager = setting.replica, setting.speed.eager
+    for _ in range(2):
+        eager(*next(setting.tickets))
+    ticket = next(setting.tickets)
+
+    def reordered(step, arrivals) -> Taken:
+        """The same sums in another order: other rounding."""
+        torch.backends.mkldnn.set_flags(False)
+        try:
+            return eager(step, arrivals)
+        finally:
+            torch.backends.mkldnn.set_flags(True)
+
+    def forgetful(step, arrivals) -> Taken:
+        """Adds a hundredth of the rate."""
+        replica.recipe = replica.recipe
+        taken = eager(step, arrivals)
+        with torch.no_grad():
+            for p in replica.module.parameters():
+                p.mul_(1.01)
+        return taken
+
+    assert setting.speed._differs(eager, ticket) is None
+    assert setting.speed._differs(reordered, ticket) is None
+    reason = setting.speed._differs(forgetful, ticket)
+    assert reason is not None
+    assert "rounding explains" in reason
+
+
+def test_in_exact_mode_only_the_same_bits_pass(tmp_path: Path, kept: None):
+    setting = Setting(tmp_path, even(), exact=True)
+    eager = setting.speed.eager
+    for _ in range(2):
+        eager(*next(setting.tickets))
+    ticket = next(setting.tickets)
+
+    def off(step, arrivals) -> Taken:
+        taken = eager(step, arrivals)
+        with torch.no_grad():
+            next(iter(setting.replica.module.parameters())).flatten()[0].mul_(1 + 2.0**-23)
+        return taken
+
+    assert setting.speed._differs(eager, ticket) is None
+    assert setting.speed._differs(off, ticket) == "its bits are not those of eager steps"
