@@ -55,7 +55,8 @@ def command(
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise FolderError(f"--out {out} is not empty. Name a new or an empty folder.")
     modes = [mode for mode, wanted in (("fast", fast), ("exact", exact)) if wanted]
-    modes = modes or (["fast"] if recipe.batch_norm == "sync" else ["fast", "exact"])
+    only_fast = recipe.batch_norm == "sync" or run["wire"] != "fp32"
+    modes = modes or (["fast"] if only_fast else ["fast", "exact"])
     numbers = range(recipe.seed, recipe.seed + seeds)
 
     def job(mode: str, size: int, seed: int) -> Job:

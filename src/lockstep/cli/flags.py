@@ -53,6 +53,8 @@ _RUN: dict[str, tuple[type, Any, str]] = {
     "resident": (bool, None, "Whether the data live on the device; default: if they fit."),
     "max_steps": (int, None, "Stop after so many steps."),
     "timeout": (float, 600.0, "Seconds after which a replica gives up waiting for the others."),
+    "wire": (str, "fp32", "What carries gradients: fp32, bf16, or powersgd for thin links."),
+    "bucket_mb": (float, None, "MiB of gradients exchanged at once; default: from the link."),
     "share_gpu": (bool, False, "Let all replicas use one GPU, over gloo: to test."),
 }
 

@@ -11,6 +11,7 @@ from lockstep.engine.recipe import Recipe
 from lockstep.errors import PlanError
 
 Speed = Literal["auto", "eager", "compile", "graph"]
+WIRES = ("fp32", "bf16", "powersgd")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,6 +42,10 @@ class Job:
     """Continue the run in the folder."""
     max_steps: int | None = None
     """Stop after so many steps; the schedule stays that of the whole run."""
+    wire: str = "fp32"
+    """What carries gradients in fast mode: fp32, bf16, or powersgd for thin links."""
+    bucket_mb: float | None = None
+    """Mebibytes of gradients exchanged at once; default: from the measured link."""
     timeline: bool = False
     """Measure the fifteen parts of a step."""
     timeout: float = 600.0
@@ -72,6 +77,15 @@ class Job:
                 raise PlanError(f"--{name.replace('_', '-')} {value}: it must be 0 or more.")
         if not 0 < self.timeout < float("inf"):
             raise PlanError(f"--timeout {self.timeout}: it must be a number of seconds above 0.")
+        if self.bucket_mb is not None and not 0 < self.bucket_mb < float("inf"):
+            raise PlanError(f"--bucket-mb {self.bucket_mb}: it must be a number above 0.")
+        if self.wire not in WIRES:
+            raise PlanError(f"--wire {self.wire}: known are {', '.join(WIRES)}.")
+        if self.wire != "fp32" and self.exact:
+            raise PlanError(
+                f"--wire {self.wire} cannot be with --exact: gradients are rounded when they "
+                "leave a replica, so the bits would depend on how many there are. Leave one out."
+            )
         plan = self.plan
         if self.recipe.batch_norm == "sync" and self.exact:
             raise PlanError(

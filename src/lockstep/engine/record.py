@@ -107,6 +107,7 @@ class Record:
             "shards_per_replica": self.job.plan.shards_per_replica,
             "micro_batch": self.job.plan.micro_batch,
             "accumulation": self.job.plan.accumulation,
+            "exchange": replica.terms and replica.terms.described(),
             "machine": facts,
             "parameters": sum(p.numel() for p in replica.module.parameters()),
             "train_samples": replica.order.size,

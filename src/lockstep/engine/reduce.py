@@ -7,7 +7,7 @@ them. The shards of a replica form whole subtrees, added as they come. Between r
 and `all_gather` returns the sums: as many bytes as a ring.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Protocol
 
@@ -168,15 +168,13 @@ def _exchange(reduce: ExactReduce, bucket: dist.GradBucket) -> torch.futures.Fut
     buffer = bucket.buffer()
     future: torch.futures.Future[Tensor]
     if buffer.is_cuda and dist.get_backend() == "nccl":
-        # A stream of its own, so that backward goes on meanwhile; the future carries the event.
         reduce.stream = reduce.stream or torch.cuda.Stream(buffer.device)
-        reduce.stream.wait_stream(torch.cuda.current_stream(buffer.device))
-        with torch.cuda.stream(reduce.stream):
+
+        def work() -> None:
             tree_reduce(buffer)
             _divide([buffer], reduce.items)
-            buffer.record_stream(reduce.stream)
-            future = torch.futures.Future(devices=[buffer.device])
-            future.set_result(buffer)
+
+        future = on_stream(reduce.stream, buffer, work)
     else:
         # gloo exchanges in host memory, and backward waits for it.
         host = buffer.cpu()
@@ -188,6 +186,20 @@ def _exchange(reduce: ExactReduce, bucket: dist.GradBucket) -> torch.futures.Fut
         future.set_result(buffer)
     if reduce.watch is not None:
         reduce.watch.exchange_ends()
+    return future
+
+
+def on_stream(
+    stream: torch.cuda.Stream, buffer: Tensor, work: Callable[[], None]
+) -> torch.futures.Future[Tensor]:
+    """Work on `buffer` in a stream of its own, so that backward goes on meanwhile."""
+    stream.wait_stream(torch.cuda.current_stream(buffer.device))
+    with torch.cuda.stream(stream):
+        work()
+        buffer.record_stream(stream)
+        # The future carries the event.
+        future: torch.futures.Future[Tensor] = torch.futures.Future(devices=[buffer.device])
+        future.set_result(buffer)
     return future
 
 
@@ -209,24 +221,36 @@ SLICE = 8 << 20
 """Elements that are exchanged at once, so that a huge bucket needs no second one of its size."""
 
 
-def tree_reduce(buffer: Tensor) -> None:
-    """Replace `buffer` by the sum over all replicas, in tree order."""
+def tree_reduce(
+    buffer: Tensor, wire: torch.dtype | None = None, group: dist.ProcessGroup | None = None
+) -> None:
+    """Replace `buffer` by the sum over all replicas, in tree order.
+
+    On a `wire` of fewer bits each replica rounds what it sends and the owner of a chunk rounds its
+    sum; the sum itself is made in the buffer's own type, and at least in float32.
+    """
     for part in buffer.split(SLICE):
-        _reduce_slice(part)
+        _reduce_slice(part, wire or buffer.dtype, group)
 
 
-def _reduce_slice(buffer: Tensor) -> None:
+def _reduce_slice(buffer: Tensor, wire: torch.dtype, group: dist.ProcessGroup | None) -> None:
     size = dist.get_world_size()
     chunk = len(buffer) // size
     body, tail = buffer[: chunk * size], buffer[chunk * size :]
+    narrow = wire != buffer.dtype
     if chunk:
-        pieces = torch.empty_like(body)
-        dist.all_to_all_single(pieces, body)
-        _all_gather(body, _tree_sum(list(pieces.chunk(size))))
+        sent = body.to(wire) if narrow else body
+        pieces = torch.empty_like(sent)
+        dist.all_to_all_single(pieces, sent, group=group)
+        if narrow:
+            pieces = pieces.to(torch.promote_types(buffer.dtype, torch.float32))
+        _all_gather(sent, _tree_sum(list(pieces.chunk(size))).to(wire), group=group)
+        if narrow:
+            body.copy_(sent)
     if len(tail):
-        # Fewer elements than replicas: everybody adds them all.
+        # Fewer elements than replicas: everybody adds them all, and nothing is rounded.
         tails = tail.new_empty(size * len(tail))
-        _all_gather(tails, tail.contiguous())
+        _all_gather(tails, tail.contiguous(), group=group)
         tail.copy_(_tree_sum(list(tails.chunk(size))))
 
 

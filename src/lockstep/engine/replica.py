@@ -33,15 +33,19 @@ from lockstep.data import (
 )
 from lockstep.data.loaders import check_indexed, check_pair
 from lockstep.engine.checkpoint import Checkpoint, pack_optimizer, unpack_optimizer
+from lockstep.engine.exchange import Terms, settle
 from lockstep.engine.folder import state_of
 from lockstep.engine.group import Group
 from lockstep.engine.job import Job
+from lockstep.engine.link import MIB
 from lockstep.engine.metrics import Evaluation
+from lockstep.engine.powersgd import PowerSGD
 from lockstep.engine.recipe import Recipe, build
 from lockstep.engine.reduce import ExactReduce, FastReduce
 from lockstep.engine.sampler import GlobalOrder, Part, Step
-from lockstep.engine.timeline import Timeline
+from lockstep.engine.timeline import Timeline, all_reduce
 from lockstep.engine.update import Update
+from lockstep.engine.wire import Wire, bf16
 from lockstep.errors import CheckpointError, DataError, RecipeError
 from lockstep.keys import key
 from lockstep.scaling.schedule import warmed
@@ -114,20 +118,42 @@ class Replica:
         model = self.module
         if self.timeline is not None:
             self.timeline.watch_layers(self.module)
+        self.terms: Terms | None = None
+        self.powersgd: PowerSGD | None = None
+        if self.group.alone and self.job.wire != "fp32":
+            self.progress.warn(
+                f"--wire {self.job.wire} has no effect on one replica: it sends nothing."
+            )
         if not self.group.alone:
             on_gpu = self.group.device.type == "cuda"
+            trained = [p for p in self.module.parameters() if p.requires_grad]
+            self.terms = settle(self.job, self.group, trained)
             model = DistributedDataParallel(
                 self.module,
                 device_ids=[self.group.device.index] if on_gpu else None,
                 gradient_as_bucket_view=True,
+                bucket_cap_mb=self.terms.bucket_bytes / MIB,
                 # Batch-norm statistics are kept per shard and merged on demand.
                 **_KEEP_BUFFERS,
             )
         if self.job.exact:
             return model, ExactReduce.attach(model, self.timeline)
-        if self.timeline is not None and isinstance(model, DistributedDataParallel):
-            self.timeline.watch_exchange(model)
+        if isinstance(model, DistributedDataParallel):
+            self._connect(model)
         return model, FastReduce(model, self.group.world.size)
+
+    def _connect(self, model: DistributedDataParallel) -> None:
+        """Let the wire carry the gradients; float32 without a timeline is left to DDP itself."""
+        wire: Wire | None = None
+        if self.job.wire == "bf16":
+            wire = Wire(bf16, self.job.timeout)
+        elif self.job.wire == "powersgd":
+            self.powersgd = PowerSGD()
+            wire = Wire(self.powersgd, self.job.timeout)
+        if self.timeline is not None:
+            self.timeline.watch_exchange(model, wire or all_reduce)
+        elif wire is not None:
+            wire.attach(model)
 
     def _check_sizes(self) -> None:
         sizes = (len(self.data.train), len(self.data.test))
@@ -243,6 +269,8 @@ class Replica:
         rows = self.merge_batch_norm()
         tensors, numbers = pack_optimizer(self.update.optimizer)
         tensors |= {f"model/{name}": tensor for name, tensor in state_of(self.module).items()}
+        if self.powersgd is not None:
+            tensors |= {f"wire/{n}": t for n, t in self.powersgd.state(self.module).items()}
         return Checkpoint(tensors | rows, {"optimizer": numbers})
 
     def restore(self, checkpoint: Checkpoint) -> None:
@@ -258,6 +286,14 @@ class Replica:
         for name, tensor in own.items():
             tensor.copy_(saved[name])
         unpack_optimizer(self.update.optimizer, tensors, checkpoint.facts["optimizer"])
+        kept = {n.removeprefix("wire/"): t for n, t in tensors.items() if n.startswith("wire/")}
+        if self.powersgd is not None:
+            self.powersgd.load(self.module, kept)
+        elif kept:
+            self.progress.warn(
+                "The checkpoint holds gradients that PowerSGD had not sent yet: they are dropped. "
+                "To keep them, resume with --wire powersgd on two replicas or more."
+            )
         first = self.group.world.rank * self.plan.shards_per_replica
         for number, norm in enumerate(self.norms):
             for name in ("shard_mean", "shard_var"):

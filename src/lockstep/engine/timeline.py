@@ -6,7 +6,7 @@ does not listen, and no hook is registered.
 """
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from statistics import fmean
 from typing import Any, NamedTuple
 
@@ -40,6 +40,16 @@ BETWEEN = "evaluation, checkpoint"
 """What happens between two steps and is no part of either."""
 KEPT_STEPS = 200
 """Steps in the averages: the last ones, because the first are not typical."""
+
+
+Exchange = Callable[[dist.GradBucket], torch.futures.Future[Tensor]]
+
+
+def all_reduce(bucket: dist.GradBucket) -> torch.futures.Future[Tensor]:
+    """What DDP does by itself, as a hook."""
+    buffer = bucket.buffer().div_(dist.get_world_size())
+    work = dist.all_reduce(buffer, async_op=True)
+    return work.get_future().then(lambda _: buffer)
 
 
 class _Span(NamedTuple):
@@ -107,21 +117,19 @@ class Timeline(Watch):
 
         return forward
 
-    def watch_exchange(self, model: DistributedDataParallel) -> None:
-        """Put DDP's own all-reduce behind a hook that notes when each bucket starts and ends."""
+    def watch_exchange(self, model: DistributedDataParallel, exchange: Exchange) -> None:
+        """Put the exchange behind a hook that notes when each bucket starts and ends."""
 
         def hook(_: object, bucket: dist.GradBucket) -> torch.futures.Future[Tensor]:
             start = self._now()
             if bucket.is_last():
                 self.mark(self.backward_part)
-            buffer = bucket.buffer().div_(dist.get_world_size())
-            work = dist.all_reduce(buffer, async_op=True)
 
-            def done(future: torch.futures.Future[Any]) -> Any:
+            def done(future: torch.futures.Future[Tensor]) -> Tensor:
                 self.span(EXCHANGE, start, self._now())
-                return buffer
+                return future.value()
 
-            return work.get_future().then(done)
+            return exchange(bucket).then(done)
 
         model.register_comm_hook(None, hook)
 

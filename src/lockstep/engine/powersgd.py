@@ -1,0 +1,116 @@
+"""PowerSGD: gradients of matrices sent as products of two thin ones (Vogels et al. 2019).
+
+Each replica adds what it could not send so far to its gradient M. With the thin matrix Q of the
+step before, P = MQ is averaged over the replicas and made orthonormal, Q = M'P is averaged, and all
+of them take PQ' for the gradient. What is missing, M - PQ', is kept for the next step.
+
+torch has this as a hook too. It dies on gloo with more than one bucket, refuses parameters without
+dimensions, and keeps M - P mean(Q)', so that the replicas' memories drift apart without bound. As
+here, with each replica's own Q, the drift is projected away at every step; the mean is the same.
+"""
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+RANK = 4
+"""Columns of the thin matrices."""
+WORTH = 2
+"""A matrix is compressed if that leaves less than one part in so many."""
+
+
+def compresses(shape: torch.Size) -> bool:
+    """Whether a gradient of this shape is sent as two thin matrices.
+
+    >>> [compresses(torch.Size(s)) for s in ([64, 32, 3, 3], [16, 16], [64], [])]
+    [True, False, False, False]
+    """
+    rows, columns = _matrix(shape)
+    return WORTH * RANK * (rows + columns) < rows * columns
+
+
+def payload(parameter: Tensor) -> int:
+    """Elements that are averaged for a parameter in one step."""
+    compressed = compresses(parameter.shape)
+    return RANK * sum(_matrix(parameter.shape)) if compressed else parameter.numel()
+
+
+def _matrix(shape: torch.Size) -> tuple[int, int]:
+    rows = shape[0] if shape else 1
+    return rows, shape.numel() // max(1, rows)
+
+
+class PowerSGD:
+    """The exchange, with what each parameter's matrix remembers from step to step."""
+
+    def __init__(self) -> None:
+        self.missing: dict[Tensor, Tensor] = {}
+        self.thin: dict[Tensor, Tensor] = {}
+
+    def __call__(
+        self, parameters: list[Tensor], buffer: Tensor, group: dist.ProcessGroup | None
+    ) -> None:
+        """Replace the gradients in the flat `buffer` by their approximate mean."""
+        sent, plain = [], []
+        for p, gradient in zip(
+            parameters, buffer.split([p.numel() for p in parameters]), strict=True
+        ):
+            if compresses(p.shape):
+                self._remember(p, gradient).add_(gradient.view(_matrix(p.shape)))
+                sent.append((p, gradient))
+            else:
+                plain.append(gradient)
+        left = _mean(plain + [self.missing[p] @ self.thin[p] for p, _ in sent], group)
+        for gradient, mean in zip(plain, left, strict=False):
+            gradient.copy_(mean)
+        left = [torch.linalg.qr(product).Q for product in left[len(plain) :]]
+        own = [self.missing[p].T @ q for (p, _), q in zip(sent, left, strict=True)]
+        for (p, gradient), q, mine, mean in zip(sent, left, own, _mean(own, group), strict=True):
+            self.missing[p].addmm_(q, mine.T, alpha=-1)
+            gradient.view(_matrix(p.shape)).copy_(q @ mean.T)
+            # Only directions count; squares of small gradients would vanish over the steps.
+            self.thin[p] = nn.functional.normalize(mean, dim=0)
+
+    def _remember(self, p: Tensor, gradient: Tensor) -> Tensor:
+        if p not in self.missing:
+            wide = torch.promote_types(gradient.dtype, torch.float32)
+            self.missing[p] = gradient.new_zeros(_matrix(p.shape), dtype=wide)
+            # The same on all replicas, and no draw from the generators of the training.
+            generator = torch.Generator().manual_seed(p.numel())
+            start = torch.randn(_matrix(p.shape)[1], RANK, generator=generator)
+            self.thin[p] = start.to(self.missing[p])
+        # A loaded state is in host memory.
+        self.missing[p] = self.missing[p].to(gradient.device)
+        self.thin[p] = self.thin[p].to(gradient.device)
+        return self.missing[p]
+
+    def state(self, model: nn.Module) -> dict[str, Tensor]:
+        """What is remembered, by name: the same on all replicas.
+
+        Of what is missing only the mean counts, because everything above is linear in M: saved
+        once, it continues the run on any number of replicas.
+        """
+        found = {}
+        for name, p in model.named_parameters():
+            if p in self.missing:
+                found[f"missing/{name}"] = _mean([self.missing[p]], None)[0]
+                found[f"thin/{name}"] = self.thin[p]
+        return found
+
+    def load(self, model: nn.Module, state: dict[str, Tensor]) -> None:
+        """Go on from a saved state."""
+        for name, p in model.named_parameters():
+            if f"missing/{name}" in state:
+                self.missing[p] = state[f"missing/{name}"].clone()
+                self.thin[p] = state[f"thin/{name}"].clone()
+
+
+def _mean(tensors: list[Tensor], group: dist.ProcessGroup | None) -> list[Tensor]:
+    """The mean of each tensor over the replicas, in one all-reduce."""
+    if not tensors:
+        return []
+    flat = torch.cat([t.flatten() for t in tensors])
+    dist.all_reduce(flat, group=group)
+    flat.div_(dist.get_world_size())
+    parts = flat.split([t.numel() for t in tensors])
+    return [part.view(t.shape) for part, t in zip(parts, tensors, strict=True)]
