@@ -77,6 +77,51 @@ def test_tree_reduce_works_inside_a_larger_buffer():
     assert on_replicas(2, reduce) == [[-1.0] * 3 + [1.0, 3.0, 5.0, 7.0, 9.0] + [-1.0] * 3] * 2
 
 
+@pytest.mark.parametrize("replicas", [2, 4])
+def test_a_bf16_wire_is_within_two_roundings_of_the_sum(replicas: int):
+    """Off by u = 2**-8 on the way in and on the way out: (2u + u**2) of the absolute values.
+
+    The sum in float32 adds 2**-24 for each level of the tree, which the 1% covers.
+    """
+
+    def reduce(group: Group) -> dict[int, numpy.ndarray]:
+        results = {}
+        for length in LENGTHS:
+            buffer = torch.from_numpy(piece(length, group.world.rank))
+            tree_reduce(buffer, torch.bfloat16)
+            results[length] = buffer.numpy()
+        return results
+
+    answers = on_replicas(replicas, reduce)
+    for length, ours in answers[0].items():
+        pieces = [piece(length, rank).astype(numpy.float64) for rank in range(replicas)]
+        bound = 2**-7 * 1.01 * sum(numpy.abs(p) for p in pieces)
+        assert (numpy.abs(ours - sum(pieces)) <= bound).all()
+        assert all(answer[length].tobytes() == ours.tobytes() for answer in answers)
+    # And it does round: a wire that carried everything would be far closer.
+    exact = sum(piece(4097, rank).astype(numpy.float64) for rank in range(replicas))
+    assert numpy.abs(answers[0][4097] / exact - 1).max() > 2**-10
+
+
+def test_sums_on_a_bf16_wire_are_made_in_float32():
+    def reduce(group: Group) -> float:
+        buffer = torch.full((4,), 256.0 if group.world.rank == 0 else 1.0)
+        tree_reduce(buffer, torch.bfloat16)
+        return buffer[0].item()
+
+    # 259 lies between 258 and 260. In bfloat16 256 + 1 is 256 already, and the sum 258.
+    assert on_replicas(4, reduce) == [260.0] * 4
+
+
+def test_bf16_gradients_are_added_in_bf16_s_own_type_without_a_wire():
+    def reduce(group: Group) -> tuple[float, torch.dtype]:
+        buffer = torch.full((4,), 256.0 if group.world.rank == 0 else 1.0, dtype=torch.bfloat16)
+        tree_reduce(buffer)
+        return buffer[0].item(), buffer.dtype
+
+    assert on_replicas(4, reduce) == [(258.0, torch.bfloat16)] * 4
+
+
 # ExactReduce, in plain loops
 
 SHARD, STEPS, FEATURES = 3, 3, 6

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import gc
 import json
 import warnings
@@ -19,9 +20,11 @@ from lockstep.cluster.launch import launch
 from lockstep.cluster.local import run_replicas
 from lockstep.console import Console
 from lockstep.engine.job import Job
+from lockstep.engine.powersgd import PowerSGD
 from lockstep.engine.recipe import Recipe
 from lockstep.engine.recipes import RECIPES
 from lockstep.engine.reduce import ExactReduce
+from lockstep.engine.wire import Wire, bf16
 from lockstep.world import gpu_count, use_deterministic_blas
 from replicas import digits_subset, small
 
@@ -74,6 +77,41 @@ def test_gpt_on_1_and_2_replicas_ends_in_the_same_bits(tmp_path: Path):
 def test_fast_mode_on_2_replicas_learns(tmp_path: Path):
     run = on_gpu(replace(RECIPES["digits"], epochs=10), tmp_path / "run", 2, timeline=True)
     assert run["metrics"]["accuracy"] > 0.95
+
+
+@pytest.mark.parametrize("wire", ["fp32", "bf16", "powersgd"])
+def test_every_wire_learns_on_2_replicas(tmp_path: Path, wire: str):
+    recipe = replace(RECIPES["digits"], epochs=10)
+    run = on_gpu(recipe, tmp_path / "run", 2, wire=wire, timeline=True)
+    assert run["metrics"]["accuracy"] > 0.95
+
+
+def test_the_wires_on_nccl_give_the_gradient_of_a_plain_model():
+    def work(rank: int, store: str) -> list[bool]:
+        torch.cuda.set_device(0)
+        dist.init_process_group("nccl", store=dist.FileStore(store, 1), rank=0, world_size=1)
+        results = []
+        # The second step of PowerSGD compresses what the first has seen: a matrix of rank one.
+        for exchange, rounds in ((bf16, 1), (PowerSGD(whole=1), 3)):
+            torch.manual_seed(0)
+            plain = torch.nn.Linear(64, 64).cuda()
+            ddp = torch.nn.parallel.DistributedDataParallel(
+                copy.deepcopy(plain), device_ids=[0], gradient_as_bucket_view=True
+            )
+            Wire(exchange, 60.0).attach(ddp)
+            for _ in range(rounds):
+                for model in (plain, ddp):
+                    model.zero_grad()
+                    model(torch.ones(1, 64, device="cuda")).square().sum().backward()
+            own, theirs = plain.weight.grad, ddp.module.weight.grad
+            # bfloat16 rounds by 2**-8; a matrix of rank one survives in float32.
+            results.append(torch.allclose(own, theirs, rtol=2**-8, atol=1e-4))
+            del ddp, model
+        gc.collect()
+        dist.destroy_process_group()
+        return results
+
+    assert run_replicas(1, work) == [True] * 2
 
 
 def test_resume_on_other_replicas_keeps_the_bits(tmp_path: Path):

@@ -25,7 +25,8 @@ class Terms:
     gradient_bytes: int
     """Gradients of one replica."""
     sent_bytes: int
-    """What one replica sends in a step, as a ring: 2 (W - 1) / W of the payload."""
+    """What one replica sends in a step, as a ring: 2 (W - 1) / W of the payload. PowerSGD sends
+    whole gradients while the learning rate warms up."""
     bucket_bytes: int
     """Gradients that are exchanged at once, at least; a tensor is never cut."""
     link: Link | None

@@ -2,12 +2,15 @@
 
 Each replica adds what it could not send so far to its gradient M. With the thin matrix Q of the
 step before, P = MQ is averaged over the replicas and made orthonormal, Q = M'P is averaged, and all
-of them take PQ' for the gradient. What is missing, M - PQ', is kept for the next step.
+of them take PQ' for the gradient. What is missing, M - PQ', is kept for the next step. At first
+gradients turn faster than Q can follow, so they are sent whole while the learning rate warms up.
 
 torch has this as a hook too. It dies on gloo with more than one bucket, refuses parameters without
 dimensions, and keeps M - P mean(Q)', so that the replicas' memories drift apart without bound. As
 here, with each replica's own Q, the drift is projected away at every step; the mean is the same.
 """
+
+from collections import Counter
 
 import torch
 import torch.distributed as dist
@@ -41,9 +44,14 @@ def _matrix(shape: torch.Size) -> tuple[int, int]:
 
 
 class PowerSGD:
-    """The exchange, with what each parameter's matrix remembers from step to step."""
+    """The exchange, with what each parameter's matrix remembers from step to step.
 
-    def __init__(self) -> None:
+    The first `whole` steps compress nothing.
+    """
+
+    def __init__(self, whole: int = 0) -> None:
+        self.whole = whole
+        self.steps: Counter[Tensor] = Counter()
         self.missing: dict[Tensor, Tensor] = {}
         self.thin: dict[Tensor, Tensor] = {}
 
@@ -51,25 +59,29 @@ class PowerSGD:
         self, parameters: list[Tensor], buffer: Tensor, group: dist.ProcessGroup | None
     ) -> None:
         """Replace the gradients in the flat `buffer` by their approximate mean."""
-        sent, plain = [], []
-        for p, gradient in zip(
-            parameters, buffer.split([p.numel() for p in parameters]), strict=True
-        ):
-            if compresses(p.shape):
+        whole, split = [], []
+        gradients = buffer.split([p.numel() for p in parameters])
+        for p, gradient in zip(parameters, gradients, strict=True):
+            self.steps[p] += 1
+            if compresses(p.shape) and self.steps[p] > self.whole:
                 self._remember(p, gradient).add_(gradient.view(_matrix(p.shape)))
-                sent.append((p, gradient))
+                split.append((p, gradient))
             else:
-                plain.append(gradient)
-        left = _mean(plain + [self.missing[p] @ self.thin[p] for p, _ in sent], group)
-        for gradient, mean in zip(plain, left, strict=False):
-            gradient.copy_(mean)
-        left = [torch.linalg.qr(product).Q for product in left[len(plain) :]]
-        own = [self.missing[p].T @ q for (p, _), q in zip(sent, left, strict=True)]
-        for (p, gradient), q, mine, mean in zip(sent, left, own, _mean(own, group), strict=True):
-            self.missing[p].addmm_(q, mine.T, alpha=-1)
+                whole.append(gradient)
+        means = _mean([*whole, *(self.missing[p] @ self.thin[p] for p, _ in split)], group)
+        for gradient in whole:
+            gradient.copy_(means.pop(0))
+        left = [torch.linalg.qr(mean).Q for mean in means]
+        right = [self.missing[p].T @ q for (p, _), q in zip(split, left, strict=True)]
+        for (p, gradient), q, own, mean in zip(
+            split, left, right, _mean(right, group), strict=True
+        ):
+            self.missing[p].addmm_(q, own.T, alpha=-1)
             gradient.view(_matrix(p.shape)).copy_(q @ mean.T)
-            # Only directions count; squares of small gradients would vanish over the steps.
-            self.thin[p] = nn.functional.normalize(mean, dim=0)
+            # Only directions count, and squares of small gradients would vanish over the steps. A
+            # column of zeros has none: keep the old one.
+            unit = nn.functional.normalize(mean, dim=0)
+            self.thin[p] = torch.where(mean.any(0), unit, self.thin[p])
 
     def _remember(self, p: Tensor, gradient: Tensor) -> Tensor:
         if p not in self.missing:
@@ -97,9 +109,10 @@ class PowerSGD:
                 found[f"thin/{name}"] = self.thin[p]
         return found
 
-    def load(self, model: nn.Module, state: dict[str, Tensor]) -> None:
-        """Go on from a saved state."""
+    def load(self, model: nn.Module, state: dict[str, Tensor], step: int) -> None:
+        """Go on from the state saved after `step`."""
         for name, p in model.named_parameters():
+            self.steps[p] = step
             if f"missing/{name}" in state:
                 self.missing[p] = state[f"missing/{name}"].clone()
                 self.thin[p] = state[f"thin/{name}"].clone()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import inspect
+import math
 import platform
 import random
 import warnings
@@ -148,7 +149,10 @@ class Replica:
         if self.job.wire == "bf16":
             wire = Wire(bf16, self.job.timeout)
         elif self.job.wire == "powersgd":
-            self.powersgd = PowerSGD()
+            samples = len(self.data.train)
+            self.powersgd = PowerSGD(
+                math.ceil(self.recipe.warmup * samples / self.recipe.global_batch)
+            )
             wire = Wire(self.powersgd, self.job.timeout)
         if self.timeline is not None:
             self.timeline.watch_exchange(model, wire or all_reduce)
@@ -288,7 +292,7 @@ class Replica:
         unpack_optimizer(self.update.optimizer, tensors, checkpoint.facts["optimizer"])
         kept = {n.removeprefix("wire/"): t for n, t in tensors.items() if n.startswith("wire/")}
         if self.powersgd is not None:
-            self.powersgd.load(self.module, kept)
+            self.powersgd.load(self.module, kept, int(checkpoint.facts["step"]))
         elif kept:
             self.progress.warn(
                 "The checkpoint holds gradients that PowerSGD had not sent yet: they are dropped. "
