@@ -45,6 +45,14 @@ def test_several_seeds_make_a_paired_test(tmp_path, monkeypatch, capfd):
     assert document["modes"]["fast"]["speed_up"] > 0
 
 
+def test_a_wire_that_rounds_is_compared_in_fast_mode(tmp_path, monkeypatch, capfd):
+    arguments = ["compare", "digits", *TINY, "--wire", "bf16", "--max-steps", "2", "--json"]
+    assert lockstep(monkeypatch, *arguments, "--margin", "1", "--out", str(tmp_path / "out")) == 0
+    document = json.loads(capfd.readouterr().out)
+    assert list(document["modes"]) == ["fast"]
+    assert document["modes"]["fast"]["many"][0]["exchange"]["wire"] == "bf16"
+
+
 def test_accuracy_that_is_not_retained_is_exit_code_1(tmp_path, monkeypatch, capfd):
     def worse(one, many, **options):
         return {"retained": False, "sentence": "lost"}
@@ -64,6 +72,7 @@ def test_accuracy_that_is_not_retained_is_exit_code_1(tmp_path, monkeypatch, cap
         (["--seeds", "0"], "1 or more"),
         (["--margin", "-1"], "0 or more"),
         (["--exact", "--batch-norm", "sync"], "--batch-norm shard"),
+        (["--exact", "--wire", "bf16"], "cannot be with --exact"),
     ],
 )
 def test_misuse_ends_in_code_2_before_anything_runs(

@@ -29,20 +29,27 @@ def bf16(parameters: list[Tensor], buffer: Tensor, group: dist.ProcessGroup | No
     buffer.div_(dist.get_world_size())
 
 
-class Wire:
-    """Runs an exchange for each bucket, in the order of the buckets, while backward goes on.
+LANES = 2
+"""Threads over gloo: one bucket is rounded and added up while another travels."""
 
-    With NCCL on a stream of its own. With gloo in a thread of its own, and in a group of its own:
-    synchronised batch norm exchanges in backward as well, and the order of the two is by chance.
+
+class Wire:
+    """Runs an exchange for each bucket while backward goes on.
+
+    With NCCL on a stream of its own. With gloo in threads, each with a group of its own: exchanges
+    of one group must come in the same order everywhere, and between threads, or beside the ones
+    that synchronised batch norm makes in backward, the order is by chance.
     """
 
     def __init__(self, exchange: Exchange, timeout: float) -> None:
         self.exchange = exchange
         self.stream: torch.cuda.Stream | None = None
-        self.group: dist.ProcessGroup | None = None
+        self.lanes: list[tuple[ThreadPoolExecutor, dist.ProcessGroup]] = []
         if dist.get_backend() != "nccl":
-            self.group = dist.new_group(timeout=timedelta(seconds=timeout))
-            self.thread = ThreadPoolExecutor(1, "exchange")
+            self.lanes = [
+                (ThreadPoolExecutor(1), dist.new_group(timeout=timedelta(seconds=timeout)))
+                for _ in range(LANES)
+            ]
 
     def attach(self, model: DistributedDataParallel) -> None:
         """Take over the exchange of a DDP model."""
@@ -51,27 +58,30 @@ class Wire:
     def __call__(self, bucket: dist.GradBucket) -> torch.futures.Future[Tensor]:
         """The mean of a bucket, some time later."""
         buffer, parameters = bucket.buffer(), bucket.parameters()
-        if self.group is None:
+        if not self.lanes:
             self.stream = self.stream or torch.cuda.Stream(buffer.device)
-            return on_stream(
-                self.stream, buffer, lambda: self.exchange(parameters, buffer, self.group)
-            )
+            return on_stream(self.stream, buffer, lambda: self.exchange(parameters, buffer, None))
+        thread, group = self.lanes[bucket.index() % LANES]
         future: torch.futures.Future[Tensor] = torch.futures.Future()
         if buffer.is_cuda:
             # gloo exchanges in host memory; GPUs use it in tests only, so backward may wait.
             host = buffer.cpu()
-            self.exchange(parameters, host, self.group)
+            self.exchange(parameters, host, group)
             future.set_result(buffer.copy_(host))
             return future
-        self.thread.submit(self._work, parameters, buffer, future)
+        thread.submit(self._work, parameters, buffer, group, future)
         # torch hands an exception on only when someone asks for the value.
         return future.then(lambda done: done.value())
 
     def _work(
-        self, parameters: list[Tensor], buffer: Tensor, future: torch.futures.Future[Tensor]
+        self,
+        parameters: list[Tensor],
+        buffer: Tensor,
+        group: dist.ProcessGroup,
+        future: torch.futures.Future[Tensor],
     ) -> None:
         try:
-            self.exchange(parameters, buffer, self.group)
+            self.exchange(parameters, buffer, group)
         except Exception as error:
             # Backward waits for this future and must not wait forever.
             future.set_exception(error)  # type: ignore[arg-type]
