@@ -27,10 +27,10 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent))
 
+import machine
 import torch
 from scipy.stats import t as student
 
-import machine
 from lockstep import data, models
 from lockstep.cluster.launch import launch
 from lockstep.console import Console

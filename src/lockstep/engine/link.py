@@ -16,8 +16,9 @@ MIB = 1 << 20
 SMALL, LARGE = 4 << 10, MIB
 """Bytes of the all-reduces that are timed. Below a few kilobytes gloo takes a shorter way."""
 ROUNDS = 5
-LEAST, MOST = MIB // 4, 64 * MIB
-"""Bounds of a bucket: below, each costs more in software than on any link; above, in memory."""
+LEAST, MOST = MIB, 64 * MIB
+"""Bounds of a bucket: below, each costs more in software than on any link, and torch.compile cuts
+a model into no smaller ones; above, it costs memory."""
 
 
 class Link(NamedTuple):

@@ -133,7 +133,8 @@ class Replica:
                 self.module,
                 device_ids=[self.group.device.index] if on_gpu else None,
                 gradient_as_bucket_view=True,
-                bucket_cap_mb=self.terms.bucket_bytes / MIB,
+                # One bucket for all may be said with any larger number.
+                bucket_cap_mb=self.job.bucket_mb or max(1.0, self.terms.bucket_bytes / MIB),
                 # Batch-norm statistics are kept per shard and merged on demand.
                 **_KEEP_BUFFERS,
             )

@@ -267,6 +267,8 @@ class Speed:
             return "the timeline looks into the step"
         if not self.group.alone and dist.get_backend() != "nccl":
             return "gloo exchanges gradients in host memory"
+        if self.job.wire == "powersgd" and not self.group.alone:
+            return "PowerSGD counts its steps on the host"
         return self.replica.update.obstacle
 
     def _no_compile(self) -> str | None:
@@ -337,7 +339,10 @@ class Speed:
             # The compiler cannot make what the first augmentation of an epoch makes.
             self.eager.announce(ticket[0])
             self.eager.read(ticket[1][0])
-            taken = compiled(*ticket)
+            with warnings.catch_warnings():
+                # What it says about its own work is of no use to the user.
+                warnings.simplefilter("ignore")
+                taken = compiled(*ticket)
         except LockstepError:
             raise
         except Exception as error:

@@ -265,7 +265,8 @@ def _bits(bases: Tensor, count: int, share: float) -> Tensor:
     """(bases, count) places, each True with a probability of `share`."""
     lanes = 64 // _LANE
     number = torch.arange(1, -(-count // lanes) + 1, device=bases.device)
-    hashes = mixed((number * signed(GOLDEN))[None, :] ^ bases[:, None])
+    # In this order: a compiler would fold a product of places into addresses, which overflow.
+    hashes = mixed((number[None, :] ^ bases[:, None]) * signed(GOLDEN))
     # The lower half of a product is not well mixed: fold the upper one in.
     hashes = hashes ^ shifted(hashes, 32)
     limit = round(share * _LEVELS)
