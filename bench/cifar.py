@@ -28,11 +28,8 @@ from typing import Any
 
 from torch.optim import SGD
 
-sys.path.insert(0, str(Path(__file__).parent))
-
-import machine
-
 from lockstep import data, models
+from lockstep.bench import machine
 from lockstep.cluster.launch import launch
 from lockstep.console import Console
 from lockstep.data import flip_alternating, pad_crop
@@ -72,6 +69,7 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, required=True, help="where the batches lie")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda")
+    parser.add_argument("--speed", choices=["auto", "eager", "compile", "graph"], default="auto")
     parser.add_argument("--samples", type=int, help="train on the first only, to try things out")
     parser.add_argument("--test-samples", type=int, help="test on the first only, likewise")
     parser.add_argument("--max-minutes", type=float, default=9.0, help="stop after so long")
@@ -93,7 +91,7 @@ def main() -> None:
                 print("time is up")
                 break
             try:
-                run = train(replace(recipe, seed=seed), args.device)
+                run = train(replace(recipe, seed=seed), args.device, args.speed)
             except LockstepError as error:
                 print(f"{name:50} seed {seed}  {error}", flush=True)
                 continue
@@ -101,7 +99,9 @@ def main() -> None:
             print(f"{name:50} seed {seed}  {line([run])}", flush=True)
             if args.save:
                 args.save.write_text(json.dumps(document, indent=2) + "\n")
-    print(f"\n{'variant':50} {'accuracy: mean, lowest':>28}{'training':>12}{'test':>9}")
+    print(
+        f"\n{'variant':50} {'accuracy: mean, lowest':>28}{'training':>12}{'steady':>10}{'test':>9}"
+    )
     for name, runs in document["runs"].items():
         if runs:
             print(f"{name:50} {line(runs)}")
@@ -149,14 +149,16 @@ def value(text: str) -> Any:
     return text
 
 
-def train(recipe: Recipe, device: str) -> dict[str, Any]:
+def train(recipe: Recipe, device: str, speed: Any) -> dict[str, Any]:
     """One run: its last accuracy, those of all epochs, and its seconds."""
+    started = time.time()
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "run"
-        job = Job(recipe=recipe, out=out, checkpoint_every=0)
+        job = Job(recipe=recipe, out=out, checkpoint_every=0, speed=speed)
         summary = launch(job, device=device, console=Console(as_json=True))
         records = [json.loads(text) for text in (out / "metrics.jsonl").read_text().splitlines()]
     seconds, rate = summary["time"], summary["samples_per_second"]
+    rates = [r["samples_per_second"] for r in records if r["kind"] == "train"]
     epochs = [record["accuracy"] for record in records if record["kind"] == "test"]
     return {
         "seed": recipe.seed,
@@ -165,6 +167,14 @@ def train(recipe: Recipe, device: str) -> dict[str, Any]:
         # As if the first step had taken as long as the others.
         "training_seconds": summary["train_samples"] * recipe.epochs / rate,
         "with_first_step": seconds["training"],
+        # Without recording or compiling: at the rate of the second half.
+        "steady_seconds": summary["train_samples"]
+        * recipe.epochs
+        / statistics.median(rates[len(rates) // 2 :]),
+        "process_seconds_to_target": None
+        if summary["seconds_to_target"] is None
+        else summary["began_at"] + summary["seconds_to_target"] - started,
+        "speed": summary["speed"],
         "test_seconds": seconds["evaluation"] / len(epochs),
         "start_seconds": seconds["start-up"],
         "seconds_to_target": summary["seconds_to_target"],
@@ -181,7 +191,8 @@ def line(runs: list[dict[str, Any]]) -> str:
     training = statistics.median(run["training_seconds"] for run in runs)
     test = statistics.median(run["test_seconds"] for run in runs)
     mean = f"{statistics.mean(hits):.4f}{spread}"
-    return f"{mean:>17} {min(hits):>10.4f}{training:>10.2f} s{test:>7.2f} s"
+    steady = statistics.median(run["steady_seconds"] for run in runs)
+    return f"{mean:>17} {min(hits):>10.4f}{training:>10.2f} s{steady:>8.2f} s{test:>7.2f} s"
 
 
 if __name__ == "__main__":

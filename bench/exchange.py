@@ -25,13 +25,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).parent))
-
-import machine
 import torch
 from scipy.stats import t as student
 
 from lockstep import data, models
+from lockstep.bench import machine
 from lockstep.cluster.launch import launch
 from lockstep.console import Console
 from lockstep.engine.job import WIRES, Job

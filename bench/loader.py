@@ -26,10 +26,7 @@ import torch
 from PIL import Image
 from torch.utils.data import DataLoader
 
-sys.path.insert(0, str(Path(__file__).parent))
-
-import machine
-
+from lockstep.bench import machine
 from lockstep.data import folder
 
 BATCH = 32

@@ -18,8 +18,9 @@ from lockstep.engine.job import Job
 from lockstep.engine.metrics import Meter
 from lockstep.engine.recipe import Recipe
 from lockstep.engine.replica import Replica
-from lockstep.engine.speed import Speed, State
+from lockstep.engine.speed import Speed
 from lockstep.engine.step import Taken, TrainingStep
+from lockstep.engine.trial import State
 from lockstep.errors import PlanError
 from lockstep.world import World
 from replicas import in_double, small, train

@@ -18,14 +18,16 @@ import torch.distributed as dist
 from lockstep import data, models
 from lockstep.cluster.launch import launch
 from lockstep.cluster.local import run_replicas
-from lockstep.console import Console
+from lockstep.console import Console, Progress
+from lockstep.engine.group import Group
 from lockstep.engine.job import Job
+from lockstep.engine.loop import train
 from lockstep.engine.powersgd import PowerSGD
 from lockstep.engine.recipe import Recipe
 from lockstep.engine.recipes import RECIPES
 from lockstep.engine.reduce import ExactReduce
 from lockstep.engine.wire import Wire, bf16
-from lockstep.world import gpu_count, use_deterministic_blas
+from lockstep.world import World, gpu_count, use_deterministic_blas
 from replicas import digits_subset, small
 
 pytestmark = [
@@ -220,6 +222,19 @@ def test_recorded_steps_follow_the_rate_the_samples_and_the_epoch(
     assert runs[0]["weights_sha256"] == runs[1]["weights_sha256"]
 
 
+def test_blocks_of_recorded_steps_are_the_written_ones(tmp_path: Path):
+    # 40 full steps in an epoch and a short one: five blocks, or four and eight single steps.
+    recipe = small(
+        40 * 32 + 7, model=partial(models.mlp, (64, 32, 10), 0.1), epochs=3, warmup=0.5, clip=1.0
+    )
+    runs = [
+        on_gpu(recipe, tmp_path / str(n), speed=speed, exact=True, checkpoint_every=every)
+        for n, (speed, every) in enumerate([("eager", 0), ("graph", 0), ("graph", 3)])
+    ]
+    assert "8 steps in one launch" in runs[1]["speed"]["why"]
+    assert len({run["weights_sha256"] for run in runs}) == 1
+
+
 def test_auto_finds_that_a_graph_is_faster_and_equal(tmp_path: Path):
     run = on_gpu(without_chance(epochs=40), tmp_path / "run")
     assert run["speed"]["name"] == "graph"
@@ -274,3 +289,33 @@ def test_replicas_that_share_a_gpu_say_why_they_are_not_recorded(tmp_path: Path)
     run = on_gpu(without_chance(), tmp_path / "run", 2, speed="graph")
     assert run["speed"]["name"] == "eager"
     assert "gloo" in run["speed"]["why"]
+
+
+class OnNccl(Group):
+    """One replica that exchanges all the same: the only NCCL group that fits on one GPU."""
+
+    def __init__(self, store: str) -> None:
+        super().__init__(World(device="cuda:0"))
+        dist.init_process_group(
+            "nccl",
+            store=dist.FileStore(store, 1),
+            rank=0,
+            world_size=1,
+            device_id=self.device,
+        )
+        self.alone, self.wire = False, self.device
+
+
+@pytest.mark.parametrize("exact", [False, True])
+def test_a_recorded_step_exchanges_on_nccl(tmp_path: Path, exact: bool):
+    def run(speed: str, rank: int, store: str) -> dict[str, Any]:
+        job = Job(recipe=without_chance(), out=tmp_path / speed, speed=speed, exact=exact, keep=1)
+        return train(job, OnNccl(store), Progress())
+
+    runs = {speed: run_replicas(1, partial(run, speed)) for speed in ("eager", "graph")}
+    assert runs["graph"]["speed"]["name"] == "graph", runs["graph"]["speed"]["why"]
+    if exact:
+        assert runs["graph"]["weights_sha256"] == runs["eager"]["weights_sha256"]
+    else:
+        losses = [run["metrics"]["test_loss"] for run in runs.values()]
+        assert losses[0] == pytest.approx(losses[1], abs=0.1)

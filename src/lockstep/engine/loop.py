@@ -24,6 +24,7 @@ def train(
         replica = Replica(job, group, progress)
         start = recorded.begin(replica)
         take = Speed(job, replica, recorded.meter, progress, recorded.steps)
+        recorded.before_looking = take.flush
         for step, arrivals in replica.steps(start):
             taken = take(step, arrivals)
             recorded.after(step, taken.items, taken.rate)

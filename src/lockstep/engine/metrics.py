@@ -96,8 +96,8 @@ def items_per_sample(values: Tensor, samples: int, name: str) -> int:
 class Totals(NamedTuple):
     """What all replicas agree on at a control point."""
 
-    loss: float
-    """Mean over the items since the last log."""
+    losses: list[float]
+    """Mean over the items of each interval that has been closed."""
     bad_step: int | None
     """The first step whose loss was not finite."""
     stop: bool
@@ -123,11 +123,16 @@ class Meter:
         self.recent = torch.zeros(shape, dtype=torch.float64, device=group.device)
         self.rows = list(self.recent)
         self.at = torch.zeros(1, dtype=torch.int64, device=group.device)
+        self.shards = plan.shards
         self.sums = [0.0] * plan.shards
-        self.bad: int | None = None
         self.items = 0
+        self.bad: int | None = None
         self.waiting: list[int] = []
         """Numbers of the steps whose losses have not been read yet."""
+        self.closing: list[tuple[int, int]] = []
+        """Where among them an interval ends, and its items."""
+        self.closed: list[tuple[list[float], int]] = []
+        """Sums and items of the intervals that nobody has asked for yet."""
 
     def note(self, part: int, loss: Tensor) -> None:
         """The summed loss of one part of a step; stays on the device."""
@@ -142,17 +147,32 @@ class Meter:
         self.waiting.append(step)
         self.items += items
 
+    def close(self) -> None:
+        """An interval ends here; the next begins."""
+        self.closing.append((len(self.waiting), self.items))
+        self.items = 0
+
     def collect(self) -> None:
         """Read the losses; the host waits for the device."""
-        rows = self.recent[:, : len(self.waiting)].tolist()
-        for slot, values in zip(self.slots, rows, strict=True):
-            for step, value in zip(self.waiting, values, strict=True):
-                # One after the other, so that the sum does not depend on when it was collected.
-                self.sums[slot] += value
-                if not math.isfinite(value):
-                    self.bad = min(step, self.bad if self.bad is not None else step)
+        columns = self.recent[:, : len(self.waiting)].T.tolist()
+        start = 0
+        for end, items in self.closing:
+            self._add(start, columns[start:end])
+            self.closed.append((self.sums, items))
+            self.sums = [0.0] * self.shards
+            start = end
+        self._add(start, columns[start:])
         self.waiting.clear()
+        self.closing.clear()
         self.at.zero_()
+
+    def _add(self, start: int, columns: list[list[float]]) -> None:
+        # One after the other, so that the sum does not depend on when it was collected.
+        for step, values in zip(self.waiting[start:], columns, strict=False):
+            for slot, value in zip(self.slots, values, strict=True):
+                self.sums[slot] += value
+                if self.bad is None and not math.isfinite(value):
+                    self.bad = step
 
     def exchange(self, stop: bool, interval: int) -> Totals:
         """Agree with the other replicas: the one place where the host waits for the step."""
@@ -162,21 +182,21 @@ class Meter:
         own[rank] = math.inf if self.bad is None else float(self.bad)
         own[size + rank] = float(stop)
         own[-1] = float(interval) if rank == 0 else 0.0
-        values = torch.tensor([*self.sums, *own], dtype=torch.float64)
-        vector = self.group.sum(values).tolist()
-        shards = len(self.sums)
-        bad = min(vector[shards : shards + size])
+        values = [*own, *(value for sums, _ in self.closed for value in sums)]
+        vector = self.group.sum(torch.tensor(values, dtype=torch.float64)).tolist()
+        common, sums = vector[: len(own)], vector[len(own) :]
+        bad = min(common[:size])
+        items = [items for _, items in self.closed]
+        self.closed.clear()
         return Totals(
-            loss=math.fsum(vector[:shards]) / max(self.items, 1) if math.isinf(bad) else math.nan,
+            losses=[
+                math.fsum(sums[n * self.shards : (n + 1) * self.shards]) / max(number, 1)
+                for n, number in enumerate(items)
+            ],
             bad_step=None if math.isinf(bad) else int(bad),
-            stop=any(vector[shards + size : -1]),
-            interval=int(vector[-1]),
+            stop=any(common[size:-1]),
+            interval=int(common[-1]),
         )
-
-    def reset(self) -> None:
-        """Start a new interval."""
-        self.sums = [0.0] * len(self.sums)
-        self.items = 0
 
 
 class Evaluation:

@@ -61,6 +61,10 @@ class Record:
         self.clock = Stopwatch()
         self.stop_asked = False
         self.told = False
+        self.due: list[tuple[int, float]] = []
+        """Steps after which a log is due, and their rates."""
+        self.before_looking: Callable[[], None] = lambda: None
+        """Called where the state is about to be read: steps may have been put off."""
         self.next_control = 0
         self.logged: tuple[float, int] = (0.0, 0)
         self.samples = 0
@@ -101,6 +105,7 @@ class Record:
             )
         self.summary |= {
             "status": "running",
+            "began_at": time.time() - self.clock.total(),
             "recipe": self.job.recipe.described(),
             "exact": self.job.exact,
             "replicas": self.job.replicas,
@@ -195,13 +200,15 @@ class Record:
         logs = (step.batch + 1) % interval == 0 or ends_epoch or ends
         saves = self.every > 0 and (done % self.every == 0 or ends)
         first = self.warm is None
-        if not (logs or saves or first or done >= self.next_control):
+        if logs:
+            self.meter.close()
+            self.due.append((done, rate))
+        if not (saves or ends_epoch or ends or first or done >= self.next_control):
             return
         totals = self._agree(done, step)
         if first:
             self._first_step_done()
-        if logs:
-            self._log_training(done, step, totals, rate)
+        self._log_training(totals)
         if ends_epoch or ends:
             self._evaluate(done, step)
         if saves or (totals.stop and not ends):
@@ -213,6 +220,7 @@ class Record:
 
     def _agree(self, done: int, step: Step) -> Totals:
         """A control point: the host waits for the device, the replicas for each other."""
+        self.before_looking()
         moment = time.perf_counter()
         before, steps = self.controlled
         spent = (moment - before) / max(1, done - steps)
@@ -259,21 +267,25 @@ class Record:
         self.summary["first_step_at"] = time.time()
         self.warm = (self.clock.seconds["training"], self.samples)
 
-    def _log_training(self, done: int, step: Step, totals: Totals, rate: float) -> None:
+    def _log_training(self, totals: Totals) -> None:
+        """Write the logs that have become due since the last control point."""
+        if not self.due:
+            return
         self.clock.turn_to("training")
         training = self.clock.seconds["training"]
         seconds, samples = training - self.logged[0], self.samples - self.logged[1]
         self.logged = (training, self.samples)
-        self.meter.reset()
-        self._write(
-            kind="train",
-            step=done,
-            epoch=done / self.replica.order.steps_per_epoch,
-            seconds=self.clock.total(),
-            loss=totals.loss,
-            learning_rate=rate,
-            samples_per_second=samples / seconds if seconds > 0 else None,
-        )
+        for (done, rate), loss in zip(self.due, totals.losses, strict=True):
+            self._write(
+                kind="train",
+                step=done,
+                epoch=done / self.replica.order.steps_per_epoch,
+                seconds=self.clock.total(),
+                loss=loss,
+                learning_rate=rate,
+                samples_per_second=samples / seconds if seconds > 0 else None,
+            )
+        self.due.clear()
 
     def _evaluate(self, done: int, step: Step) -> None:
         self._aside("evaluation")

@@ -229,12 +229,10 @@ class Replica:
             step = on_the_way.popleft()
             yield step, [first, *islice(arrivals, len(step.parts) - 1)]
 
-    def set_rate(self, step: Step) -> float:
+    def rate_of(self, step: Step) -> float:
         """The learning rate of `step`, as a function of progress alone."""
         # The middle of the step, so that a warmup does not start with a step of rate zero.
-        rate = self.recipe.learning_rate * self.rate((step.number + 0.5) / self.total_steps)
-        self.update.set_rate(rate)
-        return rate
+        return self.recipe.learning_rate * self.rate((step.number + 0.5) / self.total_steps)
 
     def enter(self, step: Step, part: Part) -> None:
         """Tell batch norm, dropout and torch's own generator which shards come next."""

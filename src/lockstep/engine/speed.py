@@ -1,8 +1,7 @@
 """How a step is executed: as it is written, compiled, or recorded once and replayed.
 
-A CUDA graph holds the whole step: indexing the data, forward, backward, exchange, update. What
-differs from step to step (samples, learning rate, epoch, keys) is read from memory that is filled
-before each replay. The search for the fastest path trains meanwhile: every step it takes counts.
+A CUDA graph holds the whole step: indexing the data, forward, backward, exchange, update. The
+search for the fastest path trains meanwhile: every step it takes counts.
 """
 
 from __future__ import annotations
@@ -14,16 +13,17 @@ from typing import Any, NamedTuple, cast
 
 import torch
 import torch.distributed as dist
-from torch import Tensor
 
 from lockstep.console import Progress
 from lockstep.data import Arrival
+from lockstep.engine.graph import BLOCK, SHORT, Blocks, Captured
 from lockstep.engine.job import Job
 from lockstep.engine.metrics import Meter
 from lockstep.engine.recipe import raised
 from lockstep.engine.replica import Replica
 from lockstep.engine.sampler import Step
 from lockstep.engine.step import Taken, TrainingStep
+from lockstep.engine.trial import State, distance, length, unit_of
 from lockstep.errors import LockstepError
 
 Path = Callable[[Step, list[Arrival]], Taken]
@@ -37,36 +37,6 @@ COMPILE_PAYS = {"cuda": 120.0, "cpu": 900.0}
 """Seconds that must be left: compiling takes up to a minute, and may gain a third of them."""
 ROUNDINGS = 8
 """Roundings in each layer whose order or number may differ: products, sums, norm, activation."""
-
-
-class Captured:
-    """A step recorded as one CUDA graph."""
-
-    def __init__(self, inner: TrainingStep, step: Step, arrivals: list[Arrival]) -> None:
-        """Record; nothing is executed yet."""
-        self.inner = inner
-        self.arrivals = [arrival.copy() for arrival in arrivals]
-        self.homes = [tensor for arrival in self.arrivals for tensor in arrival.tensors()]
-        device = inner.replica.group.device
-        self.generator = torch.cuda.default_generators[device.index or 0]
-        # Set by the step before: zero unless a layer has drawn from it since it was seeded.
-        self.draws = self.generator.get_offset() > 0
-        self.graph = torch.cuda.CUDAGraph()
-        # Other threads (pinned memory, NCCL's watchdog) go on calling CUDA meanwhile.
-        stream = torch.cuda.current_stream(device)
-        with torch.cuda.graph(self.graph, stream=stream, capture_error_mode="thread_local"):
-            self.items = inner.compute(step, self.arrivals)
-
-    def __call__(self, step: Step, arrivals: list[Arrival]) -> Taken:
-        """Fill in what is new, replay the rest."""
-        rate = self.inner.announce(step)
-        given = [tensor for arrival in arrivals for tensor in arrival.tensors()]
-        for home, tensor in zip(self.homes, given, strict=True):
-            home.copy_(tensor, non_blocking=True)
-        if self.draws:
-            self.generator.manual_seed(self.inner.replica.generator_seed(step, step.parts[0]))
-        self.graph.replay()
-        return Taken(self.items, rate)
 
 
 class Pick(NamedTuple):
@@ -100,6 +70,7 @@ class Speed:
         """Take one step."""
         if step.samples != self.replica.recipe.global_batch:
             # The last batch of an epoch has a shape of its own.
+            self.flush()
             return self.eager(step, arrivals)
         if self.search is None:
             return self.path(step, arrivals)
@@ -107,6 +78,11 @@ class Speed:
         if self.settled:
             self.search = None
         return taken
+
+    def flush(self) -> None:
+        """Take what was put off; call this before looking at the state."""
+        if isinstance(self.path, Blocks):
+            self.path.flush()
 
     def _search(self) -> Search:
         """Find the path; a generator that is sent a step and gives what taking it gave."""
@@ -121,6 +97,8 @@ class Speed:
 
     def _settle(self, name: str, path: Path, why: str) -> None:
         self.path, self.settled = path, True
+        if isinstance(path, Blocks):
+            why = f"{why}; {BLOCK} steps in one launch".removeprefix("; ")
         self.pick = Pick(self.job.speed, name, why, self.milliseconds)
         if self.job.speed != "eager" and not (name == "eager" and not self.gpu and not why):
             self.progress.say(f"Speed: {name}{': ' + why if why else ''}.")
@@ -141,8 +119,10 @@ class Speed:
             ticket, _ = yield from self._time(self.eager, ticket, self._warmup(), "graph")
             graph, reason = self._record(self.eager, ticket)
             if graph is not None:
-                self._settle("graph", graph, "")
-                yield graph(*ticket)
+                ticket, spent = yield from self._time(graph, ticket, TIMED_STEPS)
+                path = self._in_blocks(graph, ticket, spent)
+                self._settle("graph", path, "")
+                yield path(*ticket)
                 return
         self._settle("eager", self.eager, f"no CUDA graph, because {reason}")
         yield self.eager(*ticket)
@@ -165,8 +145,10 @@ class Speed:
             ticket, _ = yield from self._time(compiled, ticket, self._warmup(), "compile")
             graph, reason = self._record(compiled, ticket)
             if graph is not None:
-                self._settle("compile", graph, "and replayed as a CUDA graph")
-                yield graph(*ticket)
+                ticket, spent = yield from self._time(graph, ticket, TIMED_STEPS)
+                path = self._in_blocks(graph, ticket, spent)
+                self._settle("compile", path, "and replayed as a CUDA graph")
+                yield path(*ticket)
                 return
         self._settle("compile", compiled, f"no CUDA graph, because {reason}" if self.gpu else "")
         yield compiled(*ticket)
@@ -220,10 +202,23 @@ class Speed:
                     name, path, best = "compile", quick, spent
             else:
                 notes.append(f"not compiled, because {reason}")
+        path = self._in_blocks(path, ticket, best)
         timed = ", ".join(f"{n} {m:.3g} ms" for n, m in self.milliseconds.items())
         text = "; ".join([f"a step takes {timed}", *notes])
         self._settle(name, path, text if self.gpu or len(self.milliseconds) > 1 else "")
         yield path(*ticket)
+
+    def _in_blocks(self, path: Path, ticket: Ticket, spent: float) -> Path:
+        """Several steps in one graph if they are short; the same path if not."""
+        if not isinstance(path, Captured) or spent > SHORT or not Blocks.fits(path, ticket[1]):
+            return path
+        blocks, reason = None, None
+        try:
+            blocks = Blocks(path, *ticket)
+        except Exception as error:
+            reason = _first_line(error)
+        self.replica.update.forget_gradients()
+        return path if blocks is None or self._agreed(reason) is not None else blocks
 
     def _keep(self, ticket: Ticket, why: str) -> Search:
         self._settle("eager", self.eager, why if self.gpu else "")
@@ -375,12 +370,12 @@ class Speed:
         if self.job.exact:
             same = all(torch.equal(a, b) for a, b in zip(theirs, ours, strict=True))
             return self._agreed(None if same else "its bits are not those of eager steps")
-        unit = _unit(self.replica)
+        unit = unit_of(self.replica)
         state.nudge(unit)
         self.eager(*ticket)
         nudged = state.weights_moved(unit)
         state.restore()
-        difference, noise, size = _distance(theirs, ours), _distance(nudged, ours), _length(ours)
+        difference, noise, size = distance(theirs, ours), distance(nudged, ours), length(ours)
         bound = ROUNDINGS * noise + unit * size
         reason = None
         if not difference <= bound:
@@ -393,64 +388,6 @@ class Speed:
     def summary(self) -> dict[str, Any]:
         """For run.json."""
         return self.pick._asdict()
-
-
-class State:
-    """What a step changes, to take it back."""
-
-    def __init__(self, replica: Replica, meter: Meter) -> None:
-        module = replica.module
-        self.weights: list[Tensor] = [p for p in module.parameters() if p.requires_grad]
-        self.others = [*module.buffers(), *replica.update.state(), meter.at]
-        self.replica = replica
-        self.saved = [t.detach().clone() for t in self.weights]
-        self.saved_others = [t.detach().clone() for t in self.others]
-        self.fresh = not replica.update.optimizer.state
-
-    @torch.no_grad()
-    def restore(self) -> None:
-        """As it was."""
-        for tensor, saved in zip(
-            [*self.weights, *self.others], [*self.saved, *self.saved_others], strict=True
-        ):
-            tensor.copy_(saved)
-        if self.fresh:
-            # The first step of an optimizer makes its state.
-            self.replica.update.optimizer.state.clear()
-
-    def _nudged(self, unit: float) -> Generator[Tensor, None, None]:
-        """Every weight as it was, moved by one rounding up or down."""
-        for number, saved in enumerate(self.saved):
-            generator = torch.Generator(saved.device).manual_seed(number)
-            draw = torch.rand(saved.shape, generator=generator, device=saved.device)
-            yield saved * (1 + unit * ((draw < 0.5).to(saved.dtype) * 2 - 1))
-
-    @torch.no_grad()
-    def nudge(self, unit: float) -> None:
-        """Move every weight by one rounding."""
-        for tensor, start in zip(self.weights, self._nudged(unit), strict=True):
-            tensor.copy_(start)
-
-    @torch.no_grad()
-    def weights_moved(self, unit: float = 0.0) -> list[Tensor]:
-        """How far each weight has come since then, or since it was nudged."""
-        starts = self._nudged(unit) if unit else self.saved
-        return [t - start for t, start in zip(self.weights, starts, strict=True)]
-
-
-def _unit(replica: Replica) -> float:
-    """One rounding of the numbers that the model computes with."""
-    if any(p.dtype == torch.float64 for p in replica.module.parameters()):
-        return 2.0**-52
-    return {"fp32": 2.0**-23, "tf32": 2.0**-10, "bf16": 2.0**-8}[replica.recipe.precision]
-
-
-def _length(tensors: list[Tensor]) -> float:
-    return float(torch.stack([t.double().square().sum() for t in tensors]).sum().sqrt())
-
-
-def _distance(first: list[Tensor], second: list[Tensor]) -> float:
-    return _length([a - b for a, b in zip(first, second, strict=True)])
 
 
 def _first_line(error: BaseException) -> str:

@@ -49,7 +49,9 @@ class TrainingStep:
         """Put what differs from step to step where the device reads it; the learning rate."""
         self.replica.shards.turn_to(step.number)
         self.replica.epoch.turn_to(step.epoch)
-        return self.replica.set_rate(step)
+        rate = self.replica.rate_of(step)
+        self.replica.update.set_rate(rate)
+        return rate
 
     def compute(self, step: Step, arrivals: list[Arrival]) -> int:
         """Everything that the device does; the number of losses."""

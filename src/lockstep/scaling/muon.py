@@ -55,6 +55,9 @@ class Muon(torch.optim.Optimizer):
     then an angle. Give it the parameters of the whole model; SGD takes `rest` times the rate.
     """
 
+    takes_tensor_rate = True
+    """A recorded step may hand the learning rate over as a tensor."""
+
     def __init__(
         self,
         params: Iterable[Tensor],

@@ -54,7 +54,12 @@ class Shards:
     def turn_to(self, step: int) -> None:
         """A new step begins: it draws other random numbers than the one before."""
         if self.random:
-            self.step.fill_(signed_key(step, "step"))
+            self.step.fill_(self.step_key(step))
+
+    @staticmethod
+    def step_key(step: int) -> int:
+        """What tells the random numbers of a step from those of another."""
+        return signed_key(step, "step")
 
     def enter(self, rows: range, sizes: Sequence[int], counts: bool = True) -> None:
         """Announce a batch: the local shards in it and their sizes.
