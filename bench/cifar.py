@@ -99,9 +99,8 @@ def main() -> None:
             print(f"{name:50} seed {seed}  {line([run])}", flush=True)
             if args.save:
                 args.save.write_text(json.dumps(document, indent=2) + "\n")
-    print(
-        f"\n{'variant':50} {'accuracy: mean, lowest':>28}{'training':>12}{'steady':>10}{'test':>9}"
-    )
+    header = f"{'accuracy: mean, lowest':>28}{'training':>12}{'steady':>10}{'test':>9}"
+    print(f"\n{'variant':50} {header}")
     for name, runs in document["runs"].items():
         if runs:
             print(f"{name:50} {line(runs)}")

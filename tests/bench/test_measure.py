@@ -16,7 +16,7 @@ from lockstep.bench.sides import parse_entries
 from lockstep.bench.task import Task
 from tiny import TINY, steps_for_ever, told
 
-QUICK = Settings(rounds=3, steps=2, warmup=0.0)
+QUICK = Settings(rounds=3, steps=2, warmup=0.0, speed="eager")
 
 
 def test_the_order_turns_from_round_to_round():
@@ -103,7 +103,7 @@ def test_what_a_side_prints_stays_out_of_the_way(capfd):
 
 
 def test_without_a_number_of_steps_a_round_takes_as_many_as_fill_it():
-    settings = Settings(rounds=1, warmup=0.0)
+    settings = Settings(rounds=1, warmup=0.0, speed="eager")
     sides = measure(TINY, [told("a", steps_for_ever)], settings)["sides"]
     assert sides["a"]["steps_per_round"] > 1000
 

@@ -41,6 +41,7 @@ def trained(name: str, replicas: int = 1, steps: int = STEPS, **options: Any) ->
         warnings.simplefilter("ignore")
         pace = Few(steps)
         task = Task(
+            speed="eager",
             work=TINY,
             samples=samples,
             world=World(rank=rank, size=replicas, local_rank=rank),

@@ -17,7 +17,7 @@ from lockstep.bench.task import Task
 from lockstep.cli import main
 from tiny import TINY, Told, steps_for_ever
 
-QUICK = ["--device", "cpu", "--rounds", "2", "--steps", "2", "--warmup", "0"]
+QUICK = ["--device", "cpu", "--rounds", "2", "--steps", "2", "--warmup", "0", "--speed", "eager"]
 
 
 @pytest.fixture(autouse=True)

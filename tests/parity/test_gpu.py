@@ -225,7 +225,12 @@ def test_recorded_steps_follow_the_rate_the_samples_and_the_epoch(
 def test_blocks_of_recorded_steps_are_the_written_ones(tmp_path: Path):
     # 40 full steps in an epoch and a short one: five blocks, or four and eight single steps.
     recipe = small(
-        40 * 32 + 7, model=partial(models.mlp, (64, 32, 10), 0.1), epochs=3, warmup=0.5, clip=1.0
+        40 * 32 + 7,
+        model=partial(models.mlp, (64, 32, 10), 0.1),
+        shards=1,
+        epochs=3,
+        warmup=0.5,
+        clip=1.0,
     )
     runs = [
         on_gpu(recipe, tmp_path / str(n), speed=speed, exact=True, checkpoint_every=every)

@@ -135,7 +135,9 @@ class QuickNet(nn.Module):
     def scores(self, x: Tensor) -> Tensor:
         """The scores of each image as it is."""
         x = self.blocks(functional.gelu(self.bias(self.patches(x))))
-        return self.head(x.amax((2, 3))) * SCORE_SCALE
+        # Not amax: its gradient looks for the largest value again, and finds none where a compiler
+        # has computed it anew without rounding.
+        return self.head(x.flatten(2).max(2).values) * SCORE_SCALE
 
 
 def quicknet(

@@ -28,9 +28,10 @@ class Paced(Record):
         return start
 
     def after(self, step: Step, items: int, rate: float) -> None:
-        """Log as always, then count the step."""
+        """Log as always, then count the step; those that search for the fastest path are set-up."""
         super().after(step, items, rate)
-        self.pace.step(sum(sum(part.sizes) for part in step.parts))
+        if self.replica.settled:
+            self.pace.step(sum(sum(part.sizes) for part in step.parts))
 
 
 def run(task: Task, exact: bool = False) -> None:
