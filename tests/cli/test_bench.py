@@ -8,8 +8,10 @@ import re
 import signal
 import subprocess
 import sys
+import time
 
 import pytest
+from torch import nn
 
 from lockstep.bench import works
 from lockstep.bench.sides import SIDES
@@ -68,7 +70,7 @@ def test_markdown_names_the_machine_and_the_command(monkeypatch, capfd):
     shown = capfd.readouterr().out
     assert "cores, torch" in shown
     assert "`lockstep bench tiny" in shown
-    assert "| MLP 16-8-4, batch 8 | lockstep | 1 x fp32 |" in shown
+    assert "| MLP 16-8-4, batch 8 | lockstep | 1 x fp32, eager |" in shown
     assert re.search(r"\|  \| workshop \| 1 x fp32 \| [\d,]+ \| [\d,]+ \| [\d.]+x \(", shown)
 
 
@@ -95,7 +97,29 @@ def test_a_signal_ends_all_sides_and_is_said(monkeypatch, capfd, number: int):
     monkeypatch.setitem(SIDES, "workshop", noisy)
     # That no child is left is checked after every test.
     assert lockstep(monkeypatch, "tiny", *QUICK, "--sides", "lockstep,workshop") == 1
-    assert "Stopped; all sides are ended" in capfd.readouterr().err
+    assert "Stopped before a round was complete" in capfd.readouterr().err
+
+
+def test_a_bench_that_is_stopped_keeps_its_rounds(monkeypatch, capfd, tmp_path):
+    bench, turns = os.getpid(), []
+
+    def signals(task: Task) -> None:
+        task.pace.begin(nn.Linear(1, 1))
+        while True:
+            # Two rounds of three steps each follow the set-up.
+            turns.append(0)
+            if len(turns) == 25:
+                os.kill(bench, signal.SIGINT)
+                time.sleep(60)  # ended with the bench
+            task.pace.step(1)
+
+    monkeypatch.setitem(SIDES, "workshop", Told(name="w", sentence="", file="", act=signals))
+    flags = [*QUICK, "--sides", "lockstep,workshop", "--rounds", "9", "--save"]
+    assert lockstep(monkeypatch, "tiny", *flags, str(tmp_path / "a.json")) == 1
+    assert "what was measured until then" in capfd.readouterr().err
+    document = json.loads((tmp_path / "a.json").read_text())
+    assert document["stopped"]
+    assert 0 < len(document["works"][0]["sides"]["workshop"]["samples_per_second"]) < 9
 
 
 @pytest.mark.parametrize(

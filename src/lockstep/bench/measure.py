@@ -66,6 +66,7 @@ class Taken:
     seconds_to_first_step: float | None = None
     parameters: int | None = None
     peak_memory_bytes: int | None = None
+    path: str = ""
     failure: Failure | None = None
 
 
@@ -93,11 +94,24 @@ def measure(
             taken[entry.name] = Taken(entry, own)
             _start(crew, replica, place / "log", taken[entry.name], settings)
             advance(entry.name)
-        for number in range(settings.rounds):
-            for name in order(list(taken), number):
-                _round(crews[name], taken[name], settings)
-                advance(name)
+        try:
+            for number in range(settings.rounds):
+                for name in order(list(taken), number):
+                    _round(crews[name], taken[name], settings)
+                    advance(name)
+        except KeyboardInterrupt:
+            if not all(t.rates or t.failure for t in taken.values()):
+                raise
+            raise Stopped(document(work, list(taken.values()))) from None
     return document(work, list(taken.values()))
+
+
+class Stopped(KeyboardInterrupt):
+    """Stopped after a round or more, with what was measured until then."""
+
+    def __init__(self, document: dict[str, Any]) -> None:
+        super().__init__()
+        self.document = document
 
 
 def order(names: list[str], number: int) -> list[str]:
@@ -185,6 +199,7 @@ def _note(crew: Crew, taken: Taken, reports: list[Report] | Failure) -> bool:
         return False
     taken.parameters = reports[0].parameters
     taken.peak_memory_bytes = max(r.peak_memory_bytes for r in reports)
+    taken.path = reports[0].path
     return True
 
 
@@ -228,6 +243,7 @@ def document(work: Work, taken: Sequence[Taken]) -> dict[str, Any]:
             "sentence": t.entry.side.sentence,
             "replicas": t.entry.replicas,
             "precision": t.precision,
+            "path": t.path,
             "parameters": t.parameters,
             "steps_per_round": t.steps,
             "seconds_to_first_step": t.seconds_to_first_step,

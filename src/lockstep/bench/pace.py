@@ -36,6 +36,8 @@ class Report(NamedTuple):
     """Samples that this replica has trained on in the timed steps."""
     parameters: int
     peak_memory_bytes: int
+    path: str = ""
+    """How the steps are executed, if the side has a choice."""
 
 
 FIRST = Turn(lead=0, steps=1, frees=False)
@@ -45,8 +47,8 @@ FIRST = Turn(lead=0, steps=1, frees=False)
 class Pace(Protocol):
     """Told what a side does."""
 
-    peak: Callable[[], int] | None
-    """Bytes of memory at most, of a side that knows better than the allocator."""
+    told: Callable[[], tuple[int, str]] | None
+    """Peak memory in bytes and path, of a side that knows better than the allocator."""
 
     def begin(self, model: nn.Module) -> None:
         """The model is built; it has not been trained yet."""
@@ -61,7 +63,7 @@ class Piped:
     def __init__(self, pipe: Connection, device: torch.device) -> None:
         self.pipe, self.device = pipe, device
         self.parameters = 0
-        self.peak: Callable[[], int] | None = None
+        self.told: Callable[[], tuple[int, str]] | None = None
         self._start(FIRST)
 
     def begin(self, model: nn.Module) -> None:
@@ -91,8 +93,8 @@ class Piped:
         seconds = time.perf_counter() - self.since
         if self.turn.frees and self.device.type == "cuda":
             torch.cuda.empty_cache()
-        peak = self.peak() if self.peak else peak_memory(self.device)
-        self.pipe.send(Report(seconds, self.samples, self.parameters, peak))
+        peak, path = self.told() if self.told else (peak_memory(self.device), "")
+        self.pipe.send(Report(seconds, self.samples, self.parameters, peak, path))
         try:
             turn = self.pipe.recv()
         except EOFError:
@@ -120,7 +122,7 @@ class Few:
 
     def __init__(self, steps: int) -> None:
         self.left, self.samples = steps, 0
-        self.peak: Callable[[], int] | None = None
+        self.told: Callable[[], tuple[int, str]] | None = None
         self.model: nn.Module | None = None
 
     def begin(self, model: nn.Module) -> None:

@@ -18,7 +18,8 @@ def rows(work: dict[str, Any]) -> list[list[str]]:
 
 
 def _row(name: str, side: dict[str, Any], base: str) -> list[str]:
-    start = [name, f"{side['replicas']} x {side['precision']}"]
+    path = f", {side['path']}" if side["path"] else ""
+    start = [name, f"{side['replicas']} x {side['precision']}{path}"]
     if side["error"] is not None:
         return [*start, "failed", "", side["error"]]
     rate, memory = side["rate"], side["peak_memory_bytes"]

@@ -93,6 +93,8 @@ def command(
         )
         document = _measure(console, chosen, entries, settings)
         _tell(console, document, save, markdown)
+    if document["stopped"]:
+        raise Interrupted("Stopped; what was measured until then is above.")
     failed = [s for work in document["works"] for s in work["sides"].values() if s["error"]]
     raise typer.Exit(1 if failed else 0)
 
@@ -130,7 +132,7 @@ def _measure(
 ) -> dict[str, Any]:
     from lockstep.bench.crew import stoppable
     from lockstep.bench.machine import facts
-    from lockstep.bench.measure import measure
+    from lockstep.bench.measure import Stopped, measure
 
     progress = LiveProgress(console, "bench", still=True)
     done = 0
@@ -140,14 +142,19 @@ def _measure(
         done += 1
         progress.step(done)
 
-    measured = []
+    measured, stopped = [], False
     progress.begin(len(works) * len(entries) * (1 + settings.rounds), 0, 1)
     try:
         with stoppable():
             for work in works:
                 measured.append(measure(work, entries, settings, advance))
+    except Stopped as error:
+        measured.append(error.document)
+        stopped = True
     except KeyboardInterrupt:
-        raise Interrupted("Stopped; all sides are ended, nothing is saved.") from None
+        if not measured:
+            raise Interrupted("Stopped before a round was complete.") from None
+        stopped = True
     finally:
         progress.end()
     return {
@@ -157,6 +164,7 @@ def _measure(
         "rounds": settings.rounds,
         "speed": settings.speed,
         "works": measured,
+        "stopped": stopped,
     }
 
 

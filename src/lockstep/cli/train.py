@@ -84,7 +84,7 @@ def command(
 
 def _show(console: Console, summary: dict[str, Any], out: Path, report: Path) -> None:
     mode = "exact" if summary["exact"] else "fast"
-    rows = [["replicas", f"{summary['replicas']} ({mode} mode)"]]
+    rows = [["replicas", f"{summary['replicas']} ({mode} mode, {summary['speed']['name']})"]]
     rows += [[name.replace("_", " "), f"{value:.4f}"] for name, value in summary["metrics"].items()]
     rows.append(["time", duration(summary["seconds"])])
     if summary["recipe"]["target"] is not None:

@@ -101,8 +101,8 @@ class Replica:
         self.watch = self.timeline or Watch()
         self.update = Update(recipe, self.module, device, job.exact)
         self.checked = False
-        self.settled = False
-        """Whether the path of the steps has been chosen."""
+        self.path = ""
+        """How the steps are executed, once that has been chosen."""
         self.path_peak = 0
         """Bytes that a step takes on the path that was chosen, if the allocator cannot tell."""
         self.buffers = {n: b.clone() for n, b in self._plain_buffers()}

@@ -96,7 +96,7 @@ class Speed:
         yield from strategy(ticket)
 
     def _settle(self, name: str, path: Path, why: str) -> None:
-        self.path, self.settled, self.replica.settled = path, True, True
+        self.path, self.settled, self.replica.path = path, True, name
         if isinstance(path, Blocks):
             why = f"{why}; {BLOCK} steps in one launch".removeprefix("; ")
         self.pick = Pick(self.job.speed, name, why, self.milliseconds)

@@ -145,6 +145,9 @@ def _set_up(run: Record) -> Record:
     plan = ("replicas", "exact", "shards_per_replica", "micro_batch", "accumulation")
     names = (*plan, "parameters", "train_samples", "test_samples")
     found = dict(run.get("machine", {})) | {name: run[name] for name in names if name in run}
+    speed = run.get("speed") or {}
+    if speed.get("name"):
+        found["steps"] = f"{speed['name']}{': ' + speed['why'] if speed.get('why') else ''}"
     if page.is_number(run.get("peak_memory_bytes")):
         found["peak memory of replica 0"] = f"{run['peak_memory_bytes'] / 2**20:,.0f} MiB"
     return found

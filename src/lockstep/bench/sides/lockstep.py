@@ -24,13 +24,13 @@ class Paced(Record):
         """Show the pace the model."""
         start = super().begin(replica)
         self.pace.begin(replica.module)
-        self.pace.peak = self.peak_memory
+        self.pace.told = lambda: (self.peak_memory(), replica.path)
         return start
 
     def after(self, step: Step, items: int, rate: float) -> None:
         """Log as always, then count the step; those that search for the fastest path are set-up."""
         super().after(step, items, rate)
-        if self.replica.settled:
+        if self.replica.path:
             self.pace.step(sum(sum(part.sizes) for part in step.parts))
 
 
