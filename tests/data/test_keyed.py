@@ -7,7 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lockstep.data.keyed import SampleKeys
+from lockstep.data.keyed import EpochKeys, SampleKeys
 from lockstep.keys import key
 
 # A busy machine is no failure.
@@ -205,3 +205,25 @@ def test_the_bits_of_keys_are_fair():
         ones = sum(k >> bit & 1 for k in keys)
         # Binomial: deviation of sqrt(n) / 2 = 50.
         assert abs(ones - 5000) < FAR * 50
+
+
+# Keys in memory of the device
+
+
+@pytest.mark.parametrize("every_epoch", [True, False])
+def test_keys_in_memory_draw_what_numbers_draw_in_every_epoch(every_epoch: bool):
+    indices = torch.arange(50)
+    keys = EpochKeys(seed=7)
+    for epoch in (0, 1, 5, 0):
+        keys.turn_to(epoch)
+        for purpose in ("flip", "crop"):
+            held = SampleKeys(7, keys, indices).uniform(purpose, every_epoch)
+            assert torch.equal(held, SampleKeys(7, epoch, indices).uniform(purpose, every_epoch))
+        assert SampleKeys(7, keys, indices).epoch == epoch
+
+
+def test_keys_stay_where_a_recording_reads_them():
+    keys = EpochKeys(seed=7)
+    first = keys.base("flip")
+    keys.turn_to(3)
+    assert keys.base("flip") is first

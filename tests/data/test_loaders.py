@@ -20,6 +20,7 @@ from lockstep.data.loaders import (
     ResidentLoader,
     Watch,
     WorkerLoader,
+    loader_limits,
     make_loader,
 )
 from lockstep.errors import DataError
@@ -302,3 +303,42 @@ def test_channels_last_leaves_inputs_alone_that_are_no_images():
 def test_inputs_and_targets_of_different_length_are_refused():
     with pytest.raises(ValueError, match="3 inputs do not go with 2 targets"):
         Tensors(torch.zeros(3), torch.zeros(2))
+
+
+# When the loader is the limit
+
+
+def test_a_loader_that_keeps_up_is_not_mentioned():
+    assert loader_limits(starved=1.0, seconds=10.0, samples=1000, workers=2) is None
+
+
+def test_nothing_is_said_of_the_first_seconds():
+    assert loader_limits(starved=4.0, seconds=4.5, samples=10, workers=2) is None
+
+
+def test_a_loader_that_is_the_limit_is_named_with_numbers():
+    text = loader_limits(starved=6.0, seconds=10.0, samples=4000, workers=3)
+    assert text is not None
+    for part in ("60% of the time", "3 workers read 400 samples/s", "take 1,000", "--workers 6"):
+        assert part in text
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_waiting_for_data_is_added_up_from_the_second_batch_on(workers: int):
+    slow = loader(Plain(), workers)
+    arrivals = slow.arrivals(SOME)
+    next(arrivals)
+    assert slow.starved == 0.0
+    assert len(list(arrivals)) == len(SOME) - 1
+    assert slow.starved > 0.0
+
+
+class Failing(Plain):
+    def __getitem__(self, index: int):
+        raise DataError("photo.jpg is cut short.")
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_an_error_of_ours_in_a_worker_arrives_as_it_was_raised(workers: int):
+    with pytest.raises(DataError, match=r"^photo.jpg is cut short\.$"):
+        list(loader(Failing(), workers).batches(SOME))

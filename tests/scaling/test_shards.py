@@ -509,3 +509,37 @@ def test_a_layer_that_is_used_twice_is_converted_in_both_places(layer: nn.Module
     model = per_shard(nn.Sequential(layer, nn.Linear(3, 3), layer), Shards(2))
     assert type(model[0]) is not type(layer)
     assert model[2] is model[0]
+
+
+# Random bits
+
+
+@pytest.mark.parametrize("share", [0.25, 0.5, 0.9])
+def test_random_bits_are_as_many_as_wanted_and_do_not_follow_each_other(share: float):
+    shards = Shards(8, seed=3)
+    enter(shards, (64,) * 8)
+    bits = shards.keep((512, 4096), share).double()
+    count, variance = bits.numel(), share * (1 - share)
+    assert abs(bits.mean().item() - share) < 5 * (variance / count) ** 0.5
+    centred = bits.flatten() - bits.mean()
+    # Correlation with the neighbour, with the other places of the same hash, and across rows.
+    for distance in (1, 2, 3, 4, 64, 4096, 64 * 4096):
+        product = (centred[:-distance] * centred[distance:]).mean().item() / variance
+        assert abs(product) < 5 / (count - distance) ** 0.5
+
+
+def test_random_bits_of_steps_shards_and_draws_are_independent():
+    masks = []
+    for step in range(3):
+        shards = Shards(2, seed=1)
+        shards.random = True
+        enter(shards, (8, 8), key=step)
+        masks += [m for _ in range(2) for m in shards.keep((16, 5000), 0.5).double().split(8)]
+    for number, first in enumerate(masks):
+        for second in masks[:number]:
+            product = ((first - 0.5) * (second - 0.5)).mean().item() * 4
+            assert abs(product) < 5 / first.numel() ** 0.5
+
+
+def test_a_layer_that_no_batch_was_announced_to_still_draws():
+    assert 0 < Shards(1).keep((4, 100), 0.5).sum() < 400

@@ -193,6 +193,8 @@ class WorkerLoader:
             if batch is None:
                 return
             if isinstance(batch, LockstepError):
+                # Its workers end with it, not with the trace of the error, which holds this frame.
+                del read
                 raise batch
             inputs, targets, stamps = batch
             arrived = time.perf_counter()
