@@ -218,7 +218,8 @@ class Speed:
         except Exception as error:
             reason = _first_line(error)
         self.replica.update.forget_gradients()
-        return path if blocks is None or self._agreed(reason) is not None else blocks
+        reason = self._agreed(reason)
+        return path if blocks is None or reason is not None else blocks
 
     def _keep(self, ticket: Ticket, why: str) -> Search:
         self._settle("eager", self.eager, why if self.gpu else "")
