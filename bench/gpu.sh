@@ -11,4 +11,4 @@ for n in ("torch", "typer", "rich", "safetensors", "plotly", "scipy", "pytest", 
     except Exception as error:
         print(n, "missing", error)
 P
-python3 -m pytest -q -p no:cacheprovider tests/parity/test_gpu.py tests/data/test_synthetic.py -m gpu "$@" 2>&1 | tail -60
+python3 -m pytest -q -p no:cacheprovider tests/parity/test_gpu.py tests/bench/test_gpu.py tests/data/test_synthetic.py -m gpu "$@" 2>&1 | tail -60

@@ -14,6 +14,8 @@ from tiny import TINY
 
 @pytest.mark.gpu
 @pytest.mark.skipif(gpu_count() == 0, reason="needs a GPU")
+# What a compiler says about its own work.
+@pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("capture", [True, False])
 def test_all_sides_are_measured_on_a_gpu(capture: bool):
     entries = parse_entries("lockstep,lockstep-exact,handwritten,workshop,tuned", 1)
