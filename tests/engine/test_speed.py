@@ -13,6 +13,7 @@ import torch
 
 from lockstep import models
 from lockstep.console import Progress
+from lockstep.engine.checkpoint import Checkpoint
 from lockstep.engine.group import Group
 from lockstep.engine.job import Job
 from lockstep.engine.metrics import Meter
@@ -23,7 +24,7 @@ from lockstep.engine.step import Taken, TrainingStep
 from lockstep.engine.trial import State
 from lockstep.errors import PlanError
 from lockstep.world import World
-from replicas import in_double, small, train
+from replicas import in_double, on_replicas, small, train
 
 needs_compiler = pytest.mark.skipif(shutil.which("g++") is None, reason="needs a C++ compiler")
 
@@ -36,13 +37,19 @@ def even(**changes: Any) -> Recipe:
 class Setting:
     """A replica in this process, and its first steps."""
 
-    def __init__(self, folder: Path, recipe: Recipe, **options: Any) -> None:
+    def __init__(
+        self, folder: Path, recipe: Recipe, group: Group | None = None, **options: Any
+    ) -> None:
         self.job = Job(recipe=recipe, out=folder / "run", **options)
-        group = Group(World())
+        group = group or Group(World())
         self.replica = Replica(self.job, group, Progress())
         self.meter = Meter(self.job.plan, group)
         self.tickets = self.replica.steps(0)
         self.speed = Speed(self.job, self.replica, self.meter, Progress(), 1000)
+
+    def drop(self) -> None:
+        """Let go of DDP before its group ends."""
+        del self.replica, self.tickets, self.speed
 
 
 @pytest.fixture
@@ -126,6 +133,68 @@ def test_a_state_takes_a_step_back(tmp_path: Path):
     step(*ticket)
     assert all(torch.equal(setting.replica.snapshot().tensors[n], t) for n, t in after.items())
     setting.replica.timeline = None
+
+
+class Counting(torch.optim.Optimizer):
+    """Counts its steps in Python, for each weight and in all, and makes its momentum anew."""
+
+    def __init__(self, params, lr: float) -> None:
+        super().__init__(params, {"lr": lr, "steps": 0})
+
+    @torch.no_grad()
+    def step(self, closure=None):
+        for group in self.param_groups:
+            group["steps"] += 1
+            for p in group["params"]:
+                state = self.state[p]
+                state["own"] = state.get("own", 0) + 1
+                state["momentum"] = 0.9 * state.get("momentum", torch.zeros_like(p)) + p.grad
+                p.sub_(state["momentum"], alpha=group["lr"] / group["steps"] / state["own"])
+
+
+@pytest.mark.parametrize("before", [0, 2])
+def test_a_state_takes_back_what_an_optimizer_counts_and_makes_anew(tmp_path: Path, before: int):
+    setting = Setting(tmp_path, even(optimizer=Counting))
+    eager = setting.speed.eager
+    for _ in range(before):
+        eager(*next(setting.tickets))
+    ticket = next(setting.tickets)
+    start = setting.replica.snapshot()
+    start = Checkpoint({n: t.clone() for n, t in start.tensors.items()}, start.facts)
+    state = State(setting.replica, setting.meter)
+    for _ in range(2):
+        eager(*ticket)
+        state.restore()
+        now = setting.replica.snapshot()
+        assert now.facts == start.facts
+        assert now.tensors.keys() == start.tensors.keys()
+        assert all(torch.equal(now.tensors[n], t) for n, t in start.tensors.items())
+
+
+def test_a_state_takes_back_what_powersgd_remembers(tmp_path: Path):
+    recipe = even(model=partial(models.mlp, (64, 64, 10)), warmup=0.0)
+
+    def work(group: Group) -> list[bool]:
+        setting = Setting(tmp_path, recipe, group, replicas=2, wire="powersgd")
+        replica, powersgd = setting.replica, setting.replica.powersgd
+        assert powersgd is not None
+        for _ in range(2):
+            setting.speed.eager(*next(setting.tickets))
+        ticket = next(setting.tickets)
+        state, same = State(replica, setting.meter), []
+        for _ in range(2):
+            before = {n: t.clone() for n, t in powersgd.state(replica.module).items()}
+            setting.speed.eager(*ticket)
+            state.restore()
+            after = powersgd.state(replica.module)
+            same += [torch.equal(after[n], t) for n, t in before.items()]
+            same += [set(powersgd.steps.values()) == {2}]
+        setting.drop()
+        return same
+
+    answers = on_replicas(2, work)
+    assert len(answers[0]) > 2
+    assert all(all(answer) for answer in answers)
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])

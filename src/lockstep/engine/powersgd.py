@@ -11,6 +11,7 @@ here, with each replica's own Q, the drift is projected away at every step; the 
 """
 
 from collections import Counter
+from collections.abc import Callable
 
 import torch
 import torch.distributed as dist
@@ -95,6 +96,17 @@ class PowerSGD:
         self.missing[p] = self.missing[p].to(gradient.device)
         self.thin[p] = self.thin[p].to(gradient.device)
         return self.missing[p]
+
+    def bookmark(self) -> Callable[[], None]:
+        """A way back to what is remembered now, for a step that is taken on trial."""
+        steps, thin = self.steps.copy(), self.thin.copy()
+        missing = {p: own.clone() for p, own in self.missing.items()}
+
+        def go_back() -> None:
+            self.steps, self.thin = steps.copy(), thin.copy()
+            self.missing = {p: own.clone() for p, own in missing.items()}
+
+        return go_back
 
     def state(self, model: nn.Module) -> dict[str, Tensor]:
         """What is remembered, by name: the same on all replicas.

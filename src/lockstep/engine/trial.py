@@ -18,10 +18,12 @@ class State:
         module = replica.module
         self.weights: list[Tensor] = [p for p in module.parameters() if p.requires_grad]
         self.others = [*module.buffers(), *replica.update.state(), meter.at]
-        self.replica = replica
         self.saved = [t.detach().clone() for t in self.weights]
         self.saved_others = [t.detach().clone() for t in self.others]
-        self.fresh = not replica.update.optimizer.state
+        # An optimizer may count, and make its state anew; PowerSGD remembers what it did not send.
+        self.ways_back = [replica.update.bookmark()]
+        if replica.powersgd is not None:
+            self.ways_back.append(replica.powersgd.bookmark())
 
     @torch.no_grad()
     def restore(self) -> None:
@@ -30,9 +32,8 @@ class State:
             [*self.weights, *self.others], [*self.saved, *self.saved_others], strict=True
         ):
             tensor.copy_(saved)
-        if self.fresh:
-            # The first step of an optimizer makes its state.
-            self.replica.update.optimizer.state.clear()
+        for go_back in self.ways_back:
+            go_back()
 
     def _nudged(self, unit: float) -> Generator[Tensor, None, None]:
         """Every weight as it was, moved by one rounding up or down."""

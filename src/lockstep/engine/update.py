@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -103,13 +104,31 @@ class Update:
 
     def state(self) -> list[Tensor]:
         """Every tensor that an update changes besides the weights."""
-        values = (v for state in self.optimizer.state.values() for v in state.values())
-        return [value for value in values if isinstance(value, Tensor)]
+        return [value for value in self._kept() if isinstance(value, Tensor)]
 
     def numbers(self) -> list[Any]:
         """What an optimizer keeps as Python numbers, which a recorded step would not change."""
-        values = (v for state in self.optimizer.state.values() for v in state.values())
-        return [value for value in values if isinstance(value, int | float)]
+        return [value for value in self._kept() if isinstance(value, int | float)]
+
+    def _kept(self) -> list[Any]:
+        """All that the optimizer keeps, for a weight or for a group, besides the rates."""
+        groups, states = self.optimizer.param_groups, self.optimizer.state.values()
+        common = [v for g in groups for name, v in g.items() if name not in ("params", "lr")]
+        return [*common, *(value for state in states for value in state.values())]
+
+    def bookmark(self) -> Callable[[], None]:
+        """A way back to these numbers and to these very tensors, whatever they hold by then."""
+        optimizer = self.optimizer
+        states = {p: dict(state) for p, state in optimizer.state.items()}
+        groups = [dict(group) for group in optimizer.param_groups]
+
+        def go_back() -> None:
+            optimizer.state.clear()
+            optimizer.state.update({p: dict(state) for p, state in states.items()})
+            for group, then in zip(optimizer.param_groups, groups, strict=True):
+                group.update(then)
+
+        return go_back
 
 
 def _as_laid_out(gradient: Tensor, p: Tensor) -> Tensor:
