@@ -428,3 +428,24 @@ def test_fast_reduce_gives_the_mean_gradient_of_the_global_batch(replicas: int, 
     for gradient in on_replicas(replicas, partial(fast_loop, own=own)):
         # Double precision, twelve samples.
         assert torch.allclose(gradient, expected, rtol=1e-13, atol=1e-13)
+
+
+@pytest.mark.parametrize("broken", range(4))
+def test_a_step_that_broke_off_leaves_nothing_to_the_next(broken: int):
+    torch.manual_seed(0)
+    model, inputs = nn.Linear(3, 2), torch.randn(4, 3)
+    reduce = ExactReduce.attach(model)
+
+    def step(until: int = 4) -> bytes:
+        for number in range(4):
+            with reduce.part(number, 4):
+                if number == until:
+                    raise MemoryError
+                reduce.backward(model(inputs[number : number + 1]).sum(), 4)
+        assert model.weight.grad is not None
+        return model.weight.grad.numpy().tobytes()
+
+    whole = step()
+    with pytest.raises(MemoryError):
+        step(until=broken)
+    assert step() == whole

@@ -107,6 +107,8 @@ class ExactReduce:
         together = isinstance(self.model, DistributedDataParallel)
         last = number + 1 == of
         if number == 0:
+            # What a step that broke off has left must not count in this one.
+            self.waiting.clear()
             # A gradient left over may be a view of DDP's bucket, which the last shard overwrites.
             for p in self.parameters:
                 p.grad = None
