@@ -14,6 +14,7 @@ import torch
 from lockstep import models
 from lockstep.console import Progress
 from lockstep.engine.checkpoint import Checkpoint
+from lockstep.engine.graph import Blocks, Captured
 from lockstep.engine.group import Group
 from lockstep.engine.job import Job
 from lockstep.engine.metrics import Meter
@@ -251,3 +252,62 @@ def test_in_exact_mode_only_the_same_bits_pass(tmp_path: Path, kept: None):
 
     assert setting.speed._differs(eager, ticket) is None
     assert setting.speed._differs(off, ticket) == "its bits are not those of eager steps"
+
+
+class Refused(NotImplementedError):
+    """What a recording raises here."""
+
+
+@pytest.mark.parametrize("fits", [[True, True], [True, False]], ids=["fit", "one does not fit"])
+def test_replicas_take_steps_in_blocks_only_if_all_of_them_can(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fits: list[bool]
+):
+    """A recording needs a GPU; that the replicas agree on its outcome does not."""
+
+    def work(group: Group) -> tuple[bool, list[int]]:
+        class Recorded(Blocks):
+            def __init__(self, *given: Any) -> None:
+                if group.world.rank == 1:
+                    raise Refused
+
+            @staticmethod
+            def fits(*given: Any) -> bool:
+                return fits[group.world.rank]
+
+        monkeypatch.setattr("lockstep.engine.speed.Blocks", Recorded)
+        setting = Setting(tmp_path, even(), group, replicas=2)
+        single = object.__new__(Captured)
+        path = setting.speed._in_blocks(single, next(setting.tickets), 0.0)
+        # If they had not asked each other equally often, this would meet another question.
+        answer = path is single, group.objects(group.world.rank)
+        setting.drop()
+        return answer
+
+    assert on_replicas(2, work) == [(True, [0, 1])] * 2
+
+
+def test_an_optimizer_that_cannot_be_recorded_goes_on_as_if_nobody_had_tried(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """A recording calls the optimizer without computing anything."""
+    setting = Setting(tmp_path, even(optimizer=Counting))
+    setting.speed.eager(*next(setting.tickets))
+    optimizer = setting.replica.update.optimizer
+
+    def recorded(*given: Any) -> Captured:
+        for p in setting.replica.update.parameters:
+            p.grad = torch.zeros_like(p)
+        optimizer.step()
+        return object.__new__(Captured)
+
+    monkeypatch.setattr("lockstep.engine.speed.Captured", recorded)
+    monkeypatch.setattr(setting.speed, "_waits_for_host", lambda *given: None)
+    kept = [dict(state) for state in optimizer.state.values()]
+    graph, reason = setting.speed._record(setting.speed.eager, next(setting.tickets))
+    assert graph is None
+    assert reason is not None
+    assert "Python numbers" in reason
+    assert optimizer.param_groups[0]["steps"] == 1
+    for before, after in zip(kept, optimizer.state.values(), strict=True):
+        assert after["own"] == 1
+        assert after["momentum"] is before["momentum"]

@@ -210,15 +210,19 @@ class Speed:
 
     def _in_blocks(self, path: Path, ticket: Ticket, spent: float) -> Path:
         """Several steps in one graph if they are short; the same path if not."""
-        if not isinstance(path, Captured) or spent > SHORT or not Blocks.fits(path, ticket[1]):
+        if not isinstance(path, Captured) or spent > SHORT:
             return path
-        blocks, reason = None, None
-        try:
-            blocks = Blocks(path, *ticket)
-        except Exception as error:
-            reason = _first_line(error)
-        self.replica.update.forget_gradients()
-        reason = self._agreed(reason)
+        blocks = None
+        # Data that fit on the device of this replica may not fit on another's.
+        reason = None if Blocks.fits(path, ticket[1]) else "a step cannot be put off"
+        if self._agreed(reason) is None:
+            try:
+                blocks = Blocks(path, *ticket)
+            except Exception as error:
+                reason = _first_line(error)
+                self._break_off()
+            self.replica.update.forget_gradients()
+            reason = self._agreed(reason)
         return path if blocks is None or reason is not None else blocks
 
     def _keep(self, ticket: Ticket, why: str) -> Search:
@@ -285,20 +289,29 @@ class Speed:
         """The step as a graph, or the reason why not."""
         graph, reason = None, self._waits_for_host(inner, ticket)
         if self._agreed(reason) is None:
-            before = self.replica.update.numbers()
+            update = self.replica.update
+            numbers, state, go_back = update.numbers(), update.state(), update.bookmark()
             try:
                 torch.cuda.empty_cache()
                 graph = Captured(inner, *ticket)
             except Exception as error:
                 reason = _first_line(error)
-                # A recording that broke off leaves the generator waiting for its end.
-                generator = torch.cuda.default_generators[self.group.device.index or 0]
-                generator.graphsafe_set_state(generator.clone_state())
-            if self.replica.update.numbers() != before:
+                self._break_off()
+            if update.numbers() != numbers:
                 reason = "the optimizer counts in Python numbers, which a graph would not change"
-            self.replica.update.forget_gradients()
+            elif [id(tensor) for tensor in update.state()] != [id(tensor) for tensor in state]:
+                reason = "the optimizer makes its state anew, where a graph would not look for it"
+            if reason is not None:
+                go_back()
+            update.forget_gradients()
         reason = self._agreed(reason)
         return (graph if reason is None else None), reason
+
+    def _break_off(self) -> None:
+        """After a recording that failed, which leaves the generator waiting for its end."""
+        if self.gpu:
+            generator = torch.cuda.default_generators[self.group.device.index or 0]
+            generator.graphsafe_set_state(generator.clone_state())
 
     def _waits_for_host(self, inner: TrainingStep, ticket: Ticket) -> str | None:
         """Take a step and take it back: does anything in it ask the device for a value?"""
