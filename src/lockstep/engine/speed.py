@@ -243,17 +243,30 @@ class Speed:
         self._wait()
         if self.gpu and name:
             torch.cuda.reset_peak_memory_stats(self.group.device)
-        spent = 0.0
+        marks = []
         for number in range(steps):
-            began = time.perf_counter()
+            began = self._mark()
             taken = path(*ticket)
+            marks.append((began, self._mark()))
             if number + 1 == steps:
                 self._wait()
-            spent += time.perf_counter() - began
             if self.gpu and name:
                 self.peaks[name] = torch.cuda.max_memory_allocated(self.group.device)
             ticket = yield taken
+        spent = sum(_seconds(began, ended) for began, ended in marks)
         return ticket, max(self.group.objects(spent / steps))
+
+    def _mark(self) -> float | torch.cuda.Event:
+        """This moment: of the device, if it works beside the host.
+
+        Between two steps the host may wait for the device (for a log, or to let the loader catch
+        up), so its own clock would miss what the device did meanwhile.
+        """
+        if not self.gpu:
+            return time.perf_counter()
+        event = torch.cuda.Event(enable_timing=True)
+        event.record(torch.cuda.current_stream(self.group.device))
+        return event
 
     def _wait(self) -> None:
         if self.gpu:
@@ -402,6 +415,15 @@ class Speed:
     def summary(self) -> dict[str, Any]:
         """For run.json."""
         return self.pick._asdict()
+
+
+def _seconds(began: float | torch.cuda.Event, ended: float | torch.cuda.Event) -> float:
+    """From one mark to another."""
+    if isinstance(began, float) and isinstance(ended, float):
+        return ended - began
+    assert isinstance(began, torch.cuda.Event)
+    assert isinstance(ended, torch.cuda.Event)
+    return 1e-3 * began.elapsed_time(ended)
 
 
 def _first_line(error: BaseException) -> str:
