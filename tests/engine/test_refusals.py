@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy
@@ -159,3 +160,18 @@ def test_weights_that_end_infinite_are_no_success(tmp_path: Path):
     recipe = small(learning_rate=1e38, warmup=0.0, schedule=lambda progress: 1.0)
     with pytest.raises(NotFinite):
         train(recipe, tmp_path / "run", max_steps=1)
+
+
+def test_the_logs_up_to_a_loss_that_is_no_number_are_written(tmp_path: Path):
+    steps = 0
+
+    def loss(outputs, targets):
+        nonlocal steps
+        steps += outputs.requires_grad
+        losses = nn.functional.cross_entropy(outputs, targets, reduction="none")
+        return losses * float("nan") if steps == 13 else losses
+
+    with pytest.raises(NotFinite, match="step 13"):
+        train(small(20 * 32, model=Own, loss=loss), tmp_path / "run")
+    lines = (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
+    assert [json.loads(line)["step"] for line in lines] == [5, 10]

@@ -229,6 +229,7 @@ class Record:
         self.controlled = (time.perf_counter(), done)
         self.next_control = done + totals.interval
         if totals.bad_step is not None:
+            self._log_training(totals)
             self._not_finite(totals.bad_step + 1, "the loss")
         self.progress.step(done)
         self._look_at_loader()
@@ -276,6 +277,8 @@ class Record:
         seconds, samples = training - self.logged[0], self.samples - self.logged[1]
         self.logged = (training, self.samples)
         for (done, rate), loss in zip(self.due, totals.losses, strict=True):
+            if totals.bad_step is not None and done > totals.bad_step:
+                break
             self._write(
                 kind="train",
                 step=done,
