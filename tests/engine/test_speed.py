@@ -87,6 +87,12 @@ def test_what_contradicts_itself_is_refused(tmp_path: Path, options: dict, messa
         Job(recipe=even(), out=tmp_path, **options)
 
 
+def test_a_run_without_a_full_batch_says_why_it_was_not_compiled(tmp_path: Path):
+    run = train(small(20), tmp_path / "run", speed="compile")
+    assert run["speed"]["name"] == "eager"
+    assert "--global-batch is larger" in run["speed"]["why"]
+
+
 @needs_compiler
 @pytest.mark.parametrize("replicas", [1, 2])
 def test_compiled_steps_are_eager_ones_up_to_rounding(tmp_path: Path, replicas: int):

@@ -413,7 +413,15 @@ class Speed:
         return self._agreed(reason)
 
     def summary(self) -> dict[str, Any]:
-        """For run.json."""
+        """For run.json; says so if the run has never come to what was asked for."""
+        if not self.settled and self.job.speed != "eager":
+            short = "the run was over before another path was found"
+            # The last batch of an epoch is always eager, also where it is the only one.
+            ragged = "no batch is full: --global-batch is larger than the training data"
+            whole = self.replica.order.size >= self.replica.recipe.global_batch
+            self.pick = self.pick._replace(why=short if whole else ragged)
+            if self.job.speed != "auto":
+                self.progress.say(f"Speed: eager: {self.pick.why}.")
         return self.pick._asdict()
 
 
