@@ -10,6 +10,7 @@ import os
 import signal
 import sys
 from dataclasses import dataclass
+from pathlib import Path
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,6 +65,11 @@ def die_with(parent: int) -> None:
         ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGKILL)
         if os.getppid() != parent:
             os._exit(1)
+
+
+def writable(path: Path) -> bool:
+    """Whether this process may write `path`, or make it if it is not there."""
+    return os.access(path if path.exists() else path.resolve().parent, os.W_OK)
 
 
 def gpu_count() -> int:

@@ -74,6 +74,13 @@ def test_markdown_names_the_machine_and_the_command(monkeypatch, capfd):
     assert re.search(r"\|  \| workshop \| 1 x fp32 \| [\d,]+ \| [\d,]+ \| [\d.]+x \(", shown)
 
 
+def test_a_place_that_cannot_be_written_is_refused_before_anything_is_measured(
+    monkeypatch, capfd, tmp_path
+):
+    assert lockstep(monkeypatch, "tiny", *QUICK, "--save", str(tmp_path)) == 2
+    assert "cannot be written" in capfd.readouterr().err
+
+
 def test_a_side_that_fails_is_in_the_table_and_in_the_exit_code(monkeypatch, capfd):
     def fails(task: Task) -> None:
         raise RuntimeError("no luck")

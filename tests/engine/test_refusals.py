@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy
@@ -11,7 +13,8 @@ import torch
 from torch import nn
 
 from lockstep.data import Data
-from lockstep.errors import DataError, NotFinite, RecipeError
+from lockstep.engine.job import Job
+from lockstep.errors import DataError, NotFinite, PlanError, RecipeError
 from lockstep.models import wideresnet
 from replicas import digits_subset, small, train
 
@@ -175,3 +178,60 @@ def test_the_logs_up_to_a_loss_that_is_no_number_are_written(tmp_path: Path):
         train(small(20 * 32, model=Own, loss=loss), tmp_path / "run")
     lines = (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
     assert [json.loads(line)["step"] for line in lines] == [5, 10]
+
+
+class Functional(Own):
+    def forward(self, x):
+        return nn.functional.dropout(super().forward(x), 0.1, self.training)
+
+
+class Counter(torch.optim.SGD):
+    """Counts on itself, where no checkpoint looks."""
+
+    steps = 0
+
+    def step(self, closure=None):
+        self.steps += 1
+        return super().step(closure)
+
+
+def test_a_model_that_draws_from_torchs_own_generator_is_told_so_in_fast_mode(tmp_path, capfd):
+    train(with_model(Functional), tmp_path / "fast")
+    assert "draws from torch's own generator" in capfd.readouterr().err
+    train(with_model(Functional), tmp_path / "exact", exact=True)
+    train(with_model(Own), tmp_path / "none")
+    assert "draws from torch's own generator" not in capfd.readouterr().err
+
+
+def test_an_optimizer_that_counts_where_no_checkpoint_looks_is_named(tmp_path, capfd):
+    train(replace(with_model(Own), optimizer=Counter), tmp_path / "counts")
+    assert "Counter.steps, which is in no checkpoint" in capfd.readouterr().err
+    train(with_model(Own), tmp_path / "plain")
+    assert "in no checkpoint" not in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("replicas", [1, 2])
+def test_what_the_first_step_raises_is_told_with_its_line(tmp_path: Path, replicas: int):
+    narrow = with_model(lambda: nn.Sequential(nn.Flatten(), nn.Linear(63, 10)))
+    with pytest.raises(RecipeError, match=r"^the first step of digits raised RuntimeError: mat1"):
+        train(narrow, tmp_path / "run", replicas)
+
+
+def test_a_rate_that_would_be_replaced_is_refused():
+    with pytest.raises(RecipeError, match="--learning-rate"):
+        small(optimizer=partial(torch.optim.SGD, lr=3.0))
+
+
+@pytest.mark.parametrize(
+    ("options", "flag"),
+    [
+        ({"bucket_mb": 1e30}, "--bucket-mb 1e"),
+        ({"bucket_mb": 0.0}, "--bucket-mb 0"),
+        ({"timeout": 1e30}, "--timeout 1e"),
+        ({"threads": 10**6}, "--threads 1000000"),
+    ],
+    ids=str,
+)
+def test_numbers_that_no_machine_can_follow_are_refused(tmp_path: Path, options, flag: str):
+    with pytest.raises(PlanError, match=flag):
+        Job(recipe=small(), out=tmp_path, **options)

@@ -10,7 +10,7 @@ import typer
 from lockstep.cli.flags import Json
 from lockstep.console import Console, LiveProgress, reserved_output
 from lockstep.errors import Interrupted, UsageError
-from lockstep.world import launched
+from lockstep.world import launched, writable
 
 if TYPE_CHECKING:
     from lockstep.bench.measure import Settings
@@ -62,6 +62,10 @@ def command(
         raise UsageError(f"--replicas {replicas}: give 1 or more.")
     if save is not None and not save.resolve().parent.is_dir():
         raise UsageError(f"--save {save}: its folder does not exist. Make it first.")
+    if save is not None and (save.is_dir() or not writable(save)):
+        raise UsageError(
+            f"--save {save}: this cannot be written. Name a file in a folder of yours."
+        )
     if launched() is not None:
         raise UsageError("bench starts its replicas itself: run it without torchrun.")
     console = Console(as_json=json)

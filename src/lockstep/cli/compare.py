@@ -57,6 +57,8 @@ def command(
     modes = [mode for mode, wanted in (("fast", fast), ("exact", exact)) if wanted]
     # What exact mode refuses is compared in fast mode alone.
     only_fast = recipe.batch_norm == "sync" or run["wire"] != "fp32" or run["speed"] == "compile"
+    if not modes and only_fast:
+        console.say("Fast mode alone: exact mode would refuse what was asked for.")
     modes = modes or (["fast"] if only_fast else ["fast", "exact"])
     numbers = range(recipe.seed, recipe.seed + seeds)
 

@@ -30,6 +30,8 @@ def choose(device: str, replicas: int | None, share_gpu: bool = False) -> tuple[
     if device == "cuda" and gpus == 0:
         raise PlanError("--device cuda, but torch finds no GPU here. Use --device cpu.")
     kind = "cuda" if gpus else "cpu"
+    if replicas is not None and replicas < 1:
+        raise PlanError(f"--replicas {replicas}: give 1 or more, or leave it out.")
     replicas = replicas or max(1, gpus)
     if kind == "cuda" and joined is not None and joined[2] >= gpus and not share_gpu:
         raise PlanError(

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import random
 import time
+import warnings
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
@@ -169,6 +170,8 @@ class WorkerLoader:
         pass. Later, threads of the backends take locks that a forked process would never see
         released.
         """
+        # How many workers there are is the user's business.
+        warnings.filterwarnings("ignore", message="This DataLoader will create")
         # The sampler runs ahead of the batches that come back: keep the requests on their way.
         on_the_way: deque[Request] = deque()
         # DataLoader's own types know neither batches read at once nor keys as indices.

@@ -13,6 +13,8 @@ from lockstep.errors import PlanError
 Speed = Literal["auto", "eager", "compile", "graph"]
 WIRES = ("fp32", "bf16", "powersgd")
 
+MOST_MB, MOST_THREADS, MOST_SECONDS = 65_536, 1024, 604_800
+
 
 @dataclass(frozen=True, kw_only=True)
 class Job:
@@ -75,10 +77,17 @@ class Job:
             value = getattr(self, name)
             if value is not None and value < 0:
                 raise PlanError(f"--{name.replace('_', '-')} {value}: it must be 0 or more.")
-        if not 0 < self.timeout < float("inf"):
-            raise PlanError(f"--timeout {self.timeout}: it must be a number of seconds above 0.")
-        if self.bucket_mb is not None and not 0 < self.bucket_mb < float("inf"):
-            raise PlanError(f"--bucket-mb {self.bucket_mb}: it must be a number above 0.")
+        if not 0 < self.timeout <= MOST_SECONDS:
+            raise PlanError(
+                f"--timeout {self.timeout:g}: it must be a number of seconds above 0, and "
+                f"{MOST_SECONDS:,} (a week) at most."
+            )
+        if self.bucket_mb is not None and not 0 < self.bucket_mb <= MOST_MB:
+            raise PlanError(
+                f"--bucket-mb {self.bucket_mb:g}: it must be above 0, and {MOST_MB:,} at most."
+            )
+        if self.threads > MOST_THREADS:
+            raise PlanError(f"--threads {self.threads}: {MOST_THREADS:,} at most.")
         if self.wire not in WIRES:
             raise PlanError(f"--wire {self.wire}: known are {', '.join(WIRES)}.")
         if self.wire != "fp32" and self.exact:

@@ -93,6 +93,11 @@ class Recipe:
             if getattr(self, name) not in get_args(kinds):
                 known = ", ".join(get_args(kinds))
                 raise RecipeError(f"{name} is {getattr(self, name)!r}; known: {known}.")
+        if "lr" in getattr(self.optimizer, "keywords", {}):
+            raise RecipeError(
+                "the optimizer is given an lr of its own, which learning_rate (--learning-rate) "
+                "would replace. Leave it out there."
+            )
         if not self.metrics:
             raise RecipeError("metrics is empty; name at least one, such as accuracy.")
         if "test_loss" in self.metrics:

@@ -61,8 +61,8 @@ class Record:
         self.clock = Stopwatch()
         self.stop_asked = False
         self.told = False
-        self.due: list[tuple[int, float]] = []
-        """Steps after which a log is due, and their rates."""
+        self.due: list[tuple[int, float, float]] = []
+        """Steps after which a log is due, their rates and moments."""
         self.before_looking: Callable[[], None] = lambda: None
         """Called where the state is about to be read: steps may have been put off."""
         self.next_control = 0
@@ -202,7 +202,8 @@ class Record:
         first = self.warm is None
         if logs:
             self.meter.close()
-            self.due.append((done, rate))
+            self.clock.turn_to("training")
+            self.due.append((done, rate, self.clock.total()))
         if not (saves or ends_epoch or ends or first or done >= self.next_control):
             return
         totals = self._agree(done, step)
@@ -276,14 +277,14 @@ class Record:
         training = self.clock.seconds["training"]
         seconds, samples = training - self.logged[0], self.samples - self.logged[1]
         self.logged = (training, self.samples)
-        for (done, rate), loss in zip(self.due, totals.losses, strict=True):
+        for (done, rate, moment), loss in zip(self.due, totals.losses, strict=True):
             if totals.bad_step is not None and done > totals.bad_step:
                 break
             self._write(
                 kind="train",
                 step=done,
                 epoch=done / self.replica.order.steps_per_epoch,
-                seconds=self.clock.total(),
+                seconds=moment,
                 loss=loss,
                 learning_rate=rate,
                 samples_per_second=samples / seconds if seconds > 0 else None,

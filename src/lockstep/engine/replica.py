@@ -187,6 +187,12 @@ class Replica:
                 f"the loss does not depend on {_some(unused)}: DDP would wait for their gradients. "
                 "Take them out of the model, or freeze them with requires_grad_(False)."
             )
+        if not self.job.exact and not unkeyed(self.module) and self._draws():
+            self.progress.warn(
+                "the model draws from torch's own generator (functional dropout, torch.rand): "
+                "keyed per shard in exact mode only; in fast mode it changes with the number of "
+                "replicas. nn.Dropout does not."
+            )
         changed = [n for n, b in self._plain_buffers() if not torch.equal(b, self.buffers[n])]
         self.buffers.clear()
         if not changed:
@@ -198,6 +204,16 @@ class Replica:
         if self.job.exact:
             raise RecipeError(f"{text} Exact mode cannot keep its promise with this model.")
         self.progress.warn(text)
+
+    def check_first_update(self, before: dict[str, Any]) -> None:
+        """After the first update: say what a checkpoint would miss."""
+        after = self.update.uncounted()
+        if changed := [name for name, value in after.items() if before.get(name) != value]:
+            kind = type(self.update.optimizer).__name__
+            self.progress.warn(
+                f"{kind} counts in {_some([f'{kind}.{name}' for name in changed])}, which is in no "
+                "checkpoint: a resumed run would differ. Keep it in the optimizer's state[p]."
+            )
 
     @property
     def total_steps(self) -> int:
@@ -248,6 +264,13 @@ class Replica:
         torch.default_generator.manual_seed(seed)
         if self.group.device.type == "cuda":
             torch.cuda.default_generators[self.group.device.index or 0].manual_seed(seed)
+
+    def _draws(self) -> bool:
+        """Whether anything has drawn from torch's own generator since it was last seeded."""
+        if self.group.device.type == "cuda":
+            return torch.cuda.default_generators[self.group.device.index or 0].get_offset() > 0
+        fresh = torch.Generator().manual_seed(torch.default_generator.initial_seed())
+        return not torch.equal(fresh.get_state(), torch.default_generator.get_state())
 
     def generator_seed(self, step: Step, part: Part) -> int:
         """For layers that draw from torch's own generator."""

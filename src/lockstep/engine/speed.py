@@ -35,6 +35,8 @@ FEW_STEPS = 30
 TIMED_STEPS = 8
 COMPILE_PAYS = {"cuda": 120.0, "cpu": 900.0}
 """Seconds that must be left: compiling takes up to a minute, and may gain a third of them."""
+MOST_PARTS = 8
+"""Micro-batches whose batch norm is compiled one by one: torch.compile goes no further."""
 ROUNDINGS = 8
 """Roundings in each layer whose order or number may differ: products, sums, norm, activation."""
 
@@ -292,6 +294,9 @@ class Speed:
             )
         if self.job.timeline:
             return "the timeline looks into the step"
+        parts = self.replica.plan.accumulation
+        if self.replica.norms and parts > MOST_PARTS:
+            return f"batch norm would be compiled for each of {parts} micro-batches"
         return None
 
     def _agreed(self, reason: str | None) -> str | None:
@@ -372,7 +377,7 @@ class Speed:
         reason = self._agreed(reason)
         if compiled is not None and reason is None and check:
             state.restore()
-            reason = self._differs(compiled, ticket)
+            reason = self._differs(compiled, ticket, state)
             if reason is None:
                 taken = compiled(*ticket)
         if reason is not None:
@@ -381,13 +386,13 @@ class Speed:
             return None, None, reason
         return compiled, taken, None
 
-    def _differs(self, path: Path, ticket: Ticket) -> str | None:
+    def _differs(self, path: Path, ticket: Ticket, state: State | None = None) -> str | None:
         """Take a step both ways and take it back: is the difference more than rounding?
 
         How much rounding matters is measured: a third step starts from weights that are off by
         one rounding each. What that changes, times the roundings of a layer, is the bound.
         """
-        state = State(self.replica, self.meter)
+        state = state or State(self.replica, self.meter)
         path(*ticket)
         theirs = state.weights_moved()
         state.restore()

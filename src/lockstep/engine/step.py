@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -10,8 +11,10 @@ from torch import Tensor
 from lockstep.data import Arrival
 from lockstep.data.loaders import Batch
 from lockstep.engine.metrics import Meter, autocast, check_classes, items_per_sample
+from lockstep.engine.recipe import raised
 from lockstep.engine.replica import Replica
 from lockstep.engine.sampler import Step
+from lockstep.errors import LockstepError, RecipeError
 
 
 class Taken(NamedTuple):
@@ -34,7 +37,7 @@ class TrainingStep:
     """Takes one optimizer step after the other."""
 
     def __init__(self, replica: Replica, meter: Meter, *, compiled: bool = False) -> None:
-        self.replica, self.meter = replica, meter
+        self.replica, self.meter, self.compiled = replica, meter, compiled
         self.read, self.forward = self._read, self._forward
         if compiled:
             self.read = torch.compile(self._read, dynamic=False)
@@ -59,10 +62,10 @@ class TrainingStep:
         items = 0
         for number, (part, arrival) in enumerate(zip(step.parts, arrivals, strict=True)):
             replica.enter(step, part)
-            inputs, targets = self.read(arrival)
+            inputs, targets = self._first(self.read, arrival)
             last = number + 1 == len(step.parts)
             with replica.reduce.part(number, len(step.parts)):
-                losses = self.forward(inputs, targets, part.counts)
+                losses = self._first(self.forward, inputs, targets, part.counts)
                 # Of the global count, not of the replicas': the last batch may be uneven.
                 items = step.samples * losses.items
                 watch.mark("loss")
@@ -70,15 +73,32 @@ class TrainingStep:
             if timeline:
                 timeline.backward_ends(last and not replica.group.alone)
             self.meter.note(number, losses.sum)
-        if not replica.checked:
+        first = not replica.checked
+        if first:
             replica.check_first_step()
         replica.update.clip()
         watch.mark("optimizer step")
+        counted = replica.update.uncounted() if first else {}
         replica.update.step()
+        if first:
+            replica.check_first_update(counted)
         watch.mark("weight update")
         replica.update.forget_gradients()
         self.meter.turn()
         return items
+
+    def _first(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        """Call it; what it raises in the first step is the recipe's fault, and is told as that."""
+        if self.replica.checked or self.compiled:
+            # A compiler fails for reasons of its own: eager steps are tried then.
+            return function(*arguments)
+        try:
+            return function(*arguments)
+        except (LockstepError, torch.OutOfMemoryError):
+            raise
+        except Exception as error:
+            name = self.replica.recipe.name
+            raise RecipeError(raised(f"the first step of {name}", error)) from error
 
     def _read(self, arrival: Arrival) -> Batch:
         return self.replica.loader.batch(arrival, self.replica.epoch)

@@ -97,6 +97,11 @@ class Update:
                 p.grad = _as_laid_out(p.grad, p)
         self.optimizer.step()
 
+    def uncounted(self) -> dict[str, Any]:
+        """Numbers that the optimizer keeps on itself, where no checkpoint looks for them."""
+        own = vars(self.optimizer).items()
+        return {n: v for n, v in own if type(v) in (int, float) and not n.startswith("_")}
+
     def forget_gradients(self) -> None:
         """As zero_grad does, without its note to the profiler."""
         for p in self.parameters:
