@@ -395,7 +395,9 @@ class Record:
     ) -> None:
         """Let the last checkpoint reach the disk, whatever happened."""
         for number, handler in self._handlers.items():
-            signal.signal(number, handler)
+            # All is written: a request to stop that comes now has nothing left to stop.
+            over = error is None and handler == signal.SIG_DFL
+            signal.signal(number, signal.SIG_IGN if over else handler)
         self.progress.end()
         if error is None:
             self.checkpoints.finish()
