@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Callable, Generator
+from statistics import median
 from typing import Any, NamedTuple, cast
 
 import torch
@@ -33,6 +34,10 @@ Search = Generator[Taken, Ticket, None]
 FEW_STEPS = 30
 """A run of fewer steps is over before a search could pay."""
 TIMED_STEPS = 8
+TIMED_SECONDS, MOST_TIMED = 0.3, 200
+"""Short steps are timed for this long, if they are not too many."""
+WORTHWHILE = 0.97
+"""Share of the time that another path must stay below to be taken: less is chance."""
 COMPILE_PAYS = {"cuda": 120.0, "cpu": 900.0}
 """Seconds that must be left: compiling takes up to a minute, and may gain a third of them."""
 MOST_PARTS = 8
@@ -167,6 +172,9 @@ class Speed:
         ticket = yield self.eager(*ticket)
         ticket, _ = yield from self._time(self.eager, ticket, self._warmup(), "graph")
         ticket, best = yield from self._time(self.eager, ticket, TIMED_STEPS)
+        timed = int(min(max(TIMED_STEPS, TIMED_SECONDS / best), MOST_TIMED, max(left // 20, 8)))
+        if timed > TIMED_STEPS:
+            ticket, best = yield from self._time(self.eager, ticket, timed)
         self.milliseconds["eager"] = 1e3 * best
         name, path = "eager", cast(Path, self.eager)
         notes: list[str] = []
@@ -176,9 +184,9 @@ class Speed:
             if graph is not None:
                 reason = self._differs(graph, ticket)
             if graph is not None and reason is None:
-                ticket, spent = yield from self._time(graph, ticket, TIMED_STEPS)
+                ticket, spent = yield from self._time(graph, ticket, timed)
                 self.milliseconds["graph"] = 1e3 * spent
-                if spent < best:
+                if spent < WORTHWHILE * best:
                     name, path, best = "graph", graph, spent
         if reason is not None and self.gpu:
             notes.append(f"no CUDA graph, because {reason}")
@@ -198,15 +206,15 @@ class Speed:
                     ticket, _ = yield from self._time(compiled, ticket, self._warmup(), "compile")
                     quick = self._record(compiled, ticket)[0] or compiled
                 ticket, _ = yield from self._time(quick, ticket, 2)
-                ticket, spent = yield from self._time(quick, ticket, TIMED_STEPS)
+                ticket, spent = yield from self._time(quick, ticket, timed)
                 self.milliseconds["compile"] = 1e3 * spent
-                if spent < best:
+                if spent < WORTHWHILE * best:
                     name, path, best = "compile", quick, spent
             else:
                 notes.append(f"not compiled, because {reason}")
         path = self._in_blocks(path, ticket, best)
-        timed = ", ".join(f"{n} {m:.3g} ms" for n, m in self.milliseconds.items())
-        text = "; ".join([f"a step takes {timed}", *notes])
+        found = ", ".join(f"{n} {m:.3g} ms" for n, m in self.milliseconds.items())
+        text = "; ".join([f"a step takes {found}", *notes])
         self._settle(name, path, text if self.gpu or len(self.milliseconds) > 1 else "")
         yield path(*ticket)
 
@@ -255,8 +263,9 @@ class Speed:
             if self.gpu and name:
                 self.peaks[name] = torch.cuda.max_memory_allocated(self.group.device)
             ticket = yield taken
-        spent = sum(_seconds(began, ended) for began, ended in marks)
-        return ticket, max(self.group.objects(spent / steps))
+        # The median: another program on the machine slows a few steps down, not half of them.
+        spent = median(_seconds(began, ended) for began, ended in marks)
+        return ticket, max(self.group.objects(spent))
 
     def _mark(self) -> float | torch.cuda.Event:
         """This moment: of the device, if it works beside the host.
