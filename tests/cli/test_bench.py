@@ -107,6 +107,19 @@ def test_a_signal_ends_all_sides_and_is_said(monkeypatch, capfd, number: int):
     assert "Stopped before a round was complete" in capfd.readouterr().err
 
 
+def test_a_signal_in_the_midst_of_a_fork_is_not_lost(monkeypatch, capfd):
+    sent: list[int] = []
+
+    def interrupt() -> None:
+        if not sent:  # a hook stays for good
+            sent.append(0)
+            os.kill(os.getpid(), signal.SIGINT)
+
+    os.register_at_fork(after_in_parent=interrupt)
+    assert lockstep(monkeypatch, "tiny", *QUICK, "--sides", "lockstep,workshop") == 1
+    assert "Stopped before a round was complete" in capfd.readouterr().err
+
+
 def test_a_bench_that_is_stopped_keeps_its_rounds(monkeypatch, capfd, tmp_path):
     bench, turns = os.getpid(), []
 

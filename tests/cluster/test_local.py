@@ -105,6 +105,21 @@ def test_ctrl_c_before_the_training_starts_is_an_interruption():
         run_replicas(1, work)
 
 
+@pytest.mark.parametrize("hook", ["before", "after_in_parent"])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_in_the_midst_of_a_fork_is_an_interruption(hook: str, number: int):
+    sent: list[int] = []
+
+    def interrupt() -> None:
+        if not sent:  # a hook stays for good
+            sent.append(number)
+            os.kill(os.getpid(), number)
+
+    os.register_at_fork(**{hook: interrupt})
+    with pytest.raises(Interrupted):
+        run_replicas(2, lambda rank, store: time.sleep(60))
+
+
 def test_replicas_die_with_a_killed_parent(tmp_path: Path):
     script = tmp_path / "parent.py"
     script.write_text(

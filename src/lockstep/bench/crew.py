@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import NamedTuple, NoReturn
 
 from lockstep.bench.pace import Report, Turn
+from lockstep.cluster.held import STOPS, Held
 from lockstep.world import die_with
 
 PATIENCE = 900.0
@@ -46,8 +47,9 @@ class Crew:
         """Fork the replicas; their first report. Whatever they print goes to the file `log`."""
         sys.stdout.flush()
         sys.stderr.flush()
-        for rank in range(replicas):
-            self.children.append(_fork(rank, work, log))
+        with Held() as held:
+            for rank in range(replicas):
+                self.children.append(_fork(rank, work, log, held))
         return self.reports()
 
     def turn(self, turn: Turn) -> list[Report] | Failure:
@@ -108,13 +110,13 @@ def _kill(pid: int) -> None:
         os.killpg(pid, signal.SIGKILL)
 
 
-def _fork(rank: int, work: Work, log: Path) -> _Child:
+def _fork(rank: int, work: Work, log: Path, held: Held) -> _Child:
     ours, theirs = Pipe()
     parent = os.getpid()
     pid = os.fork()
     if not pid:
         ours.close()
-        _run(rank, work, log, theirs, parent)
+        _run(rank, work, log, theirs, parent, held)
     theirs.close()
     _own_group(pid)
     return _Child(pid, ours)
@@ -127,12 +129,11 @@ def _own_group(pid: int) -> None:
         os.setpgid(pid, pid)
 
 
-def _run(rank: int, work: Work, log: Path, pipe: Connection, parent: int) -> NoReturn:
+def _run(rank: int, work: Work, log: Path, pipe: Connection, parent: int, held: Held) -> NoReturn:
     try:
         die_with(parent)
         _own_group(os.getpid())
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        held.release({signal.SIGINT: signal.SIG_IGN, signal.SIGTERM: signal.SIG_DFL})
         output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         os.dup2(output, 1)
         os.dup2(output, 2)
@@ -154,7 +155,7 @@ def stoppable() -> Iterator[None]:
     def stop(number: int, frame: object) -> None:
         raise KeyboardInterrupt
 
-    handlers = {n: signal.signal(n, stop) for n in (signal.SIGINT, signal.SIGTERM)}
+    handlers = {n: signal.signal(n, stop) for n in STOPS}
     try:
         yield
     finally:

@@ -18,6 +18,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from lockstep.cluster.held import STOPS, Held
 from lockstep.errors import Interrupted, LockstepError, ReplicaDied
 from lockstep.world import die_with
 
@@ -54,12 +55,15 @@ def run_replicas(number: int, work: Callable[[int, str], Any]) -> Any:
         store = str(Path(folder) / "store")
         sys.stdout.flush()
         sys.stderr.flush()
-        children = [_fork(rank, work, store) for rank in range(number)]
-        try:
-            outcomes, interrupted = _watch(children)
-        finally:
-            for child in children:
-                _kill(child.pid)
+        children: list[_Child] = []
+        with Held() as held:
+            try:
+                for rank in range(number):
+                    children.append(_fork(rank, work, store, held))
+                outcomes, interrupted = _watch(children, held)
+            finally:
+                for child in children:
+                    _kill(child.pid)
     return _verdict(outcomes, interrupted)
 
 
@@ -72,7 +76,7 @@ def prepare() -> None:
     torch.set_num_threads(1)
 
 
-def _fork(rank: int, work: Callable[[int, str], Any], store: str) -> _Child:
+def _fork(rank: int, work: Callable[[int, str], Any], store: str, held: Held) -> _Child:
     reading, writing = os.pipe()
     parent = os.getpid()
     pid = os.fork()
@@ -84,7 +88,7 @@ def _fork(rank: int, work: Callable[[int, str], Any], store: str) -> _Child:
     try:
         die_with(parent)
         # Ctrl-C reaches the whole group of processes: the parent decides what it means.
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        held.release({signal.SIGINT: signal.SIG_IGN, signal.SIGTERM: signal.SIG_DFL})
         try:
             message: tuple[Any, BaseException | None, str] = (work(rank, store), None, "")
             code = 0
@@ -107,7 +111,7 @@ def _send(pipe: int, message: tuple[Any, BaseException | None, str]) -> None:
         file.write(pickle.dumps(message))
 
 
-def _watch(children: list[_Child]) -> tuple[list[_Outcome], bool]:
+def _watch(children: list[_Child], held: Held) -> tuple[list[_Outcome], bool]:
     """Wait for all; end the rest soon after the first failure. Also: was there a Ctrl-C?"""
     interrupts = 0
     deadline: float | None = None
@@ -120,29 +124,25 @@ def _watch(children: list[_Child]) -> tuple[list[_Outcome], bool]:
         for child in children:
             _signal(child.pid, signal.SIGTERM if interrupts == 1 else signal.SIGKILL)
 
-    handlers = {n: signal.signal(n, interrupted) for n in (signal.SIGINT, signal.SIGTERM)}
+    held.release(dict.fromkeys(STOPS, interrupted))
     outcomes: dict[int, _Outcome] = {}
     received = {child.rank: b"" for child in children}
-    try:
-        while len(outcomes) < len(children):
-            living = [child for child in children if child.rank not in outcomes]
-            # Not the pipe's end but the process's: data workers may hold the pipe open.
-            gone = [(c, s) for c in living for pid, s in [os.waitpid(c.pid, os.WNOHANG)] if pid]
-            open_pipes = {c.pipe: c for c in living}
-            ready, _, _ = select.select(list(open_pipes), [], [], 0 if gone else 0.02)
-            for pipe in ready:
-                received[open_pipes[pipe].rank] += os.read(pipe, 1 << 20)
-            for child, status in gone:
-                outcomes[child.rank] = _outcome(received[child.rank], status)
-                os.close(child.pipe)
-                if outcomes[child.rank].status != 0:
-                    deadline = min(deadline or float("inf"), time.monotonic() + GRACE)
-            if deadline is not None and time.monotonic() > deadline:
-                for child in living:
-                    _signal(child.pid, signal.SIGKILL)
-    finally:
-        for number, handler in handlers.items():
-            signal.signal(number, handler)
+    while len(outcomes) < len(children):
+        living = [child for child in children if child.rank not in outcomes]
+        # Not the pipe's end but the process's: data workers may hold the pipe open.
+        gone = [(c, s) for c in living for pid, s in [os.waitpid(c.pid, os.WNOHANG)] if pid]
+        open_pipes = {c.pipe: c for c in living}
+        ready, _, _ = select.select(list(open_pipes), [], [], 0 if gone else 0.02)
+        for pipe in ready:
+            received[open_pipes[pipe].rank] += os.read(pipe, 1 << 20)
+        for child, status in gone:
+            outcomes[child.rank] = _outcome(received[child.rank], status)
+            os.close(child.pipe)
+            if outcomes[child.rank].status != 0:
+                deadline = min(deadline or float("inf"), time.monotonic() + GRACE)
+        if deadline is not None and time.monotonic() > deadline:
+            for child in living:
+                _signal(child.pid, signal.SIGKILL)
     return [outcomes[child.rank] for child in children], interrupts > 0
 
 
