@@ -20,6 +20,7 @@ from lockstep.data.loaders import (
     ResidentLoader,
     Watch,
     WorkerLoader,
+    in_channels_last,
     loader_limits,
     make_loader,
 )
@@ -291,6 +292,18 @@ def test_channels_last_changes_the_layout_and_not_the_values(data):
     wanted = list(loader(data, channels_last=True).batches(SOME))
     assert all(x.is_contiguous(memory_format=torch.channels_last) for x, _ in wanted)
     assert same(wanted, loader(data).batches(SOME))
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+@pytest.mark.parametrize("strided", [False, True])
+def test_channels_last_is_said_by_the_strides_also_with_one_channel(channels, strided):
+    images = torch.arange(2.0 * channels * 12).view(2, channels, 3, 4)
+    given = images.to(memory_format=torch.channels_last) if strided else images
+    moved = in_channels_last(given)
+    assert moved.stride() == (12 * channels, 1, 4 * channels, channels)
+    assert torch.equal(moved, images)
+    shares = moved.data_ptr() == given.data_ptr()
+    assert shares == (channels == 1 or strided)
 
 
 def test_channels_last_leaves_inputs_alone_that_are_no_images():

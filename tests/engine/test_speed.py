@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch import Tensor, nn
 
 from lockstep import models
 from lockstep.console import Progress
@@ -317,3 +318,21 @@ def test_an_optimizer_that_cannot_be_recorded_goes_on_as_if_nobody_had_tried(
     for before, after in zip(kept, optimizer.state.values(), strict=True):
         assert after["own"] == 1
         assert after["momentum"] is before["momentum"]
+
+
+@pytest.mark.parametrize("channels_last", [False, True])
+def test_images_of_one_channel_stay_in_one_layout_from_layer_to_layer(
+    tmp_path: Path, channels_last: bool
+):
+    recipe = small(128, channels_last=channels_last, augment=())
+    here = Setting(tmp_path, recipe)
+    layouts = set()
+
+    def note(module: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> None:
+        if output.dim() == 4 and output.shape[-1] > 1:
+            layouts.add(output.is_contiguous(memory_format=torch.channels_last))
+
+    for module in here.replica.module.modules():
+        module.register_forward_hook(note)
+    here.speed(*next(here.tickets))
+    assert layouts == {channels_last}

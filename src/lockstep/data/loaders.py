@@ -115,12 +115,21 @@ class Finish:
         if self.prepare is not None:
             inputs = self.prepare(inputs)
         if self.channels_last and inputs.dim() == 4:
-            return inputs.contiguous(memory_format=torch.channels_last)
+            return in_channels_last(inputs)
         if not self.augment and self.prepare is None:
             return inputs
-        # With one channel both layouts are the same memory; only the strides tell a convolution
-        # which one it should hand on. Through one dimension they become those of the plain layout.
         return inputs.reshape(-1).view(inputs.shape)
+
+
+def in_channels_last(images: Tensor) -> Tensor:
+    """The same images with channels as the innermost axis.
+
+    With one channel both layouts are the same memory, and only the strides tell a convolution which
+    one it should hand on: `contiguous` leaves them as they are. Through one dimension they become
+    those of the layout.
+    """
+    moved = images.permute(0, 2, 3, 1)
+    return moved.reshape(-1).view(moved.shape).permute(0, 3, 1, 2)
 
 
 class ResidentLoader:

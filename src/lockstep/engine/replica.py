@@ -32,7 +32,7 @@ from lockstep.data import (
     Watch,
     make_loader,
 )
-from lockstep.data.loaders import check_indexed, check_pair
+from lockstep.data.loaders import check_indexed, check_pair, in_channels_last
 from lockstep.engine.checkpoint import Checkpoint, pack_optimizer, unpack_optimizer
 from lockstep.engine.exchange import Terms, settle
 from lockstep.engine.folder import state_of
@@ -78,7 +78,7 @@ class Replica:
         if recipe.channels_last:
             for p in module.parameters():
                 if p.dim() == 4:
-                    p.data = p.data.contiguous(memory_format=torch.channels_last)
+                    p.data = in_channels_last(p.data)
         self.shards = Shards(
             self.plan.shards_per_replica,
             device,
