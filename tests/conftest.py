@@ -1,4 +1,4 @@
-"""A guard against leaks, around every test."""
+"""A guard against leaks, around every test; and the ways that gradients take."""
 
 from __future__ import annotations
 
@@ -18,3 +18,17 @@ def _nothing_leaks() -> Iterator[None]:
     assert not changed - set(ours) - {k for k in changed if k.startswith("TORCHINDUCTOR")}
     with pytest.raises(ChildProcessError):
         os.waitpid(-1, os.WNOHANG)
+
+
+@pytest.fixture
+def gloo(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Replicas exchange as if they were on several machines."""
+    monkeypatch.setattr("lockstep.engine.exchange.set_up", lambda group, timeout: "this is a test")
+
+
+@pytest.fixture(params=["shared memory", "gloo"])
+def way(request: pytest.FixtureRequest) -> str:
+    """Each way that the gradients of CPU replicas can take."""
+    if request.param == "gloo":
+        request.getfixturevalue("gloo")
+    return str(request.param)

@@ -81,6 +81,7 @@ def test_bf16_gives_the_mean_of_the_replicas():
 
 
 @pytest.mark.parametrize(("wire", "hooks"), [("fp32", 0), ("bf16", 1), ("powersgd", 1)])
+@pytest.mark.usefixtures("gloo")
 def test_float32_is_left_to_ddp_itself(tmp_path: Path, wire: str, hooks: int):
     def work(group: Group) -> int:
         seen = []

@@ -22,7 +22,7 @@ def hashes(recipe: Recipe, tmp_path: Path, replicas: tuple[int, ...] = (1, 2, 4)
     return {(r["weights_sha256"], *r["metrics"].values()) for r in runs.values()}
 
 
-def test_digits_on_1_2_and_4_replicas_ends_in_the_same_bits(tmp_path: Path):
+def test_digits_on_1_2_and_4_replicas_ends_in_the_same_bits(tmp_path: Path, way: str):
     assert len(hashes(replace(DIGITS, epochs=2, warmup=1.0), tmp_path)) == 1
 
 

@@ -39,7 +39,7 @@ def reference(tmp_path_factory: pytest.TempPathFactory) -> dict[str, torch.Tenso
 
 
 @pytest.mark.parametrize("replicas", [2, 4])
-def test_replicas_reach_the_weights_of_one(tmp_path: Path, reference, replicas: int):
+def test_replicas_reach_the_weights_of_one(tmp_path: Path, reference, way: str, replicas: int):
     assert gap(reference, weights(in_double(small()), tmp_path / "run", replicas)) < ROUNDING
 
 
@@ -76,6 +76,7 @@ def _no_dropout() -> nn.Module:
     return wideresnet(10, 1, channels=1)
 
 
+@pytest.mark.usefixtures("gloo")
 @pytest.mark.parametrize("micro_batch", [None, 8])
 def test_gradients_are_exchanged_once_per_step(tmp_path: Path, micro_batch: int | None):
     def count(group: Group) -> list[int]:

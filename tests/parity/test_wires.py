@@ -29,11 +29,15 @@ def gap(first: dict[str, torch.Tensor], second: dict[str, torch.Tensor]) -> floa
     return max((first[n].double() - second[n].double()).abs().max().item() for n in first)
 
 
-@pytest.mark.parametrize("wire", ["fp32", "bf16", "powersgd"])
+@pytest.mark.parametrize("wire", ["shared", "fp32", "bf16", "powersgd"])
 @pytest.mark.parametrize("replicas", [2, 4])
 def test_every_wire_ends_with_equal_weights_and_a_timeline_changes_no_bit(
-    tmp_path: Path, wire: str, replicas: int
+    tmp_path: Path, wire: str, replicas: int, request
 ):
+    if wire == "shared":
+        wire = "fp32"
+    else:
+        request.getfixturevalue("gloo")
     options = {"wire": wire, "bucket_mb": 0.05, "micro_batch": 8}
     plain = train(small(), tmp_path / "plain", replicas, **options)
     timed = train(small(), tmp_path / "timed", replicas, **options, timeline=True)
@@ -48,23 +52,29 @@ def test_synchronised_batch_norm_exchanges_beside_a_wire(tmp_path: Path, wire: s
     assert runs[0]["weights_sha256"] == runs[1]["weights_sha256"]
 
 
-def test_the_size_of_the_buckets_changes_no_bit_of_exact_mode(tmp_path: Path, monkeypatch):
+def test_the_size_of_the_buckets_changes_no_bit_of_exact_mode(
+    tmp_path: Path, monkeypatch, way: str
+):
     monkeypatch.setattr("lockstep.engine.exchange.NOT_MEASURED", 0)
     runs = [
         train(small(), tmp_path / str(size), 2, exact=True, bucket_mb=size)
         for size in (None, 0.01, 100.0)
     ]
     assert len({run["weights_sha256"] for run in runs}) == 1
-    assert runs[0]["exchange"]["link"]["latency"] > 0
+    if way == "gloo":
+        assert runs[0]["exchange"]["link"]["latency"] > 0
+    else:
+        assert runs[0]["exchange"]["link"] is None
     assert runs[1]["exchange"]["link"] is None
 
 
-def test_the_size_of_the_buckets_is_rounding_in_fast_mode(tmp_path: Path):
+def test_the_size_of_the_buckets_is_rounding_in_fast_mode(tmp_path: Path, way: str):
     recipe = in_double(small())
     one = weights(recipe, tmp_path / "one", 2)
     assert gap(one, weights(recipe, tmp_path / "many", 2, bucket_mb=0.01)) < ROUNDING
 
 
+@pytest.mark.usefixtures("gloo")
 def test_a_small_model_travels_in_one_bucket_and_nothing_is_measured(tmp_path: Path):
     run = train(small(40, epochs=1), tmp_path / "run", 2)
     terms = run["exchange"]
@@ -73,6 +83,7 @@ def test_a_small_model_travels_in_one_bucket_and_nothing_is_measured(tmp_path: P
     assert terms["sent_bytes"] == terms["gradient_bytes"]
 
 
+@pytest.mark.usefixtures("gloo")
 def test_bf16_sends_half_of_float32_and_powersgd_less(tmp_path: Path):
     sent = {
         wire: train(small(40, epochs=1), tmp_path / wire, 2, wire=wire)["exchange"]["sent_bytes"]

@@ -6,9 +6,11 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+import torch.distributed as dist
 from torch import Tensor
 
 from lockstep.engine import powersgd
+from lockstep.engine.board import Board, set_up
 from lockstep.engine.group import Group
 from lockstep.engine.job import Job
 from lockstep.engine.link import MIB, Link, best_bucket, measure
@@ -22,11 +24,15 @@ class Terms:
     """How a run exchanges its gradients; run.json has them under `exchange`."""
 
     wire: str
+    through: str
+    """`nccl`, `gloo` or `shared memory`."""
+    why: str
+    """Why replicas on the CPU do not use shared memory, if they do not."""
     gradient_bytes: int
     """Gradients of one replica."""
     sent_bytes: int
     """What one replica sends in a step, as a ring: 2 (W - 1) / W of the payload. PowerSGD sends
-    whole gradients while the learning rate warms up."""
+    whole gradients while the learning rate warms up. Through shared memory nothing is sent."""
     bucket_bytes: int
     """Gradients that are exchanged at once, at least; a tensor is never cut."""
     link: Link | None
@@ -37,13 +43,21 @@ class Terms:
         return asdict(self) | {"link": self.link and self.link._asdict()}
 
 
-def settle(job: Job, group: Group, parameters: Sequence[Tensor]) -> Terms:
-    """Measure the link if the size of the buckets depends on it."""
+def settle(job: Job, group: Group, parameters: Sequence[Tensor]) -> tuple[Terms, Board | None]:
+    """Find the way, and measure the link if the size of the buckets depends on it."""
+    board: Board | str = ""
+    if job.wire != "fp32":
+        board = "the wire has a way of its own"
+    elif group.device.type == "cpu":
+        board = set_up(group, job.timeout)
     total = sum(p.numel() * p.element_size() for p in parameters)
     payload = _payload(job.wire, parameters)
     link = None
     if job.bucket_mb is not None:
         bucket = job.bucket_mb * MIB
+    elif isinstance(board, Board):
+        # Backward waits for each bucket, so the fewer the better.
+        bucket = total
     elif job.wire == "powersgd" or total <= NOT_MEASURED:
         # Thin matrices are small: two all-reduces for all of them cost less than any overlap saves.
         bucket = total
@@ -51,13 +65,17 @@ def settle(job: Job, group: Group, parameters: Sequence[Tensor]) -> Terms:
         link = measure(group)
         bucket = best_bucket(link, payload) * total / payload
     size = group.world.size
-    return Terms(
+    shared = isinstance(board, Board)
+    terms = Terms(
         wire=job.wire,
+        through="shared memory" if shared else dist.get_backend(),
+        why=board if isinstance(board, str) else "",
         gradient_bytes=total,
-        sent_bytes=2 * (size - 1) * payload // size,
+        sent_bytes=0 if shared else 2 * (size - 1) * payload // size,
         bucket_bytes=max(1, min(total, int(bucket))),
         link=link,
     )
+    return terms, board if isinstance(board, Board) else None
 
 
 def _payload(wire: str, parameters: Sequence[Tensor]) -> int:

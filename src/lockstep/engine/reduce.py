@@ -67,8 +67,14 @@ class ExactReduce:
     Usable in a plain loop: inside `part`, call backward on the weighed *sum* of a shard's losses.
     """
 
-    def __init__(self, model: nn.Module, watch: ExchangeWatch | None = None) -> None:
-        self.model, self.watch = model, watch
+    def __init__(
+        self,
+        model: nn.Module,
+        watch: ExchangeWatch | None = None,
+        add: Callable[[Tensor], None] | None = None,
+    ) -> None:
+        """With `add`, that makes the sum over the replicas: in place and in tree order."""
+        self.model, self.watch, self.add = model, watch, add or tree_reduce
         self.parameters: list[Tensor] = [p for p in model.parameters() if p.requires_grad]
         self.items = 1
         # Sums of whole subtrees that wait for their right-hand neighbour, by level.
@@ -79,9 +85,14 @@ class ExactReduce:
         self.stream: torch.cuda.Stream | None = None
 
     @classmethod
-    def attach(cls, model: nn.Module, watch: ExchangeWatch | None = None) -> "ExactReduce":
+    def attach(
+        cls,
+        model: nn.Module,
+        watch: ExchangeWatch | None = None,
+        add: Callable[[Tensor], None] | None = None,
+    ) -> "ExactReduce":
         """Take over the exchange of a DDP model; with any other model, add its shards alone."""
-        reduce = cls(model, watch)
+        reduce = cls(model, watch, add)
         if isinstance(model, DistributedDataParallel):
             size = dist.get_world_size()
             if size & (size - 1):
@@ -178,10 +189,11 @@ def _exchange(reduce: ExactReduce, bucket: dist.GradBucket) -> torch.futures.Fut
 
         future = on_stream(reduce.stream, buffer, work)
     else:
-        # gloo exchanges in host memory, and backward waits for it.
+        # In host memory, and backward waits for it.
         host = buffer.cpu()
-        tree_reduce(host)
-        buffer.copy_(host)
+        reduce.add(host)
+        if host is not buffer:
+            buffer.copy_(host)
         # On the gradient's own device: a GPU divides by a number with other bits than a CPU.
         _divide([buffer], reduce.items)
         future = torch.futures.Future()
@@ -246,17 +258,17 @@ def _reduce_slice(buffer: Tensor, wire: torch.dtype, group: dist.ProcessGroup | 
         dist.all_to_all_single(pieces, sent, group=group)
         if narrow:
             pieces = pieces.to(torch.promote_types(buffer.dtype, torch.float32))
-        _all_gather(sent, _tree_sum(list(pieces.chunk(size))).to(wire), group=group)
+        _all_gather(sent, tree_sum(list(pieces.chunk(size))).to(wire), group=group)
         if narrow:
             body.copy_(sent)
     if len(tail):
         # Fewer elements than replicas: everybody adds them all, and nothing is rounded.
         tails = tail.new_empty(size * len(tail))
         _all_gather(tails, tail.contiguous(), group=group)
-        tail.copy_(_tree_sum(list(tails.chunk(size))))
+        tail.copy_(tree_sum(list(tails.chunk(size))))
 
 
-def _tree_sum(pieces: list[Tensor]) -> Tensor:
+def tree_sum(pieces: list[Tensor]) -> Tensor:
     """The sum of 1, 2, 4, 8 ... pieces as a balanced tree, in the memory of the first."""
     while len(pieces) > 1:
         pieces = [left.add_(right) for left, right in zip(pieces[::2], pieces[1::2], strict=True)]

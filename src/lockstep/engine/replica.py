@@ -33,6 +33,7 @@ from lockstep.data import (
     make_loader,
 )
 from lockstep.data.loaders import check_indexed, check_pair, in_channels_last
+from lockstep.engine.board import Board
 from lockstep.engine.checkpoint import Checkpoint, pack_optimizer, unpack_optimizer
 from lockstep.engine.exchange import Terms, settle
 from lockstep.engine.folder import state_of
@@ -46,7 +47,7 @@ from lockstep.engine.reduce import ExactReduce, FastReduce
 from lockstep.engine.sampler import GlobalOrder, Part, Step
 from lockstep.engine.timeline import Timeline, all_reduce
 from lockstep.engine.update import Update
-from lockstep.engine.wire import Wire, bf16
+from lockstep.engine.wire import AtOnce, Wire, bf16
 from lockstep.errors import CheckpointError, DataError, RecipeError
 from lockstep.keys import key
 from lockstep.scaling.schedule import warmed
@@ -123,6 +124,7 @@ class Replica:
             self.timeline.watch_layers(self.module)
         self.terms: Terms | None = None
         self.powersgd: PowerSGD | None = None
+        board: Board | None = None
         if self.group.alone and self.job.wire != "fp32":
             self.progress.warn(
                 f"--wire {self.job.wire} has no effect on one replica: it sends nothing."
@@ -130,7 +132,7 @@ class Replica:
         if not self.group.alone:
             on_gpu = self.group.device.type == "cuda"
             trained = [p for p in self.module.parameters() if p.requires_grad]
-            self.terms = settle(self.job, self.group, trained)
+            self.terms, board = settle(self.job, self.group, trained)
             model = DistributedDataParallel(
                 self.module,
                 device_ids=[self.group.device.index] if on_gpu else None,
@@ -141,13 +143,17 @@ class Replica:
                 **_KEEP_BUFFERS,
             )
         if self.job.exact:
-            return model, ExactReduce.attach(model, self.timeline)
+            add = board.add if board is not None else None
+            return model, ExactReduce.attach(model, self.timeline, add)
         if isinstance(model, DistributedDataParallel):
-            self._connect(model)
+            self._connect(model, board)
         return model, FastReduce(model, self.group.world.size)
 
-    def _connect(self, model: DistributedDataParallel) -> None:
-        """Let the wire carry the gradients; float32 without a timeline is left to DDP itself."""
+    def _connect(self, model: DistributedDataParallel, board: Board | None) -> None:
+        """Let board or wire carry the gradients; all else, without a timeline, is left to DDP."""
+        if board is not None:
+            AtOnce(board, self.timeline).attach(model)
+            return
         wire: Wire | None = None
         if self.job.wire == "bf16":
             wire = Wire(bf16, self.job.timeout)

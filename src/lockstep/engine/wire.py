@@ -1,4 +1,4 @@
-"""What the replicas send each other in fast mode, where it is not DDP's own float32.
+"""What the replicas send each other in fast mode, where DDP's own all-reduce is not the best.
 
 An exchange gets the flat gradients of some parameters and replaces them by their mean over all
 replicas. `Wire` makes a DDP hook of it that runs beside backward.
@@ -13,7 +13,8 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.nn.parallel import DistributedDataParallel
 
-from lockstep.engine.reduce import on_stream, tree_reduce
+from lockstep.engine.board import Board
+from lockstep.engine.reduce import ExchangeWatch, on_stream, tree_reduce
 
 # No `from __future__ import annotations` here: DDP checks the annotations of its hooks.
 Exchange = Callable[[list[Tensor], Tensor, dist.ProcessGroup | None], None]
@@ -87,6 +88,29 @@ class Wire:
             future.set_exception(error)  # type: ignore[arg-type]
         else:
             future.set_result(buffer)
+
+
+class AtOnce:
+    """Backward stops for each bucket while it is added up on a board."""
+
+    def __init__(self, board: Board, watch: ExchangeWatch | None = None) -> None:
+        self.board, self.watch = board, watch
+
+    def attach(self, model: DistributedDataParallel) -> None:
+        """Take over the exchange of a DDP model."""
+        model.register_comm_hook(self, _at_once)
+
+
+def _at_once(exchange: AtOnce, bucket: dist.GradBucket) -> torch.futures.Future[Tensor]:
+    if exchange.watch is not None:
+        exchange.watch.exchange_begins()
+    exchange.board.add(buffer := bucket.buffer())
+    buffer.div_(exchange.board.size)
+    if exchange.watch is not None:
+        exchange.watch.exchange_ends()
+    future: torch.futures.Future[Tensor] = torch.futures.Future()
+    future.set_result(buffer)
+    return future
 
 
 def _hook(wire: Wire, bucket: dist.GradBucket) -> torch.futures.Future[Tensor]:

@@ -1,0 +1,172 @@
+"""Sums in shared memory: the bits of the tree, no matter the pieces; and what ends a wait."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from lockstep.engine import board as module
+from lockstep.engine.board import Board, set_up
+from lockstep.engine.group import Group
+from lockstep.engine.reduce import tree_reduce
+from lockstep.errors import ReplicaDied
+from replicas import in_double, on_replicas, small, train
+
+LENGTHS = [0, 1, 2, 3, 5, 7, 8, 1000, 4097]
+
+
+def numbers(length: int, rank: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+    """Of very different size: another order of the sum has other bits."""
+    generator = numpy.random.default_rng([length, rank])
+    sizes = 10.0 ** generator.integers(-4, 5, length)
+    return torch.from_numpy(generator.standard_normal(length) * sizes).to(dtype)
+
+
+def board_of(group: Group, timeout: float = 60.0) -> Board:
+    board = set_up(group, timeout)
+    assert isinstance(board, Board), board
+    return board
+
+
+@pytest.mark.parametrize("slot", [64, 1 << 20])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+@pytest.mark.parametrize("replicas", [2, 4])
+def test_a_board_adds_what_the_tree_adds_bit_for_bit(
+    monkeypatch, replicas: int, dtype: torch.dtype, slot: int
+):
+    monkeypatch.setattr(module, "SLOT", slot)
+
+    def work(group: Group) -> bool:
+        board, same = board_of(group), True
+        for length in LENGTHS:
+            ours, theirs = (numbers(length, group.world.rank, dtype) for _ in range(2))
+            board.add(ours)
+            tree_reduce(theirs)
+            same &= torch.equal(ours, theirs)
+        return same
+
+    assert on_replicas(replicas, work) == [True] * replicas
+
+
+def test_a_board_works_inside_a_larger_buffer():
+    def work(group: Group) -> list[float]:
+        whole = torch.full((11,), -1.0)
+        part = whole[3:8]
+        part.copy_(torch.arange(5.0) + group.world.rank)
+        board_of(group).add(part)
+        return whole.tolist()
+
+    assert on_replicas(2, work) == [[-1.0] * 3 + [1.0, 3.0, 5.0, 7.0, 9.0] + [-1.0] * 3] * 2
+
+
+def test_replicas_that_come_at_their_own_time_do_not_disturb_a_sum():
+    def work(group: Group) -> bool:
+        board, right = board_of(group), True
+        for turn in range(200):
+            if turn % 4 == group.world.rank:
+                time.sleep(0.001)
+            buffer = torch.full((300,), float(turn + group.world.rank))
+            board.add(buffer)
+            right &= bool((buffer == 4 * turn + 6).all())
+        return right
+
+    assert on_replicas(4, work) == [True] * 4
+
+
+def refusal(group: Group) -> str:
+    answer = set_up(group, 20.0)
+    return answer if isinstance(answer, str) else "none"
+
+
+def test_replicas_on_several_machines_have_no_board():
+    def work(group: Group) -> str:
+        module._machine = lambda: ("boot", str(group.world.rank))  # type: ignore[assignment]
+        return refusal(group)
+
+    assert on_replicas(2, work) == ["the replicas are on several machines"] * 2
+
+
+def test_other_systems_have_no_board(monkeypatch):
+    monkeypatch.setattr(module, "sys", SimpleNamespace(platform="darwin"))
+    assert on_replicas(2, refusal) == ["it needs Linux"] * 2
+
+
+@pytest.mark.parametrize("rank", [0, 1, 3])
+def test_memory_that_one_replica_cannot_have_is_the_answer_of_all(rank: int):
+    def work(group: Group) -> str:
+        def full(*arguments: Any) -> None:
+            raise OSError(28, "No space left on device")
+
+        if group.world.rank == rank:
+            os.posix_fallocate = full  # type: ignore[assignment]
+            module.mmap.mmap = full  # type: ignore[assignment, misc]
+        return refusal(group)
+
+    answers = on_replicas(4, work)
+    assert len(set(answers)) == 1
+    assert "No space left on device" in answers[0]
+
+
+def test_a_replica_that_dies_is_named_and_nobody_waits_for_it():
+    def work(group: Group) -> None:
+        board = board_of(group)
+        group.objects("ready")
+        if group.world.rank == 1:
+            os.kill(os.getpid(), signal.SIGKILL)
+        board.add(torch.ones(10))
+
+    with pytest.raises(ReplicaDied, match="Replica 1 was killed"):
+        on_replicas(2, work)
+
+
+def test_a_replica_whose_peer_has_left_says_so():
+    def work(group: Group) -> str:
+        board = board_of(group)
+        group.objects("ready")
+        if group.world.rank == 1:
+            for peer in board.peers.values():
+                peer.close()
+            return ""
+        with pytest.raises(ConnectionError) as caught:
+            board.add(torch.ones(10))
+        return str(caught.value)
+
+    assert on_replicas(2, work)[0] == "replica 1 is gone"
+
+
+def test_a_replica_that_does_not_come_is_waited_for_until_the_timeout():
+    def work(group: Group) -> str:
+        board = board_of(group, timeout=0.3)
+        if group.world.rank == 1:
+            time.sleep(1.0)
+            return ""
+        with pytest.raises(TimeoutError) as caught:
+            board.add(torch.ones(10))
+        return str(caught.value)
+
+    assert on_replicas(2, work)[0] == "replica 1 has not come to the exchange within 0.3 s"
+
+
+@pytest.mark.parametrize("exact", [False, True])
+def test_training_is_the_same_with_and_without_a_board(tmp_path: Path, request, exact: bool):
+    recipe = small() if exact else in_double(small())
+    ours = train(recipe, tmp_path / "board", 2, exact=exact)
+    request.getfixturevalue("gloo")
+    theirs = train(recipe, tmp_path / "gloo", 2, exact=exact)
+    assert ours["exchange"]["through"] == "shared memory"
+    assert ours["exchange"]["sent_bytes"] == 0
+    assert theirs["exchange"]["through"] == "gloo"
+    assert theirs["exchange"]["why"] == "this is a test"
+    assert theirs["exchange"]["sent_bytes"] == theirs["exchange"]["gradient_bytes"]
+    weights = [load_file(tmp_path / name / "weights.safetensors") for name in ("board", "gloo")]
+    bound = 0.0 if exact else 1e-10
+    assert max((weights[0][n] - weights[1][n]).abs().max() for n in weights[0]) <= bound
