@@ -1,0 +1,80 @@
+"""Seconds to add up gradients: through gloo, and through shared memory.
+
+    python bench/board.py --rounds 15 --save bench/results/board.json
+
+Replicas of this machine add buffers of several sizes both ways, taking turns.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from lockstep.bench import machine
+from lockstep.cluster.local import run_replicas
+from lockstep.engine.board import Board, set_up
+from lockstep.engine.group import Group
+from lockstep.world import World
+
+SIZES = {"100 kB": 25_000, "400 kB": 100_000, "3 MB": 700_000, "100 MB": 25_000_000}
+
+
+def measure(replicas: int, rounds: int) -> dict[str, Any]:
+    """Seconds of each sum, by size and way, seen by the first replica."""
+
+    def replica(rank: int, store: str) -> dict[str, Any]:
+        torch.set_num_threads(1)
+        group = Group(World(rank=rank, size=replicas, local_rank=rank), store=store)
+        board = set_up(group, 60.0)
+        if not isinstance(board, Board):
+            raise RuntimeError(f"no shared memory here: {board}")
+        ways = {"gloo": dist.all_reduce, "shared memory": board.add}
+        found: dict[str, Any] = {}
+        for size, length in SIZES.items():
+            buffer = torch.zeros(length)
+            times: dict[str, list[float]] = {way: [] for way in ways}
+            for _ in range(rounds + 1):
+                for way, add in ways.items():
+                    dist.barrier()
+                    began = time.perf_counter()
+                    add(buffer)
+                    times[way].append(time.perf_counter() - began)
+            found[size] = {way: seconds[1:] for way, seconds in times.items()}
+        group.leave()
+        return found
+
+    result: dict[str, Any] = run_replicas(replicas, replica)
+    return result
+
+
+def main() -> None:
+    """Measure and show."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--replicas", type=int, nargs="+", default=[2, 4])
+    parser.add_argument("--save", type=Path)
+    args = parser.parse_args()
+    document: dict[str, Any] = {"machine": machine.facts(), "command": " ".join(sys.argv)}
+    print(f"{len(os.sched_getaffinity(0))} cores")
+    for replicas in args.replicas:
+        found = document[f"{replicas} replicas"] = measure(replicas, args.rounds)
+        for size, ways in found.items():
+            ratios = [g / b for g, b in zip(ways["gloo"], ways["shared memory"], strict=True)]
+            cells = [f"{way} {1e3 * statistics.median(t):8.2f} ms" for way, t in ways.items()]
+            spread = f"{statistics.median(ratios):5.1f}x ({min(ratios):.1f} - {max(ratios):.1f})"
+            print(f"{replicas} replicas {size:>8}  {'   '.join(cells)}   {spread}")
+    if args.save:
+        args.save.write_text(json.dumps(document, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()
