@@ -190,7 +190,7 @@ class LiveProgress(Progress):
         done = record["step"]
         left = self._left(done)
         metrics = {n: v for n, v in record.items() if n not in ("kind", "step", "epoch", "seconds")}
-        parts = [f"{self.title}  epoch {record['epoch']:g}/{self._epochs}"]
+        parts = [f"{self.title}  epoch {round(record['epoch'], 2):g}/{self._epochs}"]
         rates = [r["samples_per_second"] for r in self._train if r["samples_per_second"]]
         if self._train:
             parts.append(f"loss {fmean(r['loss'] for r in self._train):.4f}")

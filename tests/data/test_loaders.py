@@ -13,17 +13,10 @@ from torch import Tensor
 from torch.utils.data import Dataset, IterableDataset, TensorDataset
 
 from lockstep.data import Tensors, flip, pad_crop
+from lockstep.data.batches import Finish, Request, Watch, in_channels_last
 from lockstep.data.keyed import SampleKeys
-from lockstep.data.loaders import (
-    Finish,
-    Request,
-    ResidentLoader,
-    Watch,
-    WorkerLoader,
-    in_channels_last,
-    loader_limits,
-    make_loader,
-)
+from lockstep.data.loaders import ResidentLoader, make_loader
+from lockstep.data.workers import WorkerLoader, loader_limits
 from lockstep.errors import DataError
 
 CPU = torch.device("cpu")

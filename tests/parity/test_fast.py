@@ -97,10 +97,10 @@ def test_gradients_are_exchanged_once_per_step(tmp_path: Path, micro_batch: int 
                 hook.__annotations__.clear()
                 self.register_comm_hook(None, hook)
 
+        import lockstep.engine.exchange as exchange_module
         import lockstep.engine.reduce as reduce_module
-        import lockstep.engine.replica as replica_module
 
-        replica_module.DistributedDataParallel = Counting
+        exchange_module.DistributedDataParallel = Counting
         reduce_module.DistributedDataParallel = real
         recipe = small(64, epochs=2)
         out = tmp_path / "run"

@@ -1,19 +1,24 @@
-"""The terms of the gradient exchange, settled once at start-up: what travels, in which pieces."""
+"""The gradient exchange of a run: its terms, settled once at start-up, and DDP set to them."""
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch.distributed as dist
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
 
-from lockstep.engine import powersgd
 from lockstep.engine.board import Board, set_up
 from lockstep.engine.group import Group
 from lockstep.engine.job import Job
 from lockstep.engine.link import MIB, Link, best_bucket, measure
+from lockstep.engine.powersgd import PowerSGD, payload
+from lockstep.engine.reduce import ExactReduce, FastReduce
+from lockstep.engine.timeline import Timeline, all_reduce
+from lockstep.engine.wire import AtOnce, Wire, bf16
 
 NOT_MEASURED = MIB
 """Bytes of gradients below which one bucket holds them all, whatever the link."""
@@ -43,6 +48,57 @@ class Terms:
         return asdict(self) | {"link": self.link and self.link._asdict()}
 
 
+# Renamed in torch 2.13.
+_NEW = "forward_sync_buffers" in inspect.signature(DistributedDataParallel).parameters
+_KEEP_BUFFERS: dict[str, Any] = {"forward_sync_buffers" if _NEW else "broadcast_buffers": False}
+
+
+class Exchange(NamedTuple):
+    """A model whose gradients are exchanged, and who does it."""
+
+    model: nn.Module
+    reduce: FastReduce | ExactReduce
+    powersgd: PowerSGD | None
+    terms: Terms | None
+    """None for a replica alone."""
+
+
+def connect(
+    job: Job, group: Group, module: nn.Module, timeline: Timeline | None, whole: int
+) -> Exchange:
+    """Make a DDP model of `module`, unless the replica is alone.
+
+    PowerSGD sends the gradients of the first `whole` steps as they are.
+    """
+    if group.alone:
+        reduce = ExactReduce(module) if job.exact else FastReduce(module, 1)
+        return Exchange(module, reduce, None, None)
+    terms, board = settle(job, group, [p for p in module.parameters() if p.requires_grad])
+    model = DistributedDataParallel(
+        module,
+        device_ids=[group.device.index] if group.device.type == "cuda" else None,
+        gradient_as_bucket_view=True,
+        # One bucket for all may be said with any larger number.
+        bucket_cap_mb=job.bucket_mb or max(1.0, terms.bucket_bytes / MIB),
+        # Batch-norm statistics are kept per shard and merged on demand.
+        **_KEEP_BUFFERS,
+    )
+    if job.exact:
+        add = board.add if board is not None else None
+        return Exchange(model, ExactReduce.attach(model, timeline, add), None, terms)
+    thin = PowerSGD(whole) if job.wire == "powersgd" else None
+    if board is not None:
+        AtOnce(board, timeline).attach(model)
+    else:
+        wire = Wire(thin or bf16, job.timeout) if job.wire != "fp32" else None
+        if timeline is not None:
+            timeline.watch_exchange(model, wire or all_reduce)
+        elif wire is not None:
+            wire.attach(model)
+        # Float32 without a timeline is left to DDP itself.
+    return Exchange(model, FastReduce(model, group.world.size), thin, terms)
+
+
 def settle(job: Job, group: Group, parameters: Sequence[Tensor]) -> tuple[Terms, Board | None]:
     """Find the way, and measure the link if the size of the buckets depends on it."""
     board: Board | str = ""
@@ -51,7 +107,7 @@ def settle(job: Job, group: Group, parameters: Sequence[Tensor]) -> tuple[Terms,
     elif group.device.type == "cpu":
         board = set_up(group, job.timeout)
     total = sum(p.numel() * p.element_size() for p in parameters)
-    payload = _payload(job.wire, parameters)
+    reduced = _reduced(job.wire, parameters)
     link = None
     if job.bucket_mb is not None:
         bucket = job.bucket_mb * MIB
@@ -63,7 +119,7 @@ def settle(job: Job, group: Group, parameters: Sequence[Tensor]) -> tuple[Terms,
         bucket = total
     else:
         link = measure(group)
-        bucket = best_bucket(link, payload) * total / payload
+        bucket = best_bucket(link, reduced) * total / reduced
     size = group.world.size
     shared = isinstance(board, Board)
     terms = Terms(
@@ -71,17 +127,17 @@ def settle(job: Job, group: Group, parameters: Sequence[Tensor]) -> tuple[Terms,
         through="shared memory" if shared else dist.get_backend(),
         why=board if isinstance(board, str) else "",
         gradient_bytes=total,
-        sent_bytes=0 if shared else 2 * (size - 1) * payload // size,
+        sent_bytes=0 if shared else 2 * (size - 1) * reduced // size,
         bucket_bytes=max(1, min(total, int(bucket))),
         link=link,
     )
     return terms, board if isinstance(board, Board) else None
 
 
-def _payload(wire: str, parameters: Sequence[Tensor]) -> int:
+def _reduced(wire: str, parameters: Sequence[Tensor]) -> int:
     """Bytes that are reduced in one step."""
     if wire == "bf16":
         return sum(p.numel() * 2 for p in parameters)
     if wire == "powersgd":
-        return sum(powersgd.payload(p) * max(4, p.element_size()) for p in parameters)
+        return sum(payload(p) * max(4, p.element_size()) for p in parameters)
     return sum(p.numel() * p.element_size() for p in parameters)

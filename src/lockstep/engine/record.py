@@ -13,14 +13,16 @@ from typing import Any, Self
 import torch
 
 from lockstep.console import Progress
-from lockstep.data.loaders import loader_limits
+from lockstep.data.workers import loader_limits
 from lockstep.engine.checkpoint import Checkpoint, Checkpoints
 from lockstep.engine.folder import RunFolder
 from lockstep.engine.group import Group
 from lockstep.engine.job import Job
 from lockstep.engine.metrics import Meter, Totals
-from lockstep.engine.replica import Replica, machine_facts
+from lockstep.engine.prepare import machine_facts
+from lockstep.engine.replica import Replica
 from lockstep.engine.sampler import Step
+from lockstep.engine.stopwatch import Stopwatch
 from lockstep.engine.timeline import BETWEEN
 from lockstep.errors import CheckpointError, FolderError, Interrupted, NotFinite, RunError
 
@@ -29,25 +31,6 @@ STEPS_BETWEEN_LOGS = 5
 """At least; a log makes the replicas wait for each other."""
 CONTROL_SECONDS = 0.5
 """Time between two points where the replicas agree on going on."""
-
-
-class Stopwatch:
-    """Seconds spent on each of a few things; one thing at a time."""
-
-    def __init__(self) -> None:
-        self.seconds: dict[str, float] = {}
-        self.now = "start-up"
-        self.since = time.perf_counter()
-
-    def turn_to(self, name: str) -> None:
-        """From here on the time belongs to `name`."""
-        moment = time.perf_counter()
-        self.seconds[self.now] = self.seconds.get(self.now, 0.0) + moment - self.since
-        self.now, self.since = name, moment
-
-    def total(self) -> float:
-        """Seconds in all, without the start-up."""
-        return sum(s for name, s in self.seconds.items() if name != "start-up")
 
 
 class Record:
@@ -103,6 +86,8 @@ class Record:
                 f"{self.job.out} is finished: all {self.steps} steps are done. "
                 "For more, raise --epochs, or start a new run in another folder."
             )
+        if start:
+            self.progress.say(f"Resuming after step {start}.")
         self.summary |= {
             "status": "running",
             "began_at": time.time() - self.clock.total(),
@@ -173,7 +158,6 @@ class Record:
         step = int(checkpoint.facts["step"])
         self.logged = (self.clock.seconds.get("training", 0.0), self.samples)
         self._forget_after(step)
-        self.progress.say(f"Resuming after step {step}.")
         return step
 
     def _forget_after(self, step: int) -> None:

@@ -3,60 +3,43 @@
 from __future__ import annotations
 
 import hashlib
-import inspect
 import math
-import platform
-import random
-import warnings
 from collections import deque
 from collections.abc import Iterator
 from functools import partial
 from itertools import islice
 from typing import Any
 
-import numpy
 import torch
 import torch.utils.deterministic
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn.modules.batchnorm import _BatchNorm
-from torch.nn.parallel import DistributedDataParallel
 
 from lockstep.console import Progress
 from lockstep.data import (
     Arrival,
-    Data,
     EpochKeys,
     Finish,
     Request,
-    Resident,
     Watch,
     make_loader,
 )
-from lockstep.data.loaders import check_indexed, check_pair, in_channels_last
-from lockstep.engine.board import Board
+from lockstep.data.batches import in_channels_last
 from lockstep.engine.checkpoint import Checkpoint, pack_optimizer, unpack_optimizer
-from lockstep.engine.exchange import Terms, settle
+from lockstep.engine.exchange import connect
 from lockstep.engine.folder import state_of
 from lockstep.engine.group import Group
 from lockstep.engine.job import Job
-from lockstep.engine.link import MIB
 from lockstep.engine.metrics import Evaluation
-from lockstep.engine.powersgd import PowerSGD
-from lockstep.engine.recipe import Recipe, build
-from lockstep.engine.reduce import ExactReduce, FastReduce
+from lockstep.engine.prepare import check_model, configure_torch, load_data, seed_all, some
+from lockstep.engine.recipe import build
 from lockstep.engine.sampler import GlobalOrder, Part, Step
-from lockstep.engine.timeline import Timeline, all_reduce
+from lockstep.engine.timeline import Timeline
 from lockstep.engine.update import Update
-from lockstep.engine.wire import AtOnce, Wire, bf16
 from lockstep.errors import CheckpointError, DataError, RecipeError
 from lockstep.keys import key
 from lockstep.scaling.schedule import warmed
 from lockstep.scaling.shards import ShardBatchNorm, Shards, per_shard, unkeyed
-from lockstep.world import use_deterministic_blas
-
-# Renamed in torch 2.13.
-_NEW = "forward_sync_buffers" in inspect.signature(DistributedDataParallel).parameters
-_KEEP_BUFFERS: dict[str, Any] = {"forward_sync_buffers" if _NEW else "broadcast_buffers": False}
 
 
 class Replica:
@@ -68,13 +51,13 @@ class Replica:
         recipe, device = job.recipe, group.device
         configure_torch(job, device)
         with group.first_on_machine():
-            _seed(key(recipe.seed, "data"))
-            self.data = _load(recipe, progress)
+            seed_all(key(recipe.seed, "data"))
+            self.data = load_data(recipe, progress)
         self._check_sizes()
 
-        _seed(key(recipe.seed, "weights"))
+        seed_all(key(recipe.seed, "weights"))
         module = build(f"the model of {recipe.name}", recipe.model)
-        _check_model(module)
+        check_model(module)
         module = module.to(device)
         if recipe.channels_last:
             for p in module.parameters():
@@ -107,7 +90,14 @@ class Replica:
         self.path_peak = 0
         """Bytes that a step takes on the path that was chosen, if the allocator cannot tell."""
         self.buffers = {n: b.clone() for n, b in self._plain_buffers()}
-        self.model, self.reduce = self._distribute()
+        if self.timeline is not None:
+            self.timeline.watch_layers(self.module)
+        whole = math.ceil(recipe.warmup * len(self.data.train) / recipe.global_batch)
+        exchange = connect(job, group, self.module, self.timeline, whole)
+        self.model, self.reduce, self.powersgd = exchange.model, exchange.reduce, exchange.powersgd
+        self.terms = exchange.terms
+        if group.alone and job.wire != "fp32":
+            progress.warn(f"--wire {job.wire} has no effect on one replica: it sends nothing.")
 
         finish = Finish(recipe.seed, recipe.augment, self.data.prepare, recipe.channels_last)
         plain = Finish(recipe.seed, (), self.data.prepare, recipe.channels_last)
@@ -117,56 +107,6 @@ class Replica:
         self.evaluation = Evaluation(test_loader, len(self.data.test), recipe, group)
         self.order = GlobalOrder(len(self.data.train), recipe.global_batch, recipe.seed)
         self.rate = warmed(recipe.schedule, recipe.warmup / recipe.epochs)
-
-    def _distribute(self) -> tuple[nn.Module, FastReduce | ExactReduce]:
-        model = self.module
-        if self.timeline is not None:
-            self.timeline.watch_layers(self.module)
-        self.terms: Terms | None = None
-        self.powersgd: PowerSGD | None = None
-        board: Board | None = None
-        if self.group.alone and self.job.wire != "fp32":
-            self.progress.warn(
-                f"--wire {self.job.wire} has no effect on one replica: it sends nothing."
-            )
-        if not self.group.alone:
-            on_gpu = self.group.device.type == "cuda"
-            trained = [p for p in self.module.parameters() if p.requires_grad]
-            self.terms, board = settle(self.job, self.group, trained)
-            model = DistributedDataParallel(
-                self.module,
-                device_ids=[self.group.device.index] if on_gpu else None,
-                gradient_as_bucket_view=True,
-                # One bucket for all may be said with any larger number.
-                bucket_cap_mb=self.job.bucket_mb or max(1.0, self.terms.bucket_bytes / MIB),
-                # Batch-norm statistics are kept per shard and merged on demand.
-                **_KEEP_BUFFERS,
-            )
-        if self.job.exact:
-            add = board.add if board is not None else None
-            return model, ExactReduce.attach(model, self.timeline, add)
-        if isinstance(model, DistributedDataParallel):
-            self._connect(model, board)
-        return model, FastReduce(model, self.group.world.size)
-
-    def _connect(self, model: DistributedDataParallel, board: Board | None) -> None:
-        """Let board or wire carry the gradients; all else, without a timeline, is left to DDP."""
-        if board is not None:
-            AtOnce(board, self.timeline).attach(model)
-            return
-        wire: Wire | None = None
-        if self.job.wire == "bf16":
-            wire = Wire(bf16, self.job.timeout)
-        elif self.job.wire == "powersgd":
-            samples = len(self.data.train)
-            self.powersgd = PowerSGD(
-                math.ceil(self.recipe.warmup * samples / self.recipe.global_batch)
-            )
-            wire = Wire(self.powersgd, self.job.timeout)
-        if self.timeline is not None:
-            self.timeline.watch_exchange(model, wire or all_reduce)
-        elif wire is not None:
-            wire.attach(model)
 
     def _check_sizes(self) -> None:
         sizes = (len(self.data.train), len(self.data.test))
@@ -190,7 +130,7 @@ class Replica:
         unused = [name for name, p in named if p.requires_grad and p.grad is None]
         if unused:
             raise RecipeError(
-                f"the loss does not depend on {_some(unused)}: DDP would wait for their gradients. "
+                f"the loss does not depend on {some(unused)}: DDP would wait for their gradients. "
                 "Take them out of the model, or freeze them with requires_grad_(False)."
             )
         if not self.job.exact and not unkeyed(self.module) and self._draws():
@@ -204,7 +144,7 @@ class Replica:
         if not changed:
             return
         text = (
-            f"the forward pass changes {_some(changed)}, once for each part of the batch: that "
+            f"the forward pass changes {some(changed)}, once for each part of the batch: that "
             "depends on the number of replicas."
         )
         if self.job.exact:
@@ -217,7 +157,7 @@ class Replica:
         if changed := [name for name, value in after.items() if before.get(name) != value]:
             kind = type(self.update.optimizer).__name__
             self.progress.warn(
-                f"{kind} counts in {_some([f'{kind}.{name}' for name in changed])}, which is in no "
+                f"{kind} counts in {some([f'{kind}.{name}' for name in changed])}, which is in no "
                 "checkpoint: a resumed run would differ. Keep it in the optimizer's state[p]."
             )
 
@@ -348,80 +288,3 @@ class Replica:
         # The largest element: squares of finite weights may overflow.
         norms = torch._foreach_norm(weights, float("inf"))
         return bool(torch.stack([n.float() for n in norms]).isfinite().all())
-
-
-def _seed(number: int) -> None:
-    """All generators that a recipe's functions may draw from."""
-    random.seed(number)
-    numpy.random.seed(number & 0xFFFFFFFF)
-    torch.manual_seed(number)
-
-
-def _some(names: list[str]) -> str:
-    return ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
-
-
-def _check_model(module: nn.Module) -> None:
-    if not any(p.requires_grad for p in module.parameters()):
-        raise RecipeError("the model has no parameter that requires a gradient: nothing to train.")
-    known = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
-    for name, layer in module.named_modules():
-        odd = isinstance(layer, _BatchNorm) and type(layer) not in known
-        if odd and getattr(layer, "track_running_stats", True):
-            raise RecipeError(
-                f"{name or 'the model'} is a {type(layer).__name__}: lockstep keeps statistics per "
-                "shard only for torch's own nn.BatchNorm1d, 2d and 3d. Use one of them (and "
-                "--batch-norm sync for statistics over the global batch)."
-            )
-
-
-def _load(recipe: Recipe, progress: Progress) -> Data:
-    """The recipe's data; a function that can report a download is given a listener."""
-    listens = "progress" in inspect.signature(recipe.data).parameters
-    given = {"progress": progress.download} if listens else {}
-    data = build(f"the data of {recipe.name}", recipe.data, **given)
-    if not isinstance(data, Data):
-        raise RecipeError(
-            f"the data of {recipe.name} is {type(data).__name__}; its function must return "
-            "lockstep.Data(train=..., test=...)."
-        )
-    for samples in (data.train, data.test):
-        check_indexed(samples)
-    if not len(data.train) or not len(data.test):
-        raise DataError(f"the data of {recipe.name} have no training or no test samples.")
-    for samples in (data.train, data.test):
-        if not isinstance(samples, Resident):
-            # Here and not in a worker, where the error would arrive wrapped and late.
-            check_pair(build(f"the first sample of {recipe.name}", samples.__getitem__, 0))
-    return data
-
-
-def configure_torch(job: Job, device: torch.device) -> None:
-    """Threads, precision and determinism, as the job wants them."""
-    torch.set_num_threads(job.threads)
-    # DDP says this of weights with one input channel, where both layouts are the same memory.
-    warnings.filterwarnings("ignore", message="Grad strides do not match bucket view strides")
-    # The recipe decides on TF32, not the compiler.
-    warnings.filterwarnings("ignore", message="TensorFloat32 tensor cores")
-    tf32 = job.recipe.precision == "tf32"
-    torch.set_float32_matmul_precision("high" if tf32 else "highest")
-    torch.backends.cudnn.allow_tf32 = tf32
-    if job.exact:
-        use_deterministic_blas()
-        torch.use_deterministic_algorithms(True)
-        # Deterministic without it: nothing here reads memory before it is written.
-        torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
-    torch.backends.cudnn.deterministic = job.exact
-    torch.backends.cudnn.benchmark = device.type == "cuda" and not job.exact
-
-
-def machine_facts(job: Job, device: torch.device) -> dict[str, Any]:
-    """What the last bits depend on besides the recipe."""
-    gpu = torch.cuda.get_device_name(device) if device.type == "cuda" else None
-    return {
-        "torch": torch.__version__,
-        "python": platform.python_version(),
-        "device": gpu or "cpu",
-        "threads": job.threads,
-        "cpu_capability": torch.backends.cpu.get_cpu_capability(),
-    }

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from lockstep.data import Arrival
-from lockstep.data.loaders import Batch
+from lockstep.data.batches import Batch
 from lockstep.engine.metrics import Meter, autocast, check_classes, items_per_sample
 from lockstep.engine.recipe import raised
 from lockstep.engine.replica import Replica

@@ -1,0 +1,24 @@
+"""What the time of a run went into."""
+
+from __future__ import annotations
+
+import time
+
+
+class Stopwatch:
+    """Seconds spent on each of a few things; one thing at a time."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+        self.now = "start-up"
+        self.since = time.perf_counter()
+
+    def turn_to(self, name: str) -> None:
+        """From here on the time belongs to `name`."""
+        moment = time.perf_counter()
+        self.seconds[self.now] = self.seconds.get(self.now, 0.0) + moment - self.since
+        self.now, self.since = name, moment
+
+    def total(self) -> float:
+        """Seconds in all, without the start-up."""
+        return sum(s for name, s in self.seconds.items() if name != "start-up")
