@@ -42,6 +42,12 @@ def test_a_warmup_outside_the_run_is_refused(warmup: float):
         small(epochs=2, warmup=warmup)
 
 
+@pytest.mark.parametrize("start", [-0.1, 1.1, math.nan])
+def test_a_warmup_that_starts_outside_the_rate_is_refused(start: float):
+    with pytest.raises(RecipeError, match="a share of the rate, 0 to 1"):
+        small(warmup_start=start)
+
+
 @pytest.mark.parametrize("warmup", [0, 0.5, 2])
 def test_a_warmup_inside_the_run_is_accepted(warmup: float):
     assert small(epochs=2, warmup=warmup).warmup == warmup

@@ -9,7 +9,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lockstep.scaling.schedule import constant, cosine, linear, step, triangle, warmed
+from lockstep.scaling.schedule import (
+    constant,
+    cosine,
+    followed,
+    linear,
+    one_cycle,
+    polynomial,
+    step,
+    triangle,
+    warmed,
+)
 
 # A busy machine is no failure.
 patient = settings(deadline=None)
@@ -20,6 +30,9 @@ schedules = st.one_of(
     st.just(constant),
     st.builds(lambda floor: partial(cosine, floor=floor), share),
     st.builds(lambda floor: partial(linear, floor=floor), share),
+    st.builds(
+        lambda power, floor: partial(polynomial, power=power, floor=floor), st.floats(0, 9), share
+    ),
     st.builds(lambda at, factor: partial(step, at=at, factor=factor), st.lists(share), share),
 )
 
@@ -102,6 +115,58 @@ def test_a_triangle_has_its_ends_its_peak_and_straight_lines_between(peak, start
     assert curve(peak) == pytest.approx(1.0, abs=2**-51)
     assert curve(peak / 2) == pytest.approx((start + 1) / 2, abs=2**-50)
     assert curve((1 + peak) / 2) == pytest.approx((1 + floor) / 2, abs=1e-12)
+
+
+@patient
+@given(st.floats(0.1, 9), share)
+def test_a_polynomial_is_a_power_of_the_line(power, floor):
+    assert (polynomial(0.0, power, floor), polynomial(1.0, power, floor)) == (1.0, floor)
+    assert polynomial(0.3, power) == pytest.approx(0.7**power, rel=1e-14)
+    assert polynomial(1.0 + 1e-12, 0.5) == 0.0
+
+
+@patient
+@given(progress, st.floats(0.001, 0.999), share, share)
+def test_one_cycle_rises_to_its_peak_and_falls(p, peak, start, floor):
+    # Rounding of numbers up to 1, a few operations each.
+    def curve(q: float) -> float:
+        return one_cycle(q, peak, start, floor)
+
+    assert curve(0.0) == pytest.approx(start, abs=2**-51)
+    assert curve(peak) == pytest.approx(1.0, abs=2**-51)
+    assert curve(1.0) == pytest.approx(floor, abs=2**-51)
+    low, high = sorted((p * peak, peak))
+    assert curve(low) <= curve(high) + 2**-50
+    low, high = sorted((peak, peak + p * (1 - peak)))
+    assert curve(high) <= curve(low) + 2**-50
+
+
+def test_one_cycle_may_only_fall_or_only_rise():
+    assert one_cycle(0.0, peak=0.0) == 1.0
+    assert one_cycle(1.0, peak=1.0) == 1.0
+
+
+@patient
+@given(schedules, schedules, st.floats(0.001, 0.999), st.floats(0, 0.999))
+def test_one_schedule_follows_another_and_each_passes_whole(first, second, at, part):
+    both = followed(first, second, at)
+    assert both(0.0) == first(0.0)
+    assert both(at) == second(0.0)
+    assert both(1.0) == second(1.0)
+    if part * at < at:
+        assert both(part * at) == first(part * at / at)
+
+
+@pytest.mark.parametrize("at", [0.0, 1.0, -1.0, math.nan])
+def test_a_schedule_that_would_have_no_time_is_refused(at):
+    with pytest.raises(ValueError, match="a share of the run between 0 and 1"):
+        followed(constant, linear, at)
+
+
+def test_a_gradual_warmup_starts_at_the_rate_of_one_replica_of_the_world():
+    # Two nodes of four: the rate was raised eight times, so it starts at an eighth.
+    curve = warmed(constant, share=0.1, start=1 / 8)
+    assert [round(curve(p), 6) for p in (0.0, 0.05, 0.1)] == [0.125, 0.5625, 1.0]
 
 
 def test_a_triangle_may_only_rise_or_only_fall():

@@ -44,7 +44,9 @@ class Recipe:
     schedule: Schedule = constant
     """Progress of the run (0 to 1) to a factor of the rate."""
     warmup: float = 0.0
-    """Epochs over which the rate rises from nothing."""
+    """Epochs over which the rate rises from `warmup_start`."""
+    warmup_start: float = 0.0
+    """Share of the rate at the start of a warmup: 1/N for a rate that was raised N times."""
     global_batch: int
     """Samples per optimizer step, over all replicas."""
     shards: int = 4
@@ -76,7 +78,7 @@ class Recipe:
                 raise RecipeError(f"{name} is {value!r}; it must be a whole number of 1 or more.")
         if not isinstance(self.seed, int):
             raise RecipeError(f"seed is {self.seed!r}; it must be a whole number.")
-        for name in ("learning_rate", "warmup", "clip", "target"):
+        for name in ("learning_rate", "warmup", "warmup_start", "clip", "target"):
             value = getattr(self, name)
             may_be_none = name in ("clip", "target") and value is None
             if not (may_be_none or isinstance(value, int | float)):
@@ -86,6 +88,10 @@ class Recipe:
         if not (math.isfinite(self.warmup) and 0 <= self.warmup <= self.epochs):
             raise RecipeError(
                 f"warmup is {self.warmup} epochs of {self.epochs}; use 0 to {self.epochs}."
+            )
+        if not 0 <= self.warmup_start <= 1:
+            raise RecipeError(
+                f"warmup_start is {self.warmup_start}; it must be a share of the rate, 0 to 1."
             )
         if self.clip is not None and not self.clip > 0:
             raise RecipeError(f"clip is {self.clip}; it must be above 0, or none.")

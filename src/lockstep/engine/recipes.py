@@ -169,7 +169,16 @@ KNOWN: dict[str, dict[str, Callable[..., Any]]] = {
     "metrics": {f.__name__: f for f in (accuracy, bits_per_byte, squared_error)},
     "optimizer": {"sgd": SGD, "adamw": AdamW, "adam": Adam, "muon": Muon},
     "schedule": {
-        f.__name__: f for f in (schedule.constant, cosine, linear, schedule.triangle, schedule.step)
+        f.__name__: f
+        for f in (
+            schedule.constant,
+            cosine,
+            linear,
+            schedule.polynomial,
+            schedule.one_cycle,
+            schedule.triangle,
+            schedule.step,
+        )
     },
     "augment": {f.__name__: f for f in (pad_crop, flip, flip_alternating, cutout)},
 }

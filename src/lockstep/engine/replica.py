@@ -106,7 +106,7 @@ class Replica:
         test_loader = load(self.data.test, finish=plain, watch=Watch())
         self.evaluation = Evaluation(test_loader, len(self.data.test), recipe, group)
         self.order = GlobalOrder(len(self.data.train), recipe.global_batch, recipe.seed)
-        self.rate = warmed(recipe.schedule, recipe.warmup / recipe.epochs)
+        self.rate = warmed(recipe.schedule, recipe.warmup / recipe.epochs, recipe.warmup_start)
 
     def _check_sizes(self) -> None:
         sizes = (len(self.data.train), len(self.data.test))

@@ -35,6 +35,29 @@ def linear(progress: float, floor: float = 0.0) -> float:
     return 1.0 - (1.0 - floor) * progress
 
 
+def polynomial(progress: float, power: float = 2.0, floor: float = 0.0) -> float:
+    """The `power` of a straight line, from 1 to `floor`; 2 is usual with LARS (You et al. 2017).
+
+    >>> polynomial(0.5), polynomial(0.5, power=1.0)
+    (0.25, 0.5)
+    """
+    # The last step may be past the end by a rounding.
+    return floor + (1.0 - floor) * max(0.0, 1.0 - progress) ** power
+
+
+def one_cycle(
+    progress: float, peak: float = 0.3, start: float = 0.04, floor: float = 4e-6
+) -> float:
+    """Half a cosine up from `start` to 1 at `peak`, another down to `floor` (Smith & Topin 2017).
+
+    >>> [round(one_cycle(p, peak=0.5, start=0.2, floor=0.0), 6) for p in (0.0, 0.25, 0.5, 1.0)]
+    [0.2, 0.6, 1.0, 0.0]
+    """
+    if progress < peak:
+        return cosine(1.0 - progress / peak, start)
+    return cosine((progress - peak) / (1.0 - peak), floor) if peak < 1.0 else 1.0
+
+
 def triangle(progress: float, peak: float = 0.2, start: float = 0.0, floor: float = 0.0) -> float:
     """A straight rise from `start` to 1 at `peak`, then a straight fall to `floor`.
 
@@ -58,7 +81,9 @@ def step(progress: float, at: Sequence[float] = (0.3, 0.6, 0.8), factor: float =
 def warmed(schedule: Schedule, share: float, start: float = 0.0) -> Schedule:
     """`schedule` with a straight rise from `start` over the first `share` (Goyal et al. 2017).
 
-    The factor ramps towards the schedule's own value, so that the curve has no jump.
+    The factor ramps towards the schedule's own value, so that the curve has no jump. For a rate
+    that was raised N times, because there are N replicas in the world, `start` is 1 / N: the rise
+    begins at the rate of one replica.
 
     >>> [round(warmed(constant, share=0.5)(p), 6) for p in (0.0, 0.25, 0.5, 1.0)]
     [0.0, 0.5, 1.0, 1.0]
@@ -67,5 +92,23 @@ def warmed(schedule: Schedule, share: float, start: float = 0.0) -> Schedule:
     def factor(progress: float) -> float:
         ramp = 1.0 if progress >= share else start + (1.0 - start) * progress / share
         return ramp * schedule(progress)
+
+    return factor
+
+
+def followed(first: Schedule, second: Schedule, at: float) -> Schedule:
+    """`first` until the share `at` of the run, then `second`; each passes from 0 to 1.
+
+    >>> half = followed(constant, linear, at=0.5)
+    >>> half(0.2), half(0.5), half(0.75)
+    (1.0, 1.0, 0.5)
+    """
+    if not 0.0 < at < 1.0:
+        raise ValueError(f"at={at}: give a share of the run between 0 and 1.")
+
+    def factor(progress: float) -> float:
+        if progress < at:
+            return first(progress / at)
+        return second((progress - at) / (1.0 - at))
 
     return factor
