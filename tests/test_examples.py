@@ -36,6 +36,14 @@ def test_the_plain_loop_learns_the_same_on_1_and_2_replicas():
     assert scores[0] == pytest.approx(scores[1], abs=1 / 360 + 1e-9)
 
 
+@pytest.mark.parametrize("replicas", [1, 2])
+def test_the_noise_scale_of_a_loop_is_shown_with_its_interval(replicas: int):
+    lines = torchrun(ROOT / "examples" / "noise_scale.py", replicas).splitlines()
+    assert len(lines) == 4
+    for line in lines:
+        assert re.fullmatch(r"step \d+: [\d,]+ samples \([\d,]+ - ([\d,]+|inf)\)", line)
+
+
 def test_the_recipe_of_the_guide_trains(tmp_path: Path):
     text = (ROOT / "docs" / "guides" / "train.md").read_text()
     snippet = re.search(r"<!-- run: recipe -->\n```python\n(.*?)```", text, re.DOTALL)

@@ -175,7 +175,7 @@ def _exchange(reduce: ExactReduce, bucket: dist.GradBucket) -> torch.futures.Fut
     if reduce.watch is not None:
         reduce.watch.exchange_begins()
     if reduce.waiting:
-        views = dict(zip(bucket.parameters(), _views(bucket), strict=True))
+        views = dict(zip(bucket.parameters(), bucket_views(bucket), strict=True))
         for left in reversed(reduce.waiting):
             _add(views, {p: left[p] for p in views if p in left})
     buffer = bucket.buffer()
@@ -217,7 +217,7 @@ def on_stream(
     return future
 
 
-def _views(bucket: dist.GradBucket) -> list[Tensor]:
+def bucket_views(bucket: dist.GradBucket) -> list[Tensor]:
     """The gradients in a bucket, in the layout of their parameters.
 
     `bucket.gradients()` takes all of them for contiguous, which scrambles channels_last weights.

@@ -1,0 +1,18 @@
+"""The gradient noise scale: the estimate, and what it can be read from on one replica."""
+
+from lockstep.scaling.noise.estimate import Estimate, Moments, NoiseScale, moments
+from lockstep.scaling.noise.lengths import Diagonal, adam_diagonal, squared_length
+from lockstep.scaling.noise.sources import ShardNoise, Source, StepNoise
+
+__all__ = [
+    "Diagonal",
+    "Estimate",
+    "Moments",
+    "NoiseScale",
+    "ShardNoise",
+    "Source",
+    "StepNoise",
+    "adam_diagonal",
+    "moments",
+    "squared_length",
+]

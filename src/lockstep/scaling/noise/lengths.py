@@ -1,0 +1,70 @@
+"""Squared lengths of gradients, as they are or as Adam sees them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+import torch
+from torch import Tensor
+
+Diagonal = Callable[[Tensor], Tensor | None]
+"""From a parameter to what its gradient is multiplied with, element by element; None: nothing."""
+
+
+def squared_length(gradients: Sequence[Tensor]) -> Tensor:
+    """The sum of all squares, on the device and in double precision.
+
+    >>> squared_length([torch.tensor([3.0]), torch.tensor([[4.0]])]).item()
+    25.0
+    """
+    if not gradients:
+        return torch.zeros((), dtype=torch.float64)
+    lengths = torch._foreach_norm(list(gradients))
+    return torch.stack([length.double() for length in lengths]).square().sum()
+
+
+def adam_diagonal(optimizer: torch.optim.Optimizer) -> Diagonal:
+    """What Adam divides by: 1 / (sqrt(v) + eps), with its correction for the first steps.
+
+    Adam's noise scale is that of the gradient in these units. Parameters that have not been updated
+    yet are taken as they are.
+    """
+    settings = {p: group for group in optimizer.param_groups for p in group["params"]}
+
+    def diagonal(p: Tensor) -> Tensor | None:
+        state = optimizer.state.get(p, {})
+        if "exp_avg_sq" not in state:
+            return None
+        group = settings[p]
+        # In double: the first steps of a long memory are a small difference of large numbers.
+        correction = 1.0 - group["betas"][1] ** torch.as_tensor(state["step"], dtype=torch.float64)
+        root = (state["exp_avg_sq"] / correction).sqrt_()
+        return root.add_(group["eps"]).reciprocal_()
+
+    return diagonal
+
+
+def scaled(
+    parameters: Sequence[Tensor], gradients: list[Tensor], diagonal: Diagonal | None
+) -> list[Tensor]:
+    """The gradients times the diagonal of their parameters; the same ones if there is none."""
+    if diagonal is None:
+        return gradients
+    factors = [diagonal(p) for p in parameters]
+    pairs = zip(gradients, factors, strict=True)
+    return [g if factor is None else g * factor for g, factor in pairs]
+
+
+def gradients_of(parameters: Iterable[Tensor]) -> dict[Tensor, Tensor]:
+    """Of those that have one."""
+    found = {}
+    for number, p in enumerate(parameters):
+        if p.grad is None:
+            continue
+        if p.grad.is_sparse:
+            raise ValueError(
+                f"the gradient of parameter {number}, of shape {tuple(p.shape)}, is sparse: the "
+                "noise scale needs dense ones. Make its layer with sparse=False, or leave it out."
+            )
+        found[p] = p.grad.detach()
+    return found
