@@ -303,6 +303,17 @@ def test_data_workers_die_with_their_replica(tmp_path: Path):
     assert all(is_gone(pid) for pid in replicas + workers)
 
 
+def test_a_request_to_end_that_reaches_all_processes_saves_a_checkpoint(tmp_path: Path):
+    out = tmp_path / "run"
+    run = Process(*LONG, "--no-resident", "--workers", "1", "--out", str(out))
+    run.wait_for(out / "metrics.jsonl")
+    # As `timeout` and batch systems do: to data workers too.
+    os.killpg(run.process.pid, signal.SIGTERM)
+    code, output = run.end()
+    assert code == 1
+    assert "its checkpoint is saved. Continue with --resume" in output
+
+
 def test_max_restarts_goes_on_from_the_last_checkpoint(tmp_path: Path, monkeypatch, capfd):
     out = tmp_path / "run"
     short = [*LONG, "--max-steps", "120", "--checkpoint-every", "5", "--max-restarts", "1"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import time
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,11 +14,14 @@ import numpy
 import pytest
 import torch
 from safetensors.torch import load_file
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
 
 from lockstep.engine import board as module
 from lockstep.engine.board import Board, set_up
 from lockstep.engine.group import Group
 from lockstep.engine.reduce import tree_reduce
+from lockstep.engine.wire import AtOnce
 from lockstep.errors import ReplicaDied
 from replicas import in_double, on_replicas, small, train
 
@@ -114,6 +118,82 @@ def test_memory_that_one_replica_cannot_have_is_the_answer_of_all(rank: int):
     answers = on_replicas(4, work)
     assert len(set(answers)) == 1
     assert "No space left on device" in answers[0]
+
+
+@pytest.mark.parametrize("rank", [0, 1, 3])
+@pytest.mark.parametrize("what", ["accept", "connect", "bind"])
+def test_a_socket_that_fails_on_one_replica_is_the_answer_of_all(rank: int, what: str):
+    def work(group: Group) -> str:
+        class Failing(socket.socket):
+            def fail(self, *arguments: Any) -> Any:
+                raise OSError(24, "Too many open files")
+
+        setattr(Failing, what, Failing.fail)
+        if group.world.rank == rank:
+            module.socket.socket = Failing  # type: ignore[misc]
+        return refusal(group)
+
+    answers = on_replicas(4, work)
+    # The first calls nobody, and nobody calls the last.
+    unused = (what, rank) in (("connect", 0), ("accept", 3))
+    assert answers == ["none" if unused else "OSError: [Errno 24] Too many open files"] * 4
+
+
+def test_a_system_that_does_not_tell_its_name_has_no_board():
+    def work(group: Group) -> str:
+        if group.world.rank == 1:
+            module._machine = lambda: (Path("/proc/nothing").read_text(), "")  # type: ignore[assignment]
+        return refusal(group)
+
+    answers = on_replicas(2, work)
+    assert len(set(answers)) == 1
+    assert answers[0].startswith("FileNotFoundError")
+
+
+def test_a_stranger_at_the_door_is_no_replica():
+    def work(group: Group) -> str:
+        names: list[bytes] = []
+        objects = group.objects
+
+        def noting(value: Any) -> list[Any]:
+            told = objects(value)
+            if not names and group.world.rank == 1:
+                names.append(told[0][0][1])
+                with socket.socket(socket.AF_UNIX) as stranger:
+                    stranger.connect(names[0])
+            return told
+
+        group.objects = noting  # type: ignore[method-assign]
+        return refusal(group)
+
+    answers = on_replicas(2, work)
+    assert len(set(answers)) == 1
+    assert answers[0] != "none"
+
+
+def test_after_a_sum_that_failed_there_is_no_other():
+    def work(group: Group) -> str:
+        board = board_of(group, timeout=0.3)
+        if group.world.rank == 1:
+            time.sleep(1.0)
+        told = []
+        for _ in range(2):
+            with pytest.raises((TimeoutError, ConnectionError)) as caught:
+                board.add(torch.ones(10))
+            told.append(str(caught.value))
+        return told[1]
+
+    assert on_replicas(2, work) == ["replica 1 is gone", "replica 0 is gone"]
+
+
+def test_a_mean_that_a_small_type_holds_is_found_though_the_sum_is_too_large():
+    def work(group: Group) -> float:
+        model = DistributedDataParallel(nn.Linear(2, 1, bias=False).half())
+        AtOnce(board_of(group)).attach(model)
+        (model(torch.full((1, 2), 40000.0, dtype=torch.float16)) * 1.0).sum().backward()
+        return model.module.weight.grad[0, 0].item()
+
+    assert on_replicas(2, work) == [40000.0] * 2
 
 
 def test_a_replica_that_dies_is_named_and_nobody_waits_for_it():

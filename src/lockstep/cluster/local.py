@@ -64,6 +64,7 @@ def run_replicas(number: int, work: Callable[[int, str], Any]) -> Any:
             finally:
                 for child in children:
                     _kill(child.pid)
+                    os.close(child.pipe)
     return _verdict(outcomes, interrupted)
 
 
@@ -79,7 +80,12 @@ def prepare() -> None:
 def _fork(rank: int, work: Callable[[int, str], Any], store: str, held: Held) -> _Child:
     reading, writing = os.pipe()
     parent = os.getpid()
-    pid = os.fork()
+    try:
+        pid = os.fork()
+    except OSError:
+        os.close(reading)
+        os.close(writing)
+        raise
     if pid:
         os.close(writing)
         return _Child(rank, pid, reading)
@@ -137,7 +143,6 @@ def _watch(children: list[_Child], held: Held) -> tuple[list[_Outcome], bool]:
             received[open_pipes[pipe].rank] += os.read(pipe, 1 << 20)
         for child, status in gone:
             outcomes[child.rank] = _outcome(received[child.rank], status)
-            os.close(child.pipe)
             if outcomes[child.rank].status != 0:
                 deadline = min(deadline or float("inf"), time.monotonic() + GRACE)
         if deadline is not None and time.monotonic() > deadline:

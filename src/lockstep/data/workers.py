@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import signal
 import time
 import warnings
 from collections import deque
@@ -211,6 +212,8 @@ def _collate(read: Read) -> tuple[Tensor, Tensor, tuple[float, float, float]] | 
 
 def _start_worker(parent: int, number: int) -> None:
     die_with(parent)
+    # A signal to all processes means the replica, which then wants to end in good order.
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
 
 
 def loader_limits(starved: float, seconds: float, samples: float, workers: int) -> str | None:

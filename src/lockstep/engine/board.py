@@ -47,8 +47,14 @@ class Board:
 
     def add(self, buffer: Tensor) -> None:
         """Replace `buffer` by the sum over all replicas, in tree order."""
-        for piece in buffer.split(SLOT // buffer.element_size()):
-            self._add(piece)
+        try:
+            for piece in buffer.split(SLOT // buffer.element_size()):
+                self._add(piece)
+        except BaseException:
+            # Bytes of this sum may still be on their way: nobody may take them for the next one's.
+            for peer in self.peers.values():
+                peer.close()
+            raise
 
     def _add(self, piece: Tensor) -> None:
         *slots, total = (slot[: len(piece)] for slot in self._slots(piece.dtype))
@@ -71,7 +77,7 @@ class Board:
         for rank, peer in self.peers.items():
             try:
                 peer.send(b".")
-            except ConnectionError:
+            except OSError:
                 raise ConnectionError(f"replica {rank} is gone") from None
         for rank, peer in self.peers.items():
             try:
@@ -92,26 +98,50 @@ class Board:
         return peer.recv(1)
 
 
+JOINING = 10.0
+"""Seconds to join, at most: less than the group waits, so that a failure of one is heard by all."""
+REFUSED = (OSError, struct.error)
+"""What a system or a stranger at the door may raise."""
+
+
 def set_up(group: Group, timeout: float) -> Board | str:
     """The board of a group, or the reason why there is none; all replicas get the same answer."""
     if sys.platform != "linux":
         return "it needs Linux"
+    patience = min(timeout / 3, JOINING)
     with ExitStack() as opened:
-        listener = opened.enter_context(socket.socket(socket.AF_UNIX))
-        listener.settimeout(timeout)
-        # A name that the kernel makes up, in no file system.
-        listener.bind("")
-        listener.listen(group.world.size)
-        told = group.objects((_machine(), listener.getsockname()))
-        if len({machine for machine, _ in told}) > 1:
-            return "the replicas are on several machines"
-        board, reason = None, None
+        listener, here, reason = None, None, None
         try:
-            board = _joined(group, listener, [address for _, address in told], timeout)
-        except OSError as error:
-            reason = f"{type(error).__name__}: {error}"
+            listener = opened.enter_context(socket.socket(socket.AF_UNIX))
+            listener.settimeout(patience)
+            # A name that the kernel makes up, in no file system.
+            listener.bind("")
+            listener.listen(group.world.size)
+            here = (_machine(), listener.getsockname())
+        except REFUSED as error:
+            reason = _told(error)
+        told = group.objects((here, reason))
+        if reasons := [r for _, r in told if r is not None]:
+            return reasons[0]
+        places = [place for place, _ in told]
+        if len({machine for machine, _ in places}) > 1:
+            return "the replicas are on several machines"
+        assert listener is not None
+        board = None
+        try:
+            board = _joined(group, listener, [name for _, name in places], patience, timeout)
+        except REFUSED as error:
+            reason = _told(error)
+        # Whoever still waits at this door is sent away.
+        listener.close()
         reasons = [r for r in group.objects(reason) if r is not None]
-        return board if board is not None and not reasons else reasons[0]
+        # The cause, not its echoes.
+        causes = [r for r in reasons if not r.startswith(("Timeout", "Connection", "BrokenPipe"))]
+        return board if board is not None and not reasons else (causes or reasons)[0]
+
+
+def _told(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"
 
 
 def _machine() -> tuple[str, str]:
@@ -120,24 +150,34 @@ def _machine() -> tuple[str, str]:
     return boot, os.readlink("/proc/self/ns/net")
 
 
-def _joined(group: Group, listener: socket.socket, addresses: list[bytes], timeout: float) -> Board:
+def _joined(
+    group: Group, listener: socket.socket, addresses: list[bytes], patience: float, timeout: float
+) -> Board:
     """Everybody calls those before it and is called by those after it; the first has the memory."""
     rank, size = group.world.rank, group.world.size
     peers: dict[int, socket.socket] = {}
     with ExitStack() as opened:
         for other in range(rank):
             peers[other] = opened.enter_context(socket.socket(socket.AF_UNIX))
-            peers[other].settimeout(timeout)
+            peers[other].settimeout(patience)
             peers[other].connect(addresses[other])
             peers[other].sendall(struct.pack("i", rank))
-        for _ in range(rank + 1, size):
+        while len(peers) < size - 1:
             caller = opened.enter_context(listener.accept()[0])
-            caller.settimeout(timeout)
+            caller.settimeout(patience)
+            if not _ours(caller):
+                continue
             (other,) = struct.unpack("i", caller.recv(4))
             peers[other] = caller
         memory = _memory(peers, rank, (size + 1) * SLOT)
         opened.pop_all()
     return Board(memory, rank, peers, timeout)
+
+
+def _ours(caller: socket.socket) -> bool:
+    """Whether a process of the same user called: anybody on the machine can."""
+    credentials = caller.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+    return bool(struct.unpack("3i", credentials)[1] == os.getuid())
 
 
 def _memory(peers: dict[int, socket.socket], rank: int, length: int) -> mmap.mmap:

@@ -32,7 +32,7 @@ class Terms:
     through: str
     """`nccl`, `gloo` or `shared memory`."""
     why: str
-    """Why replicas on the CPU do not use shared memory, if they do not."""
+    """Why it is not shared memory, where that was looked into."""
     gradient_bytes: int
     """Gradients of one replica."""
     sent_bytes: int

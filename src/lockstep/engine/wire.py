@@ -104,8 +104,8 @@ class AtOnce:
 def _at_once(exchange: AtOnce, bucket: dist.GradBucket) -> torch.futures.Future[Tensor]:
     if exchange.watch is not None:
         exchange.watch.exchange_begins()
-    exchange.board.add(buffer := bucket.buffer())
-    buffer.div_(exchange.board.size)
+    # Divided first, as DDP does: a sum may be too large where the mean is not.
+    exchange.board.add(buffer := bucket.buffer().div_(exchange.board.size))
     if exchange.watch is not None:
         exchange.watch.exchange_ends()
     future: torch.futures.Future[Tensor] = torch.futures.Future()
