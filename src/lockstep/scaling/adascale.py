@@ -7,6 +7,8 @@ a run ends when as many small steps have been gained as the small run would have
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from lockstep.scaling.noise.estimate import Moments
 from lockstep.scaling.rules import adascale_gain
 from lockstep.scaling.schedule import Schedule, constant
@@ -64,3 +66,24 @@ class AdaScale:
     def load_state_dict(self, state: dict[str, float]) -> None:
         """Go on from there."""
         self.gained = float(state["gained"])
+
+
+def predicted_steps(
+    scale: float,
+    progress: Sequence[float],
+    variance: Sequence[float],
+    gradient_sqr: Sequence[float],
+) -> float:
+    """Steps of a batch `scale` times as large that gain as much as a run that was measured.
+
+    `progress` is what the run had gained, in steps of the small batch, when the moments of a small
+    batch's gradient were taken.
+
+    >>> predicted_steps(8, progress=[10, 30], variance=[1.0, 0.0], gradient_sqr=[0.0, 1.0])
+    21.25
+    """
+    steps, before = 0.0, 0.0
+    for now, noise, signal in zip(progress, variance, gradient_sqr, strict=True):
+        steps += (now - before) / adascale_gain(scale, noise, signal)
+        before = now
+    return steps
