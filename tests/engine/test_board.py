@@ -21,7 +21,7 @@ from lockstep.engine import board as module
 from lockstep.engine.board import Board, set_up
 from lockstep.engine.group import Group
 from lockstep.engine.reduce import tree_reduce
-from lockstep.engine.wire import AtOnce
+from lockstep.engine.wire import AtOnce, attach
 from lockstep.errors import ReplicaDied
 from replicas import in_double, on_replicas, small, train
 
@@ -189,7 +189,7 @@ def test_after_a_sum_that_failed_there_is_no_other():
 def test_a_mean_that_a_small_type_holds_is_found_though_the_sum_is_too_large():
     def work(group: Group) -> float:
         model = DistributedDataParallel(nn.Linear(2, 1, bias=False).half())
-        AtOnce(board_of(group)).attach(model)
+        attach(model, AtOnce(board_of(group)))
         (model(torch.full((1, 2), 40000.0, dtype=torch.float16)) * 1.0).sum().backward()
         return model.module.weight.grad[0, 0].item()
 

@@ -14,7 +14,7 @@ from lockstep.console import Progress
 from lockstep.engine.group import Group
 from lockstep.engine.job import Job
 from lockstep.engine.loop import train as loop
-from lockstep.engine.wire import Wire, bf16
+from lockstep.engine.wire import Wire, attach, bf16
 from lockstep.errors import PlanError
 from replicas import on_replicas, small, train
 
@@ -44,7 +44,7 @@ def test_backward_goes_on_while_a_bucket_travels():
                 heard.append(module.bell.wait(20))
 
         model = DistributedDataParallel(module, bucket_cap_mb=1e-5)
-        Wire(exchange, 60.0).attach(model)
+        attach(model, Wire(exchange, 60.0))
         for _ in range(2):  # the first step has one bucket
             module.bell.clear()
             model(torch.ones(2, 4)).sum().backward()
@@ -61,7 +61,7 @@ def test_what_goes_wrong_on_the_wire_stops_backward():
             raise OSError("the cable is out")
 
         model = DistributedDataParallel(nn.Linear(2, 2))
-        Wire(exchange, 60.0).attach(model)
+        attach(model, Wire(exchange, 60.0))
         try:
             model(torch.ones(1, 2)).sum().backward()
         except RuntimeError as error:

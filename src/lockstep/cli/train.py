@@ -40,6 +40,9 @@ def command(
     timeline: Annotated[
         bool, typer.Option("--timeline", help="Measure the fifteen parts of a step.")
     ] = False,
+    noise: Annotated[
+        bool, typer.Option("--noise", help="Measure the gradient noise scale on the way.")
+    ] = False,
     json: Json = False,
 ) -> None:
     """Train a recipe on N replicas."""
@@ -62,6 +65,7 @@ def command(
         checkpoint_every=checkpoint_every,
         keep=keep,
         timeline=timeline,
+        noise=noise,
         **run,
     )
     joined = launched()
@@ -93,7 +97,22 @@ def _show(console: Console, summary: dict[str, Any], out: Path, report: Path) ->
         rows.append([f"time to {summary['recipe']['target']:g}", shown])
     if summary["samples_per_second"]:
         rows.append(["samples/s", f"{summary['samples_per_second']:,.0f}"])
+    if summary["noise"]:
+        rows.append(["noise scale", _spoken(summary["noise"])])
     rows.append(["weights", f"sha256 {summary['weights_sha256'][:16]}"])
     console.table(summary["recipe"]["name"], ["", ""], rows)
     console.say(f"Folder: {out}")
     console.say(f"Report: {report}")
+
+
+def _spoken(noise: dict[str, Any]) -> str:
+    """The noise scale with its interval, which may have no end.
+
+    >>> _spoken({"value": 1234.5, "low": 900.0, "high": None, "source": "shards"})
+    '1,234 samples (900 or more), by shards'
+    """
+    value, low, high = noise["value"], noise["low"], noise["high"]
+    if value is None:
+        return "cannot be told from these steps"
+    interval = f"{low:,.0f} or more" if high is None else f"{low:,.0f} - {high:,.0f}"
+    return f"{value:,.0f} samples ({interval}), by {noise['source']}"

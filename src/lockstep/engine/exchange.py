@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
+import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
@@ -15,10 +16,11 @@ from lockstep.engine.board import Board, set_up
 from lockstep.engine.group import Group
 from lockstep.engine.job import Job
 from lockstep.engine.link import MIB, Link, best_bucket, measure
+from lockstep.engine.noise import RunNoise
 from lockstep.engine.powersgd import PowerSGD, payload
 from lockstep.engine.reduce import ExactReduce, FastReduce
 from lockstep.engine.timeline import Timeline, all_reduce
-from lockstep.engine.wire import AtOnce, Wire, bf16
+from lockstep.engine.wire import AtOnce, Wire, attach, bf16
 
 NOT_MEASURED = MIB
 """Bytes of gradients below which one bucket holds them all, whatever the link."""
@@ -64,7 +66,12 @@ class Exchange(NamedTuple):
 
 
 def connect(
-    job: Job, group: Group, module: nn.Module, timeline: Timeline | None, whole: int
+    job: Job,
+    group: Group,
+    module: nn.Module,
+    timeline: Timeline | None,
+    noise: RunNoise | None,
+    whole: int,
 ) -> Exchange:
     """Make a DDP model of `module`, unless the replica is alone.
 
@@ -84,18 +91,22 @@ def connect(
         **_KEEP_BUFFERS,
     )
     if job.exact:
-        add = board.add if board is not None else None
-        return Exchange(model, ExactReduce.attach(model, timeline, add), None, terms)
+        exact = ExactReduce.attach(model, timeline, board.add if board is not None else None)
+        exact.listen = noise.before if noise is not None else None
+        return Exchange(model, exact, None, terms)
     thin = PowerSGD(whole) if job.wire == "powersgd" else None
+    exchange: Callable[[dist.GradBucket], torch.futures.Future[Tensor]] | None = None
     if board is not None:
-        AtOnce(board, timeline).attach(model)
-    else:
-        wire = Wire(thin or bf16, job.timeout) if job.wire != "fp32" else None
-        if timeline is not None:
-            timeline.watch_exchange(model, wire or all_reduce)
-        elif wire is not None:
-            wire.attach(model)
-        # Float32 without a timeline is left to DDP itself.
+        exchange = AtOnce(board, timeline)
+    elif job.wire != "fp32":
+        exchange = Wire(thin or bf16, job.timeout)
+    if noise is not None:
+        exchange = noise.around(exchange or all_reduce)
+    if timeline is not None and board is None:
+        timeline.watch_exchange(model, exchange or all_reduce)
+    elif exchange is not None:
+        # Float32 is left to DDP itself where nobody listens.
+        attach(model, exchange)
     return Exchange(model, FastReduce(model, group.world.size), thin, terms)
 
 

@@ -48,6 +48,8 @@ class Job:
     """What carries gradients in fast mode: fp32, bf16, or powersgd for thin links."""
     bucket_mb: float | None = None
     """Mebibytes of gradients exchanged at once; default: from the measured link."""
+    noise: bool = False
+    """Measure the gradient noise scale on the way."""
     timeline: bool = False
     """Measure the fifteen parts of a step."""
     timeout: float = 600.0
@@ -68,6 +70,11 @@ class Job:
             raise PlanError(
                 f"--timeline looks into the step, which --speed {self.speed} makes one piece. "
                 "Use --speed eager with it."
+            )
+        if self.noise and self.speed == "graph":
+            raise PlanError(
+                "--noise looks at every gradient, which --speed graph makes part of one piece. "
+                "Use --speed auto, eager or compile with it."
             )
         for name in ("threads", "keep", "max_steps"):
             value = getattr(self, name)

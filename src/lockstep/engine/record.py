@@ -261,6 +261,7 @@ class Record:
         training = self.clock.seconds["training"]
         seconds, samples = training - self.logged[0], self.samples - self.logged[1]
         self.logged = (training, self.samples)
+        noise = self._noise()
         for (done, rate, moment), loss in zip(self.due, totals.losses, strict=True):
             if totals.bad_step is not None and done > totals.bad_step:
                 break
@@ -272,8 +273,21 @@ class Record:
                 loss=loss,
                 learning_rate=rate,
                 samples_per_second=samples / seconds if seconds > 0 else None,
+                # As of now, so the last of them.
+                **(noise if done == self.due[-1][0] else {}),
             )
         self.due.clear()
+
+    def _noise(self) -> dict[str, Any]:
+        """The noise scale as metrics; all replicas ask together."""
+        if self.replica.noise is None:
+            return {}
+        found = self.replica.noise.estimate()
+        return {
+            "noise_scale": found["value"],
+            "noise_low": found["low"],
+            "noise_high": found["high"],
+        }
 
     def _evaluate(self, done: int, step: Step) -> None:
         self._aside("evaluation")
@@ -336,6 +350,7 @@ class Record:
         timelines = self.group.objects(
             self.replica.timeline.result() if self.replica.timeline else None
         )
+        noise = self.replica.noise
         seconds = self.clock.seconds
         # No step was left to do if the run died between its last checkpoint and its weights.
         warm_seconds, warm_samples = self.warm or (seconds["training"], self.samples)
@@ -352,6 +367,7 @@ class Record:
             "metrics": self.last,
             "seconds_to_target": self.reached,
             "peak_memory_bytes": self.peak_memory(),
+            "noise": noise and {"source": noise.name, **noise.estimate()},
             **facts,
         }
         if self.group.world.is_first:

@@ -75,6 +75,8 @@ class ExactReduce:
     ) -> None:
         """With `add`, that makes the sum over the replicas: in place and in tree order."""
         self.model, self.watch, self.add = model, watch, add or tree_reduce
+        self.listen: Callable[[dist.GradBucket, int], None] | None = None
+        """Called with each bucket before it is added up over the replicas, and the items."""
         self.parameters: list[Tensor] = [p for p in model.parameters() if p.requires_grad]
         self.items = 1
         # Sums of whole subtrees that wait for their right-hand neighbour, by level.
@@ -178,6 +180,8 @@ def _exchange(reduce: ExactReduce, bucket: dist.GradBucket) -> torch.futures.Fut
         views = dict(zip(bucket.parameters(), bucket_views(bucket), strict=True))
         for left in reversed(reduce.waiting):
             _add(views, {p: left[p] for p in views if p in left})
+    if reduce.listen is not None:
+        reduce.listen(bucket, reduce.items)
     buffer = bucket.buffer()
     future: torch.futures.Future[Tensor]
     if buffer.is_cuda and dist.get_backend() == "nccl":

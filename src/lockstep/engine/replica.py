@@ -31,6 +31,7 @@ from lockstep.engine.folder import state_of
 from lockstep.engine.group import Group
 from lockstep.engine.job import Job
 from lockstep.engine.metrics import Evaluation
+from lockstep.engine.noise import RunNoise
 from lockstep.engine.prepare import check_model, configure_torch, load_data, seed_all, some
 from lockstep.engine.recipe import build
 from lockstep.engine.sampler import GlobalOrder, Part, Step
@@ -93,7 +94,17 @@ class Replica:
         if self.timeline is not None:
             self.timeline.watch_layers(self.module)
         whole = math.ceil(recipe.warmup * len(self.data.train) / recipe.global_batch)
-        exchange = connect(job, group, self.module, self.timeline, whole)
+        self.noise: RunNoise | None = None
+        if job.noise:
+            self.noise = RunNoise(
+                self.update.optimizer,
+                self.update.parameters,
+                group.world.size,
+                self.plan.accumulation,
+                recipe.global_batch,
+                exact=job.exact,
+            )
+        exchange = connect(job, group, self.module, self.timeline, self.noise, whole)
         self.model, self.reduce, self.powersgd = exchange.model, exchange.reduce, exchange.powersgd
         self.terms = exchange.terms
         if group.alone and job.wire != "fp32":

@@ -289,6 +289,8 @@ class Speed:
             return "the replicas compute on the CPU"
         if self.job.timeline:
             return "the timeline looks into the step"
+        if self.job.noise:
+            return "the noise scale looks at every gradient"
         if not self.group.alone and dist.get_backend() != "nccl":
             return "gloo exchanges gradients in host memory"
         if self.job.wire == "powersgd" and not self.group.alone:

@@ -73,6 +73,10 @@ class TrainingStep:
             if timeline:
                 timeline.backward_ends(last and not replica.group.alone)
             self.meter.note(number, losses.sum)
+            if replica.noise is not None:
+                replica.noise.part(number, items)
+        if replica.noise is not None:
+            replica.noise.step(whole=step.samples == replica.recipe.global_batch)
         first = not replica.checked
         if first:
             replica.check_first_step()

@@ -52,10 +52,6 @@ class Wire:
                 for _ in range(LANES)
             ]
 
-    def attach(self, model: DistributedDataParallel) -> None:
-        """Take over the exchange of a DDP model."""
-        model.register_comm_hook(self, _hook)
-
     def __call__(self, bucket: dist.GradBucket) -> torch.futures.Future[Tensor]:
         """The mean of a bucket, some time later."""
         buffer, parameters = bucket.buffer(), bucket.parameters()
@@ -96,22 +92,28 @@ class AtOnce:
     def __init__(self, board: Board, watch: ExchangeWatch | None = None) -> None:
         self.board, self.watch = board, watch
 
-    def attach(self, model: DistributedDataParallel) -> None:
-        """Take over the exchange of a DDP model."""
-        model.register_comm_hook(self, _at_once)
+    def __call__(self, bucket: dist.GradBucket) -> torch.futures.Future[Tensor]:
+        """The mean of a bucket, now."""
+        if self.watch is not None:
+            self.watch.exchange_begins()
+        # Divided first, as DDP does: a sum may be too large where the mean is not.
+        self.board.add(buffer := bucket.buffer().div_(self.board.size))
+        if self.watch is not None:
+            self.watch.exchange_ends()
+        future: torch.futures.Future[Tensor] = torch.futures.Future()
+        future.set_result(buffer)
+        return future
 
 
-def _at_once(exchange: AtOnce, bucket: dist.GradBucket) -> torch.futures.Future[Tensor]:
-    if exchange.watch is not None:
-        exchange.watch.exchange_begins()
-    # Divided first, as DDP does: a sum may be too large where the mean is not.
-    exchange.board.add(buffer := bucket.buffer().div_(exchange.board.size))
-    if exchange.watch is not None:
-        exchange.watch.exchange_ends()
-    future: torch.futures.Future[Tensor] = torch.futures.Future()
-    future.set_result(buffer)
-    return future
+def attach(
+    model: DistributedDataParallel,
+    exchange: Callable[[dist.GradBucket], torch.futures.Future[Tensor]],
+) -> None:
+    """Let `exchange` take over what a DDP model sends."""
+    model.register_comm_hook(exchange, _hook)
 
 
-def _hook(wire: Wire, bucket: dist.GradBucket) -> torch.futures.Future[Tensor]:
-    return wire(bucket)
+def _hook(
+    exchange: Callable[[dist.GradBucket], torch.futures.Future[Tensor]], bucket: dist.GradBucket
+) -> torch.futures.Future[Tensor]:
+    return exchange(bucket)

@@ -100,6 +100,9 @@ def _learning(recipe: Record, records: Sequence[Record]) -> list[str]:
             line = page.curve(spoken, points(records, x, name), page.ORANGE)
             title = f"Test {spoken} against {unit}"
             pictures.append(page.figure(title, [line, *page.level(line, target)], x=unit))
+    noise = points(records, "step", "noise_scale")
+    if any(page.is_number(value) for _, value in noise):
+        pictures.append(_noise(recipe, records, noise))
     notes = []
     if not any(record.get("kind") == "test" for record in records):
         notes.append("The run has not been evaluated on the test data yet.")
@@ -108,6 +111,18 @@ def _learning(recipe: Record, records: Sequence[Record]) -> list[str]:
     if bad:
         notes.append(f"{bad} of {len(values)} values are NaN or infinite: gaps in the curves.")
     return [page.grid(*pictures), *map(page.paragraph, notes)]
+
+
+def _noise(recipe: Record, records: Sequence[Record], noise: page.Points) -> str:
+    """How large a batch may be before it stops to pay, beside the batch that it was."""
+    ends = [points(records, "step", name) for name in ("noise_low", "noise_high")]
+    curves = [page.curve("noise scale", noise, page.BLUE)]
+    curves += [
+        page.curve(name, end, page.GREY) for name, end in zip(("low", "high"), ends, strict=True)
+    ]
+    batch = page.level(curves[0], recipe.get("global_batch"))
+    title = "Gradient noise scale, in samples, and the global batch"
+    return page.figure(title, [*curves, *batch], x="steps", yaxis={"type": "log"})
 
 
 def _speed(run: Record, records: Sequence[Record]) -> str:
