@@ -85,6 +85,20 @@ def test_the_page_says_what_the_run_reached(report):
     assert "banner" not in html
 
 
+def test_a_noise_scale_is_drawn_beside_the_global_batch_and_not_without_one(report):
+    title = "Gradient noise scale (samples)"
+    assert title not in figures(report(FINISHED, RECORDS))
+    noisy = [
+        train(1, noise_scale=None, noise_low=0.0, noise_high=None),
+        train(9, noise_scale=90.0, noise_low=50.0, noise_high=None),
+    ]
+    run = FINISHED | {"recipe": RECIPE | {"global_batch": 64}}
+    noise, low, high, batch = figures(report(run, noisy))[title]["data"]
+    assert (noise["x"], noise["y"]) == ([1, 9], [None, 90.0])
+    assert (low["y"], high["y"]) == ([0.0, 50.0], [None, None])
+    assert (batch["name"], batch["y"]) == ("global batch 64", [64, 64])
+
+
 def test_the_curves_are_those_of_the_records(report):
     found = figures(report(FINISHED, RECORDS))
     training, test_loss = found["Loss"]["data"]

@@ -193,12 +193,12 @@ def curve(name: str, points: Points, colour: str, **line: Any) -> Trace:
     }
 
 
-def level(line: Trace, target: float | None) -> list[Trace]:
-    """The target as a dashed line, as long as the curve `line`."""
-    if target is None or not line["x"]:
+def level(line: Trace, value: float | None, name: str = "target") -> list[Trace]:
+    """A value as a dashed line, as long as the curve `line`."""
+    if value is None or not line["x"]:
         return []
-    ends = [(line["x"][0], target), (line["x"][-1], target)]
-    return [curve(f"target {target:g}", ends, RED, dash="dash", width=1.5) | {"mode": "lines"}]
+    ends = [(line["x"][0], value), (line["x"][-1], value)]
+    return [curve(f"{name} {value:g}", ends, RED, dash="dash", width=1.5) | {"mode": "lines"}]
 
 
 def bars(name: str, lanes: Sequence[str], lengths: Sequence[float | None], colour: str) -> Trace:

@@ -120,8 +120,8 @@ def _noise(recipe: Record, records: Sequence[Record], noise: page.Points) -> str
     curves += [
         page.curve(name, end, page.GREY) for name, end in zip(("low", "high"), ends, strict=True)
     ]
-    batch = page.level(curves[0], recipe.get("global_batch"))
-    title = "Gradient noise scale, in samples, and the global batch"
+    batch = page.level(curves[0], recipe.get("global_batch"), "global batch")
+    title = "Gradient noise scale (samples)"
     return page.figure(title, [*curves, *batch], x="steps", yaxis={"type": "log"})
 
 
