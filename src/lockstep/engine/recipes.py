@@ -13,7 +13,11 @@ from lockstep.data import cutout, flip, flip_alternating, pad_crop
 from lockstep.engine.metrics import accuracy, bits_per_byte, cross_entropy, squared_error
 from lockstep.engine.recipe import Recipe
 from lockstep.scaling import schedule
+from lockstep.scaling.lamb import LAMB
+from lockstep.scaling.larc import LARC
+from lockstep.scaling.lars import LARS
 from lockstep.scaling.muon import Muon
+from lockstep.scaling.novograd import NovoGrad
 from lockstep.scaling.schedule import cosine, linear
 
 _momentum = partial(SGD, momentum=0.9, nesterov=True, weight_decay=5e-4)
@@ -167,7 +171,16 @@ KNOWN: dict[str, dict[str, Callable[..., Any]]] = {
     },
     "loss": {f.__name__: f for f in (cross_entropy, squared_error)},
     "metrics": {f.__name__: f for f in (accuracy, bits_per_byte, squared_error)},
-    "optimizer": {"sgd": SGD, "adamw": AdamW, "adam": Adam, "muon": Muon},
+    "optimizer": {
+        "sgd": SGD,
+        "adamw": AdamW,
+        "adam": Adam,
+        "muon": Muon,
+        "lars": LARS,
+        "larc": LARC,
+        "lamb": LAMB,
+        "novograd": NovoGrad,
+    },
     "schedule": {
         f.__name__: f
         for f in (

@@ -1,0 +1,110 @@
+"""Milliseconds of an optimizer's step, beside the optimizer of torch that it builds upon.
+
+    python bench/optimizers.py --rounds 15 --save bench/results/optimizers.json
+
+Both sides take turns on the same gradients, with the same weight decay, in torch's foreach form.
+The order turns from round to round; ratios are taken within a round.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+from torch.optim import SGD, AdamW, Optimizer
+
+from lockstep import LAMB, LARC, LARS, NovoGrad, models
+from lockstep.bench import machine
+
+MODELS: dict[str, Callable[[], nn.Module]] = {
+    "WideResNet-16-2": partial(models.wideresnet, 16, 2),
+    "GPT 6 x 384": partial(models.gpt, 6, 384, length=256),
+}
+SGD_SIDE = partial(SGD, momentum=0.9, foreach=True)
+ADAMW_SIDE = partial(AdamW, foreach=True)
+PAIRS: dict[str, tuple[Callable[..., Optimizer], Callable[..., Optimizer]]] = {
+    "LARS": (LARS, SGD_SIDE),
+    "LARC": (LARC, SGD_SIDE),
+    "LAMB": (LAMB, ADAMW_SIDE),
+    "NovoGrad": (NovoGrad, ADAMW_SIDE),
+}
+DECAYS = (0.0, 1e-4)
+SECONDS = 0.1
+"""Length of one side's turn, at least."""
+LIMIT = 1.3
+"""How many times as long as torch's a step may take."""
+
+
+def ready(build: Callable[..., Optimizer], model: Callable[[], nn.Module], decay: float) -> Any:
+    """The step of an optimizer with a model of its own, after the first."""
+    torch.manual_seed(0)
+    net = model()
+    for p in net.parameters():
+        p.grad = 1e-3 * torch.randn_like(p)
+    # So small that the weights stay what they are, however often they are updated.
+    optimizer = build(net.parameters(), lr=1e-12, weight_decay=decay)
+    optimizer.step()
+    return optimizer.step
+
+
+def turn(step: Callable[[], Any], repeats: int) -> float:
+    """Seconds of one step."""
+    began = time.perf_counter()
+    for _ in range(repeats):
+        step()
+    return (time.perf_counter() - began) / repeats
+
+
+def measure(name: str, model: Callable[[], nn.Module], decay: float, rounds: int) -> Any:
+    """Seconds of each side by round."""
+    sides = {
+        side: ready(build, model, decay)
+        for side, build in zip(("ours", "torch"), PAIRS[name], strict=True)
+    }
+    repeats = max(3, int(SECONDS / turn(sides["torch"], 3)))
+    times: dict[str, list[float]] = {side: [] for side in sides}
+    for number in range(rounds):
+        for side in list(sides)[:: 1 if number % 2 else -1]:
+            times[side].append(turn(sides[side], repeats))
+    return times
+
+
+def main() -> None:
+    """Measure and show."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--save", type=Path)
+    args = parser.parse_args()
+    torch.set_num_threads(1)
+    document: dict[str, Any] = {"machine": machine.facts(), "command": " ".join(sys.argv)}
+    for size, model in MODELS.items():
+        parameters = list(model().parameters())
+        print(f"{size}: {len(parameters)} tensors, {sum(p.numel() for p in parameters):,} weights")
+        for name in PAIRS:
+            for decay in DECAYS:
+                times = measure(name, model, decay, args.rounds)
+                document.setdefault(size, {})[f"{name}, weight decay {decay:g}"] = times
+                ratios = [a / b for a, b in zip(times["ours"], times["torch"], strict=True)]
+                ms = {side: 1e3 * statistics.median(seconds) for side, seconds in times.items()}
+                ratio = statistics.median(ratios)
+                print(
+                    f"  {name:8} weight decay {decay:6g} {ms['ours']:7.2f} ms   "
+                    f"{PAIRS[name][1].func.__name__:5} {ms['torch']:7.2f} ms   "
+                    f"{ratio:.2f}x ({min(ratios):.2f} - {max(ratios):.2f})"
+                    f"{'' if ratio <= LIMIT else f'   above {LIMIT}x'}"
+                )
+    if args.save:
+        args.save.write_text(json.dumps(document, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
