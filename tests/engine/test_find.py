@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+import lockstep
 from lockstep.engine.find import find_function, find_object, find_recipe
 from lockstep.engine.recipe import Recipe
 from lockstep.engine.recipes import DIGITS, KNOWN, RECIPES
@@ -289,3 +290,11 @@ def test_an_object_is_found_by_module_and_name():
     assert find_object("lockstep.engine.recipes:DIGITS") is DIGITS
     with pytest.raises(RecipeError, match=r"lockstep\.engine\.recipes defines no nothing"):
         find_object("lockstep.engine.recipes:nothing")
+
+
+@pytest.mark.parametrize("name", ["Muon", "LARS", "LARC", "LAMB", "NovoGrad"])
+def test_an_optimizer_of_ours_is_named_by_a_flag_and_in_a_file(name: str):
+    public = getattr(lockstep, name)
+    assert find_function("optimizer", name.lower(), KNOWN["optimizer"]) is public
+    found = find_function("optimizer", f"{name.lower()}(lr=0.5)", KNOWN["optimizer"])
+    assert found.func is public

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from lockstep import data, models
+from lockstep import LAMB, LARC, LARS, NovoGrad, data, models
 from lockstep.data.images import fashion_mnist
 from lockstep.engine.recipe import Recipe
 from lockstep.engine.recipes import DIGITS, RECIPES
@@ -86,6 +86,10 @@ def test_a_last_batch_smaller_than_the_shards_keeps_the_bits(tmp_path: Path, res
         {"precision": "bf16"},
         {"shards": 8},
         {"optimizer": partial(torch.optim.AdamW, weight_decay=0.1)},
+        {"optimizer": partial(LARS, weight_decay=1e-3, trust=0.02), "learning_rate": 1.0},
+        {"optimizer": partial(LARC, weight_decay=1e-3, nesterov=True)},
+        {"optimizer": partial(LAMB, weight_decay=0.1)},
+        {"optimizer": partial(NovoGrad, weight_decay=1e-3)},
         {"channels_last": False},
     ],
     ids=str,

@@ -14,7 +14,9 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
+from torch.optim import SGD, Adam, AdamW
 
+from layers import LAYERWISE
 from lockstep import data, models
 from lockstep.cluster.launch import launch
 from lockstep.cluster.local import run_replicas
@@ -42,7 +44,16 @@ def on_gpu(recipe: Recipe, out: Path, replicas: int = 1, **options: Any) -> dict
     return launch(job, device="cuda", console=Console(as_json=True))
 
 
-@pytest.mark.parametrize("changes", [{}, {"precision": "bf16"}, {"precision": "tf32"}], ids=str)
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"precision": "bf16"},
+        {"precision": "tf32"},
+        *({"optimizer": kind} for kind in LAYERWISE),
+    ],
+    ids=str,
+)
 def test_1_2_and_4_replicas_end_in_the_same_bits(tmp_path: Path, changes: dict):
     recipe = small(100, **changes)
     runs = [on_gpu(recipe, tmp_path / str(n), n, exact=True) for n in (1, 2, 4)]
@@ -207,13 +218,11 @@ def test_a_recorded_step_is_the_written_one(tmp_path: Path, micro_batch: int | N
 
 
 @pytest.mark.parametrize("resident", [True, False])
-@pytest.mark.parametrize("kind", ["SGD", "Adam", "AdamW"])
+@pytest.mark.parametrize("kind", [SGD, Adam, AdamW, *LAYERWISE], ids=lambda kind: kind.__name__)
 def test_recorded_steps_follow_the_rate_the_samples_and_the_epoch(
-    tmp_path: Path, kind: str, resident: bool
+    tmp_path: Path, kind: type, resident: bool
 ):
-    recipe = without_chance(
-        optimizer=getattr(torch.optim, kind), learning_rate=1e-3, clip=1.0, warmup=2.0
-    )
+    recipe = without_chance(optimizer=kind, learning_rate=1e-3, clip=1.0, warmup=2.0)
     runs = [
         on_gpu(recipe, tmp_path / s, speed=s, exact=True, resident=resident, workers=1)
         for s in ("eager", "graph")
