@@ -241,6 +241,15 @@ def test_a_closure_is_called_with_gradients_on(kind):
     assert not torch.equal(net[3].weight, network()[3].weight)
 
 
+@pytest.mark.parametrize("adapt", [None, True, False])
+def test_a_large_model_in_pieces_takes_the_same_steps(kind, adapt, monkeypatch):
+    whole, cut = network(), network()
+    first = train(whole, build(kind, whole, adapt=adapt), range(3))
+    # Pieces of one layer, of two, and of a matrix with vectors.
+    monkeypatch.setattr("lockstep.scaling.layerwise._CACHED", 150)
+    assert equal(train(cut, build(kind, cut, adapt=adapt), range(3)), first)
+
+
 def test_memory_layout_does_not_matter(kind):
     plain, strided = network(), network().to(memory_format=torch.channels_last)
     first = train(plain, build(kind, plain), range(3))

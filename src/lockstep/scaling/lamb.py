@@ -19,7 +19,6 @@ from lockstep.scaling.layerwise import (
     check_betas,
     norms,
     number,
-    unless_nothing,
     wide,
 )
 
@@ -82,7 +81,7 @@ class LAMB(Layerwise):
         scales = correction
         if adapted:
             w, u = norms(weights[:adapted]), norms(list(updates[:adapted]))
-            ratios = unless_nothing(w / u, w * u, correction[:adapted])
+            ratios = torch.where(w * u == 0, correction[:adapted], w / u)
             scales = torch.cat([ratios, correction[adapted:]])
         torch._foreach_addcmul_(weights, updates, (scales * group["lr"]).unbind(), value=-1)
 

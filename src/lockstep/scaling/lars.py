@@ -67,25 +67,22 @@ class LARS(Layerwise):
         # are the mean of the gradients with these weights, and the sum of the weights: a number for
         # each layer. A step is then two passes over memory instead of three.
         means, kept = self._states(layers, "mean", "rate")
-        rates = self._rates(layers, group)
-        sums = momentum * torch.stack(kept) + rates
+        now = self._rates(layers, group)
+        sums = torch.add(now, torch.stack(kept), alpha=momentum)
         torch._foreach_copy_(kept, sums.unbind())
         # As long as every rate was 0 there is nothing to take a mean of.
-        shares = unless_nothing(rates / sums, sums, 0.0)
-        torch._foreach_lerp_(means, gradients, shares.to(weights[0].dtype).unbind())
-        decayed = decayed if decay else 0
-        if decayed:
-            torch._foreach_addcmul_(
-                means[:decayed], weights[:decayed], shares[:decayed].unbind(), value=decay
-            )
+        shares = unless_nothing(now / sums, sums, 0.0).to(weights[0].dtype).unbind()
+        torch._foreach_lerp_(means, gradients, shares)
+        few = slice(decayed if decay else 0)
+        if weights[few]:
+            torch._foreach_addcmul_(means[few], weights[few], shares[few], value=decay)
         if not group["nesterov"]:
             torch._foreach_addcmul_(weights, means, kept, value=-1)
             return
-        if decayed:
-            torch._foreach_addcmul_(
-                weights[:decayed], weights[:decayed], rates[:decayed].unbind(), value=-decay
-            )
-        torch._foreach_addcmul_(weights, gradients, rates.unbind(), value=-1)
+        rates = now.unbind()
+        if weights[few]:
+            torch._foreach_addcmul_(weights[few], weights[few], rates[few], value=-decay)
+        torch._foreach_addcmul_(weights, gradients, rates, value=-1)
         torch._foreach_addcmul_(weights, means, kept, value=-momentum)
 
     def _rates(self, layers: Layers, group: dict[str, Any]) -> Tensor:
@@ -101,8 +98,8 @@ def local_rates(layers: Layers, group: dict[str, Any], otherwise: float) -> Tens
     weights, gradients, adapted, _ = layers
     if not adapted:
         return alike(layers, otherwise)
-    w, g = norms(weights[:adapted] + gradients[:adapted]).view(2, adapted)
-    local = group["trust"] * w / (g + group["weight_decay"] * w + group["eps"])
+    w, g = norms(weights[:adapted] + gradients[:adapted]).chunk(2)
+    local = group["trust"] * w / torch.add(g, w, alpha=group["weight_decay"]).add_(group["eps"])
     # Norms whose product is too small for a float are themselves squares away from nothing.
     local = unless_nothing(local, w * g, otherwise)
     return pad(local, (0, len(weights) - adapted), value=otherwise)

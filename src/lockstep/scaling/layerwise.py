@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import chain
 from typing import Any, NamedTuple
 
@@ -16,6 +16,9 @@ import torch
 from torch import Tensor
 
 Params = Iterable[Tensor] | Iterable[dict[str, Any]] | Iterable[tuple[str, Tensor]]
+
+_CACHED = 2**19
+"""Weights of a piece: with gradients and state some megabytes, as a core's share of the cache."""
 
 
 class Layers(NamedTuple):
@@ -115,7 +118,8 @@ class Layerwise(torch.optim.Optimizer):
                 loss = closure()
         for group in self.param_groups:
             for layers in self._layers(group):
-                self._update(layers, group)
+                for piece in pieces(layers):
+                    self._update(piece, group)
         return loss
 
     def _layers(self, group: dict[str, Any]) -> list[Layers]:
@@ -128,7 +132,7 @@ class Layerwise(torch.optim.Optimizer):
             large = [p for p in own if p.dim() >= 2]
             weights = large + [p for p in own if p.dim() < 2]
             gradients = [p.grad for p in weights if p.grad is not None]
-            if any(g.is_sparse for g in gradients):
+            if any(g.layout is not torch.strided for g in gradients):
                 raise RuntimeError(
                     f"{type(self).__name__} was given a sparse gradient, but scales by the norm of "
                     "a whole layer. Make the layer with sparse=False, or give its parameters to "
@@ -138,6 +142,23 @@ class Layerwise(torch.optim.Optimizer):
             adapted = 0 if group["adapt"] is False else decayed
             result.append(Layers(weights, gradients, adapted, decayed))
         return result
+
+
+def pieces(layers: Layers) -> Iterator[Layers]:
+    """On the CPU, so few layers at a time that they stay in its cache from one pass to the next."""
+    weights, gradients, adapted, decayed = layers
+    sizes = [p.numel() for p in weights]
+    # Small models take one piece: every one costs some twenty calls on a few numbers.
+    if weights[0].device.type != "cpu" or sum(sizes) <= 2 * _CACHED:
+        yield layers
+        return
+    begin = size = 0
+    for end, elements in enumerate(sizes, 1):
+        size += elements
+        if size >= _CACHED or end == len(sizes):
+            first = [min(max(number - begin, 0), end - begin) for number in (adapted, decayed)]
+            yield Layers(weights[begin:end], gradients[begin:end], *first)
+            begin, size = end, 0
 
 
 def norms(tensors: list[Tensor]) -> Tensor:
@@ -176,14 +197,14 @@ def wide(dtype: torch.dtype) -> torch.dtype:
     return torch.float64 if dtype == torch.float64 else torch.float32
 
 
-def unless_nothing(ratios: Tensor, length: Tensor, otherwise: float | Tensor = 1.0) -> Tensor:
-    """`ratios` of lengths; `otherwise` where `length` is 0. NaN stays NaN.
+def unless_nothing(ratios: Tensor, length: Tensor, otherwise: float) -> Tensor:
+    """`ratios`, changed to `otherwise` where `length` is 0. NaN stays NaN.
 
     >>> lengths = torch.tensor([2.0, 0.0])
-    >>> unless_nothing(1 / lengths, lengths)
+    >>> unless_nothing(1 / lengths, lengths, 1.0)
     tensor([0.5000, 1.0000])
     """
-    return torch.where(length == 0, otherwise, ratios)
+    return ratios.masked_fill_(length == 0, otherwise)
 
 
 def check_rate(lr: Any) -> None:

@@ -82,4 +82,4 @@ class NovoGrad(Layerwise):
         torch._foreach_add_(steps, number(1.0, layers.weights[0]))
         length = mean.sqrt()
         # Nothing divided by nothing is nothing.
-        return unless_nothing(1 / (length + group["eps"]), length)
+        return unless_nothing(1 / (length + group["eps"]), length, 1.0)
