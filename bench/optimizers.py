@@ -1,6 +1,6 @@
 """Milliseconds of an optimizer's step, beside the optimizer of torch that it builds upon.
 
-    python bench/optimizers.py --rounds 15 --save bench/results/optimizers.json
+    python bench/optimizers.py --rounds 61 --save bench/results/optimizers.json
 
 Both sides take turns on the same gradients, with the same weight decay, in torch's foreach form.
 The order turns from round to round; ratios are taken within a round.
@@ -38,8 +38,8 @@ PAIRS: dict[str, tuple[Callable[..., Optimizer], Callable[..., Optimizer]]] = {
     "NovoGrad": (NovoGrad, ADAMW_SIDE),
 }
 DECAYS = (0.0, 1e-4)
-SECONDS = 0.1
-"""Length of one side's turn, at least."""
+SECONDS = 0.02
+"""Length of a turn: short, as what else the machine does then falls on both sides."""
 LIMIT = 1.3
 """How many times as long as torch's a step may take."""
 
@@ -81,7 +81,7 @@ def measure(name: str, model: Callable[[], nn.Module], decay: float, rounds: int
 def main() -> None:
     """Measure and show."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--rounds", type=int, default=61)
     parser.add_argument("--save", type=Path)
     args = parser.parse_args()
     torch.set_num_threads(1)
