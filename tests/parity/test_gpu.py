@@ -29,6 +29,7 @@ from lockstep.engine.recipe import Recipe
 from lockstep.engine.recipes import RECIPES
 from lockstep.engine.reduce import ExactReduce
 from lockstep.engine.wire import Wire, bf16
+from lockstep.scaling.layerwise import norms
 from lockstep.world import World, gpu_count, use_deterministic_blas
 from replicas import digits_subset, small
 
@@ -58,6 +59,15 @@ def test_1_2_and_4_replicas_end_in_the_same_bits(tmp_path: Path, changes: dict):
     recipe = small(100, **changes)
     runs = [on_gpu(recipe, tmp_path / str(n), n, exact=True) for n in (1, 2, 4)]
     assert len({run["weights_sha256"] for run in runs}) == 1
+
+
+def test_a_norm_has_the_same_bits_wherever_its_operand_lies():
+    values = torch.randn(300, 301, generator=torch.Generator().manual_seed(0)).cuda()
+    found = set()
+    for offset in range(17):
+        there = torch.empty(values.numel() + offset, device="cuda")[offset:].view_as(values)
+        found.add(norms([there.copy_(values)]).item())
+    assert len(found) == 1
 
 
 def test_cifar10_fast_on_1_2_and_4_replicas_ends_in_the_same_bits(tmp_path: Path):
