@@ -24,18 +24,21 @@ SKELETON = [
     "Source",
 ]
 
-pytestmark = pytest.mark.parametrize("page", NAMES)
+RULES = ["linear-rule", "sqrt-rule", "legw-rule", "adam-rule", "adascale"]
+every_optimizer = pytest.mark.parametrize("page", NAMES)
 
 
 def text(page: str) -> str:
     return (FOLDER / f"{page}.md").read_text()
 
 
+@every_optimizer
 def test_a_page_has_the_skeleton_and_is_in_the_index(page: str):
     assert re.findall(r"^## (.*)$", text(page), re.MULTILINE) == SKELETON
     assert f"({page}.md)" in (FOLDER / "README.md").read_text()
 
 
+@every_optimizer
 def test_the_snippet_of_a_page_trains(page: str):
     (snippet,) = re.findall(r"```python\n(.*?)```", text(page), re.DOTALL)
     names: dict[str, Any] = {}
@@ -45,6 +48,7 @@ def test_the_snippet_of_a_page_trains(page: str):
     assert all(p.isfinite().all() for p in names["model"].parameters())
 
 
+@every_optimizer
 def test_the_flag_of_a_page_builds_the_optimizer(page: str):
     (flag,) = re.findall(r"--optimizer '(.*?)'", text(page))
     found = find_function("optimizer", flag, KNOWN["optimizer"])
@@ -52,9 +56,25 @@ def test_the_flag_of_a_page_builds_the_optimizer(page: str):
     assert isinstance(optimizer, getattr(lockstep, NAMES[page]))
 
 
+@every_optimizer
 def test_the_defaults_of_a_page_are_those_of_the_code(page: str):
     (line,) = re.findall(r"^## Defaults and exclusions\n\n`(.*)`\.$", text(page), re.MULTILINE)
     written = eval(f"dict({line})")
     code = getattr(lockstep, NAMES[page]).__init__.__kwdefaults__
     code = code | {"lr": getattr(lockstep, NAMES[page]).__init__.__defaults__[0]}
     assert written == code
+
+
+@pytest.mark.parametrize("page", RULES)
+def test_the_page_of_a_rule_has_the_skeleton_and_is_in_the_index(page: str):
+    expected = [part for part in SKELETON if part != "Defaults and exclusions"]
+    assert re.findall(r"^## (.*)$", text(page), re.MULTILINE) == expected
+    assert f"({page}.md)" in (FOLDER / "README.md").read_text()
+
+
+@pytest.mark.parametrize("page", RULES[:-1])
+def test_the_snippet_of_a_rule_runs(page: str):
+    (snippet,) = re.findall(r"```python\n(.*?)```", text(page), re.DOTALL)
+    names: dict[str, Any] = {}
+    exec(snippet, names)
+    assert names.get("rate", 1.0) > 0.0
