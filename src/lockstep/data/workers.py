@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import random
-import signal
 import time
 import warnings
 from collections import deque
@@ -212,8 +211,9 @@ def _collate(read: Read) -> tuple[Tensor, Tensor, tuple[float, float, float]] | 
 
 def _start_worker(parent: int, number: int) -> None:
     die_with(parent)
-    # A signal to all processes means the replica, which then wants to end in good order.
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    # A group of its own: a signal to all processes, as Ctrl-C or `timeout` send it, means the replica,
+    # which then wants to end in good order.
+    os.setpgrp()
 
 
 def loader_limits(starved: float, seconds: float, samples: float, workers: int) -> str | None:
