@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial, wraps
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 
 from lockstep import data, models
+from lockstep.cli import main
 from lockstep.cluster.launch import launch
 from lockstep.cluster.local import run_replicas
 from lockstep.console import Console
@@ -96,3 +99,13 @@ def in_double(recipe: Recipe, samples: int = 100) -> Recipe:
         data=partial(digits_subset, samples, double=True),
         loss=lambda o, t: torch.nn.functional.cross_entropy(o, t, reduction="none"),
     )
+
+
+def lockstep(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
+    """The exit code of a command, run in this process."""
+    monkeypatch.setattr(sys, "argv", ["lockstep", *arguments])
+    try:
+        main()
+    except SystemExit as error:
+        return error.code if isinstance(error.code, int) else 0
+    return 0

@@ -16,7 +16,7 @@ ROWS = [
     ["data", "models", "scaling", "source"],
     ["engine", "predict", "convert"],
     ["doctor", "cluster", "report"],
-    ["labs", "assess", "bench"],
+    ["labs", "assess", "bench", "tune"],
     ["cli"],
 ]
 ROW = {name: number for number, row in enumerate(ROWS) for name in row}

@@ -16,7 +16,7 @@ from torch import nn
 from lockstep.bench import works
 from lockstep.bench.sides import SIDES
 from lockstep.bench.task import Task
-from lockstep.cli import main
+from replicas import lockstep as command
 from tiny import TINY, Told, steps_for_ever
 
 QUICK = ["--device", "cpu", "--rounds", "2", "--steps", "2", "--warmup", "0", "--speed", "eager"]
@@ -28,12 +28,7 @@ def _tiny_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def lockstep(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
-    monkeypatch.setattr(sys, "argv", ["lockstep", "bench", *arguments])
-    try:
-        main()
-    except SystemExit as error:
-        return error.code if isinstance(error.code, int) else 0
-    return 0
+    return command(monkeypatch, "bench", *arguments)
 
 
 def test_the_document_holds_machine_command_rates_and_ratios(tmp_path, monkeypatch, capfd):

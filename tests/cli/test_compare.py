@@ -4,22 +4,12 @@ from __future__ import annotations
 
 import json
 import re
-import sys
 
 import pytest
 
-from lockstep.cli import main
+from replicas import lockstep
 
 TINY = ["--model", "wideresnet(10, 1, channels=1)", "--device", "cpu", "--epochs", "2"]
-
-
-def lockstep(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
-    monkeypatch.setattr(sys, "argv", ["lockstep", *arguments])
-    try:
-        main()
-    except SystemExit as error:
-        return error.code if isinstance(error.code, int) else 0
-    return 0
 
 
 def test_the_table_says_identical_to_the_bit(tmp_path, monkeypatch, capfd):

@@ -14,19 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from lockstep.cli import main
+from replicas import lockstep
 
 TINY = ["--model", "wideresnet(10, 1, channels=1)", "--device", "cpu"]
-
-
-def lockstep(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
-    """The exit code of a command, run in this process."""
-    monkeypatch.setattr(sys, "argv", ["lockstep", *arguments])
-    try:
-        main()
-    except SystemExit as error:
-        return error.code if isinstance(error.code, int) else 0
-    return 0
 
 
 def test_train_writes_a_folder_and_one_json_document(tmp_path, monkeypatch, capfd):

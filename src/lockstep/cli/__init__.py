@@ -9,7 +9,7 @@ from typing import NoReturn
 
 import typer
 
-from lockstep.cli import bench, compare, train
+from lockstep.cli import bench, compare, train, tune
 from lockstep.errors import Interrupted, LockstepError, NotFinite, PlanError, RecipeError
 from lockstep.world import launched
 
@@ -24,6 +24,7 @@ app = typer.Typer(
 app.command("train")(train.command)
 app.command("compare")(compare.command)
 app.command("bench")(bench.command)
+app.command("tune")(tune.command)
 
 
 @app.callback(invoke_without_command=True)

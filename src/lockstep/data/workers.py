@@ -211,7 +211,7 @@ def _collate(read: Read) -> tuple[Tensor, Tensor, tuple[float, float, float]] | 
 
 def _start_worker(parent: int, number: int) -> None:
     die_with(parent)
-    # A group of its own: a signal to all processes, as Ctrl-C or `timeout` send it, means the replica,
+    # A group of its own: a signal to all processes, as of Ctrl-C or `timeout`, means the replica,
     # which then wants to end in good order.
     os.setpgrp()
 

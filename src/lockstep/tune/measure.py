@@ -1,0 +1,236 @@
+"""Short runs that measure: step time against micro-batch, the noise scale, the exchange."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import math
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.utils.data import Subset
+
+from lockstep.cluster.launch import launch
+from lockstep.cluster.local import run_replicas
+from lockstep.console import Console
+from lockstep.data import Data, Resident, Tensors
+from lockstep.engine.board import Board, set_up
+from lockstep.engine.group import Group
+from lockstep.engine.job import Job
+from lockstep.engine.recipe import Recipe, build
+from lockstep.errors import PlanError, ReplicaDied
+from lockstep.scaling.advice import Kind
+from lockstep.scaling.critical import from_noise
+from lockstep.world import World
+
+FEW = 6
+"""Steps of a first look at a micro-batch."""
+SECONDS = 1.0
+"""That a micro-batch is timed for, if its steps are shorter."""
+LONG = 5.0
+"""Seconds of a step after which larger micro-batches are tried only if they pay."""
+PAYS = 1.03
+"""Times the samples per second that make the next doubling worth a try."""
+SMALLEST = 8
+"""Samples of the first micro-batch."""
+EXCHANGES = 15
+NO_MEMORY = ("OutOfMemory", "out of memory", "can't allocate memory", "MemoryError", "SIGKILL")
+"""How a replica that found no memory says so."""
+
+
+@dataclass(frozen=True)
+class Noise:
+    """The noise scale along a short training."""
+
+    critical_batch: float
+    value: float
+    low: float
+    high: float | None
+    """None: no end."""
+    steps: int
+    source: str
+    curve: list[tuple[int, float]]
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """Step times by micro-batch."""
+
+    seconds: dict[int, float]
+    memory: dict[int, int]
+    """Peak bytes."""
+    limit: str
+    """Why no larger one was tried."""
+
+
+class Probe:
+    """Runs short trainings of a recipe in a folder of its own, which it leaves behind."""
+
+    def __init__(
+        self, recipe: Recipe, device: str, options: dict[str, Any], folder: Path, console: Console
+    ) -> None:
+        self.recipe, self.device, self.options = recipe, device, options
+        self.folder, self.console = folder, console
+
+    def noise(self, steps: int) -> tuple[Noise, dict[str, Any]]:
+        """Train the recipe for `steps` steps on one replica, and watch the noise scale.
+
+        Also the summary of that run.
+        """
+        recipe = replace(self.recipe, data=_untested(self.recipe))
+        options = dict(self.options)
+        if recipe.batch_norm != "sync" and recipe.global_batch % 2 == 0:
+            # At least two parts, which are compared with the whole.
+            shards = max(2, recipe.shards)
+            if recipe.global_batch % shards == 0:
+                recipe = replace(recipe, shards=shards)
+                options["micro_batch"] = recipe.global_batch // shards
+        out = self.folder / "noise"
+        summary = self._run(recipe, out, options | {"max_steps": steps, "noise": True})
+        lines = map(json.loads, (out / "metrics.jsonl").read_text().splitlines())
+        curve = [(r["step"], r["noise_scale"]) for r in lines if r.get("noise_scale") is not None]
+        found = summary["noise"]
+        if found["value"] is None or not curve:
+            raise PlanError(
+                f"the noise scale cannot be told from {summary['steps']} steps: the gradients are "
+                "all zero, or drown in noise. Give more --steps, or look at the loss first."
+            )
+        noise = Noise(
+            critical_batch=from_noise([v for _, v in curve], recipe.global_batch).critical_batch,
+            value=found["value"],
+            low=found["low"],
+            high=found["high"],
+            steps=summary["steps"],
+            source=found["source"],
+            curve=curve,
+        )
+        return noise, summary
+
+    def sizes(self, most: int) -> Sizes:
+        """Seconds of a step for micro-batches of 8, 16, ... up to `most` samples."""
+        seconds: dict[int, float] = {}
+        memory: dict[int, int] = {}
+        for size in _doublings(min(SMALLEST, most), most):
+            try:
+                seconds[size], memory[size] = self._timed(size)
+            except ReplicaDied as error:
+                if not seconds or not any(word in str(error) for word in NO_MEMORY):
+                    raise
+                return Sizes(seconds, memory, f"{size:,} do not fit in memory")
+            rates = [samples / seconds[samples] for samples in sorted(seconds)]
+            if seconds[size] > LONG and len(rates) > 1 and rates[-1] < PAYS * rates[-2]:
+                return Sizes(seconds, memory, f"more than {size:,} gain nothing")
+        return Sizes(seconds, memory, f"no more than {most:,} were asked for")
+
+    def _timed(self, size: int) -> tuple[float, int]:
+        """Seconds and peak bytes of a step of so many samples."""
+        recipe = replace(
+            self.recipe, data=_untested(self.recipe), global_batch=size, shards=1, warmup=0.0
+        )
+        steps = FEW
+        while True:
+            out = self.folder / f"micro-batch-{size}"
+            shutil.rmtree(out, ignore_errors=True)
+            summary = self._run(recipe, out, self.options | {"max_steps": steps})
+            rate = summary["samples_per_second"]
+            spent = size / rate if rate else math.inf
+            if steps > FEW or spent * FEW >= SECONDS or not rate:
+                return spent, summary["peak_memory_bytes"]
+            steps = min(2000, math.ceil(SECONDS / spent) + FEW)
+
+    def _run(self, recipe: Recipe, out: Path, options: dict[str, Any]) -> dict[str, Any]:
+        job = Job(recipe=recipe, out=out, checkpoint_every=0, **options)
+        return launch(job, device=self.device, console=_Silent())
+
+    def exchange(self, replicas: int, elements: int) -> tuple[float, bool]:
+        """Seconds to add up gradients of so many elements, and whether backward could go on."""
+
+        def replica(rank: int, store: str) -> tuple[float, bool]:
+            torch.set_num_threads(1)
+            place = "cpu" if self.device == "cpu" else f"cuda:{rank}"
+            world = World(rank=rank, size=replicas, local_rank=rank, device=place)
+            group = Group(world, store=store)
+            board = set_up(group, 60.0) if self.device == "cpu" else None
+            add: Callable[[torch.Tensor], Any] = (
+                board.add if isinstance(board, Board) else dist.all_reduce
+            )
+            buffer = torch.zeros(elements, device=group.device)
+            times = []
+            for _ in range(EXCHANGES):
+                group.objects(None)
+                _finish(group)
+                began = time.perf_counter()
+                add(buffer)
+                _finish(group)
+                times.append(time.perf_counter() - began)
+            spent = max(group.objects(median(times)))
+            group.leave()
+            return spent, not isinstance(board, Board)
+
+        found: tuple[float, bool] = run_replicas(replicas, replica)
+        return found
+
+
+def _finish(group: Group) -> None:
+    if group.device.type == "cuda":
+        torch.cuda.synchronize(group.device)
+
+
+class _Silent(Console):
+    """The short runs say nothing: their numbers are told together."""
+
+    def __init__(self) -> None:
+        super().__init__(as_json=True)
+
+    def say(self, text: str) -> None:
+        """Nothing."""
+
+    def warn(self, text: str) -> None:
+        """Nothing."""
+
+
+def _doublings(first: int, last: int) -> Iterator[int]:
+    size = first
+    while size < last:
+        yield size
+        size *= 2
+    yield last
+
+
+def _untested(recipe: Recipe) -> Callable[[], Data]:
+    """The recipe's data with next to no test samples: the short runs evaluate for nothing."""
+
+    def load() -> Data:
+        data = build(f"the data of {recipe.name}", recipe.data)
+        few = min(8, len(data.test))
+        if isinstance(data.test, Resident):
+            test: Any = Tensors(*data.test.take(torch.arange(few)))
+        else:
+            test = Subset(data.test, range(few))
+        return replace(data, test=test)
+
+    return load
+
+
+def optimizer_kind(recipe: Recipe) -> tuple[Kind, tuple[float, float]]:
+    """How the rate of the recipe's optimizer goes with the batch, and Adam's betas."""
+    given: dict[str, Any] = {}
+    function: Any = recipe.optimizer
+    while isinstance(function, partial):
+        given = {**function.keywords, **given}
+        function = function.func
+    betas = (0.9, 0.999)
+    if inspect.isclass(function) and issubclass(function, torch.optim.Adam | torch.optim.AdamW):
+        first, second = given.get("betas", betas)
+        return "adam", (float(first), float(second))
+    if inspect.isclass(function) and issubclass(function, torch.optim.SGD):
+        return "sgd", betas
+    return "other", betas
