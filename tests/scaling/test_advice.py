@@ -166,6 +166,13 @@ def test_a_batch_of_two_on_many_replicas_grows_until_each_has_a_sample():
     assert "one sample" in advice.why
 
 
+def test_a_batch_that_is_given_gets_the_rate_and_the_epochs_that_go_with_it():
+    advice = advise(measured(), 1, batch=1024)
+    assert advice.global_batch == 1024
+    assert advice.rate_factor == pytest.approx((1 + 1000 / 128) / (1 + 1000 / 1024))
+    assert advice.epochs == 18  # eight times the batch, 4.46 times fewer steps
+
+
 def test_a_batch_is_never_larger_than_the_data():
     found = measured(critical_batch=1e9, train_samples=1000)
     assert max(candidates(found, 1)) <= 1000

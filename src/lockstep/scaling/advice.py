@@ -124,15 +124,18 @@ class Advice:
     why: str
 
 
-def advise(measured: Measured, replicas: int) -> Advice:
-    """The fastest way that keeps the accuracy, as far as the noise scale can tell."""
+def advise(measured: Measured, replicas: int, batch: int | None = None) -> Advice:
+    """The fastest way that keeps the accuracy, as far as the noise scale can tell.
+
+    With a `batch`, the rate and the epochs that go with it.
+    """
 
     def seconds(batch: int) -> float:
         return measured.seconds_in_all(replicas, batch)
 
-    batches = candidates(measured, replicas)
-    best = min(seconds(batch) for batch in batches)
-    batch = next(batch for batch in batches if seconds(batch) <= NEARLY * best)
+    batches = [batch] if batch is not None else candidates(measured, replicas)
+    best = min(seconds(size) for size in batches)
+    batch = next(size for size in batches if seconds(size) <= NEARLY * best)
     factor, rule, betas = _rate(measured, batch)
     local = batch / replicas
     accumulation = math.ceil(local / measured.largest)

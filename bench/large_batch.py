@@ -1,0 +1,155 @@
+"""Eight times the batch: as it was, with nothing else changed, and as advised.
+
+    python bench/large_batch.py --seeds 5 --save bench/results/large_batch.json
+
+The advice is that of `lockstep tune` for this batch: the noise scale is measured along the first
+steps of the baseline, rate, warmup and epochs follow from it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import statistics
+import sys
+import tempfile
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from scipy.stats import t as student
+from torch.optim import SGD
+
+from lockstep import models
+from lockstep.bench import machine
+from lockstep.cluster.launch import launch
+from lockstep.console import Console
+from lockstep.data import fashion_mnist
+from lockstep.engine.job import Job
+from lockstep.engine.recipe import Recipe
+from lockstep.engine.recipes import DIGITS, RECIPES
+from lockstep.scaling.advice import Measured, advise
+from lockstep.tune import Probe, followed, optimizer_kind
+
+TIMES = 8
+WATCHED = 200
+"""Steps of the baseline."""
+
+BASELINES: dict[str, Recipe] = {
+    "digits": replace(
+        DIGITS,
+        model=partial(models.wideresnet, 10, 1, channels=1),
+        global_batch=32,
+        learning_rate=0.05,
+        warmup=0.0,
+        epochs=8,
+    ),
+    "fashion-mnist": replace(
+        RECIPES["fashion-mnist"],
+        model=partial(models.mlp, (784, 128, 10)),
+        data=partial(fashion_mnist, samples=10_000),
+        optimizer=partial(SGD, momentum=0.9),
+        augment=(),
+        channels_last=False,
+        global_batch=32,
+        learning_rate=0.02,
+        warmup=0.0,
+        epochs=5,
+    ),
+}
+
+
+def trained(recipe: Recipe, seeds: int) -> list[float]:
+    """The first metric at the end, seed by seed."""
+    found = []
+    for seed in range(seeds):
+        with tempfile.TemporaryDirectory() as folder:
+            job = Job(
+                recipe=replace(recipe, seed=seed), out=Path(folder) / "run", checkpoint_every=0
+            )
+            try:
+                summary = launch(job, device="cpu", console=Console(as_json=True))
+                found.append(summary["metrics"][recipe.metric])
+            except Exception as error:
+                # A rate that is too large may end in NaN: no better than a guess.
+                print(f"{recipe.name}, seed {seed}: {str(error).splitlines()[0]}")
+                found.append(0.1)
+    return found
+
+
+def advised(recipe: Recipe, folder: Path) -> tuple[Recipe, dict[str, Any]]:
+    """The recipe at eight times the batch."""
+    probe = Probe(recipe, "cpu", {}, folder, Console(as_json=True))
+    noise, facts = probe.noise(WATCHED)
+    kind, betas = optimizer_kind(recipe)
+    measured = Measured(
+        global_batch=recipe.global_batch,
+        epochs=recipe.epochs,
+        train_samples=facts["train_samples"],
+        learning_rate=recipe.learning_rate,
+        warmup=recipe.warmup,
+        shards=recipe.shards,
+        kind=kind,
+        betas=betas,
+        critical_batch=noise.critical_batch,
+        # Time plays no part: the batch is given.
+        seconds={1: 1.0, TIMES * recipe.global_batch: 1.0},
+        exchange={},
+        hides=False,
+    )
+    advice = advise(measured, 1, TIMES * recipe.global_batch)
+    facts = {"critical_batch": noise.critical_batch, "rate_factor": advice.rate_factor}
+    facts |= {"epochs": advice.epochs, "warmup": advice.warmup}
+    return followed(recipe, advice.__dict__), facts
+
+
+def lost(base: list[float], other: list[float]) -> dict[str, float]:
+    """Mean difference with its 95% interval, and the spread of the baseline's own seeds."""
+    differences = [b - a for a, b in zip(base, other, strict=True)]
+    mean = statistics.fmean(differences)
+    half = float(student.ppf(0.975, len(base) - 1)) * statistics.stdev(differences)
+    half /= math.sqrt(len(base))
+    return {"mean": mean, "low": mean - half, "high": mean + half}
+
+
+def main() -> None:
+    """All three, problem by problem."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("problems", nargs="*", default=list(BASELINES))
+    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--save", type=Path)
+    args = parser.parse_args()
+    document: dict[str, Any] = {"machine": machine.facts(), "command": " ".join(sys.argv)}
+    for name in args.problems:
+        base = BASELINES[name]
+        with tempfile.TemporaryDirectory() as folder:
+            advice, facts = advised(base, Path(folder))
+        sides = {
+            "as it was": base,
+            "8x, rate unchanged": replace(base, global_batch=TIMES * base.global_batch),
+            "8x, as advised": advice,
+        }
+        found = {side: trained(recipe, args.seeds) for side, recipe in sides.items()}
+        own = found["as it was"]
+        result: dict[str, Any] = {"advice": facts, "metrics": found, "differences": {}}
+        print(f"{name}: critical batch {facts['critical_batch']:.0f}")
+        for side, values in found.items():
+            recipe, gap = sides[side], ""
+            if side != "as it was":
+                d = result["differences"][side] = lost(own, values)
+                gap = f"   {d['mean']:+.4f} ({d['low']:+.4f} to {d['high']:+.4f})"
+            print(
+                f"  {side:20} batch {recipe.global_batch:4}, rate {recipe.learning_rate:.3g}, "
+                f"{recipe.epochs} epochs: {statistics.fmean(values):.4f} "
+                f"+- {statistics.stdev(values):.4f}{gap}",
+                flush=True,
+            )
+        document[name] = result
+    if args.save:
+        args.save.write_text(json.dumps(document, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()
