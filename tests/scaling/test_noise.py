@@ -190,6 +190,11 @@ def test_one_shard_is_refused_with_what_to_use_instead():
         ShardNoise([], batch=32, shards=1)
 
 
+def test_a_batch_of_one_has_no_parts_to_compare():
+    with pytest.raises(ValueError, match="a batch of 1 cannot be compared in 2 parts"):
+        ShardNoise([], batch=1, shards=2)
+
+
 # Gradients of a network
 
 

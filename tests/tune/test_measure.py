@@ -92,6 +92,11 @@ def test_synchronised_batch_norm_compares_steps(tmp_path: Path):
     assert noise.source == "steps"
 
 
+def test_a_batch_of_one_compares_steps(tmp_path: Path):
+    noise, _ = probe(plain(global_batch=1, shards=1, learning_rate=1e-3), tmp_path).noise(40)
+    assert noise.source == "steps"
+
+
 def test_gradients_that_are_zero_have_no_noise_scale(tmp_path: Path):
     def nothing(outputs: Tensor, targets: Tensor) -> Tensor:
         return outputs.sum(1) * 0.0

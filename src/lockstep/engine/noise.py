@@ -21,6 +21,7 @@ from lockstep.scaling.noise import (
     squared_length,
 )
 from lockstep.scaling.noise.lengths import gradients_of, scaled
+from lockstep.scaling.noise.sources import check_cut
 
 # No `from __future__ import annotations` here: DDP checks the annotations of its hooks.
 Exchange = Callable[[dist.GradBucket], torch.futures.Future[Tensor]]
@@ -48,6 +49,7 @@ class ReplicaNoise:
                 "one replica has nothing to be compared with. Use StepNoise, which compares steps, "
                 "or ShardNoise, which compares shards."
             )
+        check_cut(global_batch, self.replicas)
         self.parameters = list(parameters)
         self.diagonal, self.every = diagonal, every
         self.source = Source(global_batch / self.replicas, global_batch, noise)

@@ -42,6 +42,15 @@ class Source:
         return self.noise.estimate()
 
 
+def check_cut(batch: float, parts: int) -> None:
+    """Refuse parts without samples."""
+    if batch < parts:
+        raise ValueError(
+            f"a batch of {batch:g} cannot be compared in {parts} parts: each needs a sample of its "
+            "own. Use StepNoise, which compares steps, or a larger batch."
+        )
+
+
 class StepNoise(Source):
     """A step and the next, as if their batches were two halves of one.
 
@@ -103,6 +112,7 @@ class ShardNoise(Source):
                 "one shard has nothing to be compared with. Cut the batch into two or more, or use "
                 "StepNoise, which compares steps."
             )
+        check_cut(batch, shards)
         super().__init__(batch / shards, batch, noise)
         self.parameters, self.shards, self.diagonal = list(parameters), shards, diagonal
         self.weight = shards if weight is None else weight
