@@ -4,6 +4,9 @@
 
 The advice is that of `lockstep tune` for this batch: the noise scale is measured along the first
 steps of the baseline, rate, warmup and epochs follow from it.
+
+`rates` tells another story, on digits: a rate that is too large, what a warmup does for it, and
+what optimizers that scale each layer's step do for a larger batch.
 """
 
 from __future__ import annotations
@@ -22,7 +25,7 @@ from typing import Any
 from scipy.stats import t as student
 from torch.optim import SGD
 
-from lockstep import models
+from lockstep import LARS, NovoGrad, models
 from lockstep.bench import machine
 from lockstep.cluster.launch import launch
 from lockstep.console import Console
@@ -59,6 +62,31 @@ BASELINES: dict[str, Recipe] = {
         epochs=5,
     ),
 }
+
+
+_NET = replace(
+    DIGITS,
+    model=partial(models.wideresnet, 10, 1, channels=1),
+    optimizer=partial(SGD, momentum=0.9),
+    warmup=0.0,
+    epochs=8,
+)
+_SMALL, _LARGE = replace(_NET, global_batch=32), replace(_NET, global_batch=256, warmup=2.0)
+RATES: dict[str, Recipe] = {
+    "batch 32, SGD at 0.1": replace(_SMALL, learning_rate=0.1),
+    "batch 32, SGD at 2.5": replace(_SMALL, learning_rate=2.5),
+    "batch 32, SGD at 2.5, warmup": replace(
+        _SMALL, learning_rate=2.5, warmup=4.0, warmup_start=1 / 8
+    ),
+    "batch 256, SGD at 0.1": replace(_LARGE, learning_rate=0.1),
+    "batch 256, SGD at 0.8": replace(_LARGE, learning_rate=0.8),
+    "batch 256, SGD at 8": replace(_LARGE, learning_rate=8.0),
+    "batch 256, LARS at 0.3": replace(
+        _LARGE, optimizer=partial(LARS, trust=0.02), learning_rate=0.3
+    ),
+    "batch 256, NovoGrad at 0.03": replace(_LARGE, optimizer=NovoGrad, learning_rate=0.03),
+}
+"""Eight epochs each."""
 
 
 def trained(recipe: Recipe, seeds: int) -> list[float]:
@@ -117,12 +145,18 @@ def lost(base: list[float], other: list[float]) -> dict[str, float]:
 def main() -> None:
     """All three, problem by problem."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("problems", nargs="*", default=list(BASELINES))
+    parser.add_argument("problems", nargs="*", default=[*BASELINES, "rates"])
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--save", type=Path)
     args = parser.parse_args()
     document: dict[str, Any] = {"machine": machine.facts(), "command": " ".join(sys.argv)}
     for name in args.problems:
+        if name == "rates":
+            document[name] = {side: trained(recipe, args.seeds) for side, recipe in RATES.items()}
+            for side, values in document[name].items():
+                shown = ", ".join(f"{value:.3f}" for value in values)
+                print(f"  {side:30} {statistics.fmean(values):.4f}   ({shown})", flush=True)
+            continue
         base = BASELINES[name]
         with tempfile.TemporaryDirectory() as folder:
             advice, facts = advised(base, Path(folder))
