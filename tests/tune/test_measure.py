@@ -111,8 +111,8 @@ def test_an_exchange_is_timed_where_the_replicas_are(tmp_path: Path):
     assert not hides
 
 
-def test_an_exchange_over_gloo_goes_on_beside_backward(tmp_path: Path, monkeypatch):
-    monkeypatch.setattr("lockstep.tune.measure.set_up", lambda group, timeout: "a test")
+@pytest.mark.usefixtures("gloo")
+def test_an_exchange_over_gloo_goes_on_beside_backward(tmp_path: Path):
     assert probe(plain(), tmp_path).exchange(2, 10_000)[1]
 
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import inspect
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
+from statistics import median
 from typing import Any, NamedTuple
 
 import torch
@@ -15,7 +17,7 @@ from torch.nn.parallel import DistributedDataParallel
 from lockstep.engine.board import Board, set_up
 from lockstep.engine.group import Group
 from lockstep.engine.job import Job
-from lockstep.engine.link import MIB, Link, best_bucket, measure
+from lockstep.engine.link import MIB, Link, best_bucket, finish, measure
 from lockstep.engine.noise import RunNoise
 from lockstep.engine.powersgd import PowerSGD, payload
 from lockstep.engine.reduce import ExactReduce, FastReduce
@@ -152,3 +154,24 @@ def _reduced(wire: str, parameters: Sequence[Tensor]) -> int:
     if wire == "powersgd":
         return sum(payload(p) * max(4, p.element_size()) for p in parameters)
     return sum(p.numel() * p.element_size() for p in parameters)
+
+
+SUMS = 15
+"""That are timed to tell how long one takes."""
+
+
+def time_exchange(group: Group, elements: int, timeout: float = 60.0) -> tuple[float, bool]:
+    """Seconds to add up so many float32 gradients, and whether backward can go on meanwhile."""
+    board = set_up(group, timeout) if group.device.type == "cpu" else None
+    add = board.add if isinstance(board, Board) else dist.all_reduce
+    buffer = torch.zeros(elements, device=group.device)
+    times = []
+    for _ in range(SUMS):
+        group.objects(None)
+        finish(group)
+        began = time.perf_counter()
+        add(buffer)
+        finish(group)
+        times.append(time.perf_counter() - began)
+    # As slow as its slowest member.
+    return max(group.objects(median(times))), not isinstance(board, Board)

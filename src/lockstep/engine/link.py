@@ -41,14 +41,15 @@ def measure(group: Group) -> Link:
 
 def _seconds(group: Group, size: int) -> float:
     content = torch.zeros(size // 4, device=group.device)
-    _finish(group)
+    finish(group)
     started = time.perf_counter()
     dist.all_reduce(content)
-    _finish(group)
+    finish(group)
     return time.perf_counter() - started
 
 
-def _finish(group: Group) -> None:
+def finish(group: Group) -> None:
+    """Wait until the device has done all it was given."""
     if group.device.type == "cuda":
         torch.cuda.synchronize(group.device)
 

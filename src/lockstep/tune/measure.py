@@ -6,23 +6,20 @@ import inspect
 import json
 import math
 import shutil
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 import torch
-import torch.distributed as dist
 from torch.utils.data import Subset
 
 from lockstep.cluster.launch import launch
 from lockstep.cluster.local import run_replicas
 from lockstep.console import Console
 from lockstep.data import Data, Resident, Tensors
-from lockstep.engine.board import Board, set_up
+from lockstep.engine.exchange import time_exchange
 from lockstep.engine.group import Group
 from lockstep.engine.job import Job
 from lockstep.engine.recipe import Recipe, build
@@ -41,7 +38,6 @@ PAYS = 1.03
 """Times the samples per second that make the next doubling worth a try."""
 SMALLEST = 8
 """Samples of the first micro-batch."""
-EXCHANGES = 15
 NO_MEMORY = ("OutOfMemory", "out of memory", "can't allocate memory", "MemoryError", "SIGKILL")
 """How a replica that found no memory says so."""
 
@@ -158,30 +154,12 @@ class Probe:
             place = "cpu" if self.device == "cpu" else f"cuda:{rank}"
             world = World(rank=rank, size=replicas, local_rank=rank, device=place)
             group = Group(world, store=store)
-            board = set_up(group, 60.0) if self.device == "cpu" else None
-            add: Callable[[torch.Tensor], Any] = (
-                board.add if isinstance(board, Board) else dist.all_reduce
-            )
-            buffer = torch.zeros(elements, device=group.device)
-            times = []
-            for _ in range(EXCHANGES):
-                group.objects(None)
-                _finish(group)
-                began = time.perf_counter()
-                add(buffer)
-                _finish(group)
-                times.append(time.perf_counter() - began)
-            spent = max(group.objects(median(times)))
+            answer = time_exchange(group, elements)
             group.leave()
-            return spent, not isinstance(board, Board)
+            return answer
 
         found: tuple[float, bool] = run_replicas(replicas, replica)
         return found
-
-
-def _finish(group: Group) -> None:
-    if group.device.type == "cuda":
-        torch.cuda.synchronize(group.device)
 
 
 class _Silent(Console):
