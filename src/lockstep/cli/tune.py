@@ -1,5 +1,6 @@
 """lockstep tune: batch size, learning rate and warmup for N replicas."""
 
+import sys
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -69,7 +70,7 @@ def command(
     probe = Probe(recipe, device, run, out, console)
     document = tune(probe, numbers, steps=steps, link=link, console=console)
     for advice in document["advice"]:
-        advice["command"] = command_of(recipe.name, advice)
+        advice["command"] = command_of(sys.argv[2:], advice)
     if verify:
         document["verified"] = _verify(recipe, document, probe, seeds, margin)
     report = write_tuning_report(document, out / "report.html")

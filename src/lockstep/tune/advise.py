@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from typing import Any
@@ -14,6 +15,11 @@ from lockstep.scaling.advice import Advice, Measured, advise, candidates
 from lockstep.tune.measure import Probe, optimizer_kind
 from lockstep.world import gpu_count
 
+REPLACED = {
+    *("--replicas", "--steps", "--link", "--seeds", "--margin", "--out"),
+    *("--global-batch", "--shards", "--learning-rate", "--epochs", "--warmup", "--warmup-start"),
+}
+"""Flags with a value that are tune's own, or that its advice sets."""
 ASSUMED_LINK = 12.5
 """Gigabytes per second between replicas where no exchange can be measured: 100 Gbit/s."""
 
@@ -105,15 +111,34 @@ def devices(kind: str) -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def command_of(recipe: str, advice: dict[str, Any]) -> str:
-    """What to type to follow the advice.
+def kept(arguments: Sequence[str]) -> list[str]:
+    """What was typed after `tune`, without its own flags and without what the advice replaces.
+
+    >>> kept(["digits", "--model", "mlp((64, 10))", "--replicas=1,2", "--verify", "--epochs", "9"])
+    ['digits', '--model', 'mlp((64, 10))']
+    """
+    alone = {"--verify", "--json"}
+    words: list[str] = []
+    skips = False
+    for argument in arguments:
+        if skips:
+            skips = False
+        elif argument.split("=")[0] in REPLACED | alone:
+            skips = "=" not in argument and argument not in alone
+        else:
+            words.append(argument)
+    return words
+
+
+def command_of(typed: Sequence[str], advice: dict[str, Any]) -> str:
+    """What to type to follow the advice on what was `typed`.
 
     >>> advice = {"replicas": 2, "global_batch": 512, "shards": 4, "learning_rate": 0.2}
     >>> advice |= {"epochs": 5, "rate_factor": 1.0, "accumulation": 1}
-    >>> command_of("wrn", advice)
+    >>> command_of(["wrn"], advice)
     'lockstep train wrn --replicas 2 --global-batch 512 --shards 4 --learning-rate 0.2 --epochs 5'
     """
-    words = ["lockstep train", recipe, f"--replicas {advice['replicas']}"]
+    words = ["lockstep train", shlex.join(kept(typed)), f"--replicas {advice['replicas']}"]
     words += [f"--global-batch {advice['global_batch']}", f"--shards {advice['shards']}"]
     words += [f"--learning-rate {advice['learning_rate']:.4g}", f"--epochs {advice['epochs']}"]
     if advice["rate_factor"] != 1.0:
