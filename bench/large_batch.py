@@ -33,8 +33,9 @@ from lockstep.data import fashion_mnist
 from lockstep.engine.job import Job
 from lockstep.engine.recipe import Recipe
 from lockstep.engine.recipes import DIGITS, RECIPES
-from lockstep.scaling.advice import Measured, advise
-from lockstep.tune import Probe, followed, optimizer_kind
+from lockstep.scaling.advice import advise
+from lockstep.tune import Probe, followed
+from lockstep.tune.advise import before_timing
 
 TIMES = 8
 WATCHED = 200
@@ -97,13 +98,8 @@ def trained(recipe: Recipe, seeds: int) -> list[float]:
             job = Job(
                 recipe=replace(recipe, seed=seed), out=Path(folder) / "run", checkpoint_every=0
             )
-            try:
-                summary = launch(job, device="cpu", console=Console(as_json=True))
-                found.append(summary["metrics"][recipe.metric])
-            except Exception as error:
-                # A rate that is too large may end in NaN: no better than a guess.
-                print(f"{recipe.name}, seed {seed}: {str(error).splitlines()[0]}")
-                found.append(0.1)
+            summary = launch(job, device="cpu", console=Console(as_json=True))
+            found.append(summary["metrics"][recipe.metric])
     return found
 
 
@@ -111,26 +107,13 @@ def advised(recipe: Recipe, folder: Path) -> tuple[Recipe, dict[str, Any]]:
     """The recipe at eight times the batch."""
     probe = Probe(recipe, "cpu", {}, folder, Console(as_json=True))
     noise, facts = probe.noise(WATCHED)
-    kind, betas = optimizer_kind(recipe)
-    measured = Measured(
-        global_batch=recipe.global_batch,
-        epochs=recipe.epochs,
-        train_samples=facts["train_samples"],
-        learning_rate=recipe.learning_rate,
-        warmup=recipe.warmup,
-        shards=recipe.shards,
-        kind=kind,
-        betas=betas,
-        critical_batch=noise.critical_batch,
-        # Time plays no part: the batch is given.
-        seconds={1: 1.0, TIMES * recipe.global_batch: 1.0},
-        exchange={},
-        hides=False,
-    )
+    measured = before_timing(recipe, facts["train_samples"], noise.critical_batch)
+    # Time plays no part: the batch is given.
+    measured = replace(measured, seconds={1: 1.0, TIMES * recipe.global_batch: 1.0})
     advice = advise(measured, 1, TIMES * recipe.global_batch)
     facts = {"critical_batch": noise.critical_batch, "rate_factor": advice.rate_factor}
     facts |= {"epochs": advice.epochs, "warmup": advice.warmup}
-    return followed(recipe, advice.__dict__), facts
+    return followed(recipe, advice), facts
 
 
 def lost(base: list[float], other: list[float]) -> dict[str, float]:

@@ -36,21 +36,7 @@ def tune(
     recipe = probe.recipe
     console.say(f"Measuring the noise scale over {steps} steps ...")
     noise, facts = probe.noise(steps)
-    kind, betas = optimizer_kind(recipe)
-    measured = Measured(
-        global_batch=recipe.global_batch,
-        epochs=recipe.epochs,
-        train_samples=facts["train_samples"],
-        learning_rate=recipe.learning_rate,
-        warmup=recipe.warmup,
-        shards=recipe.shards,
-        kind=kind,
-        betas=betas,
-        critical_batch=noise.critical_batch,
-        seconds={},
-        exchange={},
-        hides=False,
-    )
+    measured = before_timing(recipe, facts["train_samples"], noise.critical_batch)
     most = candidates(measured, min(replicas))[-1] // min(replicas)
     most = min(most, facts["train_samples"])
     console.say(f"Measuring steps of up to {most:,} samples ...")
@@ -61,7 +47,7 @@ def tune(
         "recipe": recipe.name,
         "global_batch": recipe.global_batch,
         "learning_rate": recipe.learning_rate,
-        "optimizer": kind,
+        "optimizer": measured.kind,
         "epochs": recipe.epochs,
         "train_samples": facts["train_samples"],
         "parameters": facts["parameters"],
@@ -77,6 +63,25 @@ def tune(
         "one_replica_seconds": measured.seconds_in_all(1, recipe.global_batch),
         "advice": [asdict(advise(measured, number)) for number in replicas],
     }
+
+
+def before_timing(recipe: Recipe, train_samples: int, critical_batch: float) -> Measured:
+    """What is known of a recipe before anything was timed."""
+    kind, betas = optimizer_kind(recipe)
+    return Measured(
+        global_batch=recipe.global_batch,
+        epochs=recipe.epochs,
+        train_samples=train_samples,
+        learning_rate=recipe.learning_rate,
+        warmup=recipe.warmup,
+        shards=recipe.shards,
+        kind=kind,
+        betas=betas,
+        critical_batch=critical_batch,
+        seconds={},
+        exchange={},
+        hides=False,
+    )
 
 
 def _exchange(
