@@ -28,7 +28,7 @@ from lockstep.engine.powersgd import PowerSGD
 from lockstep.engine.recipe import Recipe
 from lockstep.engine.recipes import RECIPES
 from lockstep.engine.reduce import ExactReduce
-from lockstep.engine.wire import Wire, bf16
+from lockstep.engine.wire import Wire, attach, bf16
 from lockstep.scaling.layerwise import norms
 from lockstep.world import World, gpu_count, use_deterministic_blas
 from replicas import digits_subset, small
@@ -62,12 +62,16 @@ def test_1_2_and_4_replicas_end_in_the_same_bits(tmp_path: Path, changes: dict):
 
 
 def test_a_norm_has_the_same_bits_wherever_its_operand_lies():
-    values = torch.randn(300, 301, generator=torch.Generator().manual_seed(0)).cuda()
-    found = set()
-    for offset in range(17):
-        there = torch.empty(values.numel() + offset, device="cuda")[offset:].view_as(values)
-        found.add(norms([there.copy_(values)]).item())
-    assert len(found) == 1
+    # In a process of its own: replicas are forked, and CUDA does not survive that.
+    def work(rank: int, store: str) -> int:
+        values = torch.randn(300, 301, generator=torch.Generator().manual_seed(0)).cuda()
+        found = set()
+        for offset in range(17):
+            there = torch.empty(values.numel() + offset, device="cuda")[offset:].view_as(values)
+            found.add(norms([there.copy_(values)]).item())
+        return len(found)
+
+    assert run_replicas(1, work) == 1
 
 
 def test_cifar10_fast_on_1_2_and_4_replicas_ends_in_the_same_bits(tmp_path: Path):
@@ -121,7 +125,7 @@ def test_the_wires_on_nccl_give_the_gradient_of_a_plain_model():
             ddp = torch.nn.parallel.DistributedDataParallel(
                 copy.deepcopy(plain), device_ids=[0], gradient_as_bucket_view=True
             )
-            Wire(exchange, 60.0).attach(ddp)
+            attach(ddp, Wire(exchange, 60.0))
             for _ in range(rounds):
                 for model in (plain, ddp):
                     model.zero_grad()

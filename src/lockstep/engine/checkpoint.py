@@ -34,14 +34,23 @@ class Checkpoints:
         self.folder, self.keep = folder, keep
         self._writer = ThreadPoolExecutor(max_workers=1)
         self._pending: Future[None] | None = None
+        self._stream: torch.cuda.Stream | None = None
 
     def save(self, checkpoint: Checkpoint) -> None:
         """Copy the state now, write it aside. Waits only if the one before is still on its way."""
         self.finish()
-        copies = {name: _host_copy(tensor) for name, tensor in checkpoint.tensors.items()}
-        ready = torch.cuda.Event() if torch.cuda.is_initialized() else None
-        if ready is not None:
-            ready.record()
+        ready = None
+        if torch.cuda.is_initialized():
+            # A stream of its own: torch marks the end of a pinned copy's use on the stream that
+            # filled it, whenever the writer drops it, and the training's may be recording then.
+            self._stream = self._stream or torch.cuda.Stream()
+            self._stream.wait_stream(torch.cuda.current_stream())
+            with torch.cuda.stream(self._stream):
+                copies = _host_copies(checkpoint.tensors)
+                ready = self._stream.record_event()
+            torch.cuda.current_stream().wait_stream(self._stream)
+        else:
+            copies = _host_copies(checkpoint.tensors)
         self._pending = self._writer.submit(self._write, copies, checkpoint.facts, ready)
 
     def finish(self) -> None:
@@ -112,6 +121,10 @@ def _digest(tensors: dict[str, Tensor], text: str) -> str:
         digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
         digest.update(tensor.reshape(-1).view(torch.uint8).numpy().data)
     return digest.hexdigest()
+
+
+def _host_copies(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    return {name: _host_copy(tensor) for name, tensor in tensors.items()}
 
 
 def _host_copy(tensor: Tensor) -> Tensor:

@@ -61,6 +61,8 @@ class Blocks:
         self.replica = replica = single.inner.replica
         device = replica.group.device
         self.queue: list[tuple[Step, list[Arrival]]] = []
+        self.launched = False
+        """Whether the last step came with a launch of a block."""
         self.rates = torch.zeros(BLOCK, len(replica.update.rates), device=device)
         self.keys = torch.zeros(BLOCK, dtype=torch.int64, device=device)
         self.homes = [a.request.indices.expand(BLOCK, -1).clone() for a in arrivals]
@@ -86,7 +88,8 @@ class Blocks:
         if self.queue and self.queue[0][0].epoch != step.epoch:
             self.flush()
         self.queue.append((step, arrivals))
-        if len(self.queue) == BLOCK:
+        self.launched = len(self.queue) == BLOCK
+        if self.launched:
             self._take_block()
         return Taken(self.items, self.replica.rate_of(step))
 

@@ -6,6 +6,7 @@ search for the fastest path trains meanwhile: every step it takes counts.
 
 from __future__ import annotations
 
+import math
 import time
 import warnings
 from collections.abc import Callable, Generator
@@ -184,10 +185,10 @@ class Speed:
             if graph is not None:
                 reason = self._differs(graph, ticket)
             if graph is not None and reason is None:
-                ticket, spent = yield from self._time(graph, ticket, timed)
+                ticket, spent, quick = yield from self._best(graph, ticket, timed)
                 self.milliseconds["graph"] = 1e3 * spent
                 if spent < WORTHWHILE * best:
-                    name, path, best = "graph", graph, spent
+                    name, path, best = "graph", quick, spent
         if reason is not None and self.gpu:
             notes.append(f"no CUDA graph, because {reason}")
         pays = COMPILE_PAYS[self.group.device.type]
@@ -201,22 +202,33 @@ class Speed:
             compiled, taken, reason = self._compile(ticket, check=True)
             if compiled is not None and taken is not None:
                 ticket = yield taken
-                quick: Path = compiled
+                quick = compiled
                 if self._no_graph() is None:
                     ticket, _ = yield from self._time(compiled, ticket, self._warmup(), "compile")
                     quick = self._record(compiled, ticket)[0] or compiled
                 ticket, _ = yield from self._time(quick, ticket, 2)
-                ticket, spent = yield from self._time(quick, ticket, timed)
+                ticket, spent, quick = yield from self._best(quick, ticket, timed)
                 self.milliseconds["compile"] = 1e3 * spent
                 if spent < WORTHWHILE * best:
                     name, path, best = "compile", quick, spent
             else:
                 notes.append(f"not compiled, because {reason}")
-        path = self._in_blocks(path, ticket, best)
         found = ", ".join(f"{n} {m:.3g} ms" for n, m in self.milliseconds.items())
         text = "; ".join([f"a step takes {found}", *notes])
         self._settle(name, path, text if self.gpu or len(self.milliseconds) > 1 else "")
         yield path(*ticket)
+
+    def _best(
+        self, path: Path, ticket: Ticket, steps: int
+    ) -> Generator[Taken, Ticket, tuple[Ticket, float, Path]]:
+        """Time it, and in blocks too if its steps are short: the next step, its time, the path."""
+        ticket, spent = yield from self._time(path, ticket, steps)
+        blocks = self._in_blocks(path, ticket, spent)
+        if blocks is not path:
+            ticket, together = yield from self._time(blocks, ticket, max(steps, 4 * BLOCK))
+            if together < spent:
+                return ticket, together, blocks
+        return ticket, spent, path
 
     def _in_blocks(self, path: Path, ticket: Ticket, spent: float) -> Path:
         """Several steps in one graph if they are short; the same path if not."""
@@ -248,24 +260,28 @@ class Speed:
     ) -> Generator[Taken, Ticket, tuple[Ticket, float]]:
         """Take `steps` steps; the next one, and the seconds of each on the slowest replica.
 
-        With a `name`, also remember how much memory they took.
+        With a `name`, also remember how much memory they took. Of a path that puts steps off, the
+        launches are timed; if none of them was a launch, it is as slow as can be.
         """
         self._wait()
+        self.path, in_one = path, BLOCK if isinstance(path, Blocks) else 1
         if self.gpu and name:
             torch.cuda.reset_peak_memory_stats(self.group.device)
         marks = []
         for number in range(steps):
             began = self._mark()
             taken = path(*ticket)
-            marks.append((began, self._mark()))
+            if not isinstance(path, Blocks) or path.launched:
+                marks.append((began, self._mark()))
             if number + 1 == steps:
+                self.flush()
                 self._wait()
             if self.gpu and name:
                 self.peaks[name] = torch.cuda.max_memory_allocated(self.group.device)
             ticket = yield taken
         # The median: another program on the machine slows a few steps down, not half of them.
-        spent = median(_seconds(began, ended) for began, ended in marks)
-        return ticket, max(self.group.objects(spent))
+        spent = [_seconds(began, ended) / in_one for began, ended in marks] or [math.inf]
+        return ticket, max(self.group.objects(median(spent)))
 
     def _mark(self) -> float | torch.cuda.Event:
         """This moment: of the device, if it works beside the host.
