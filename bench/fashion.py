@@ -1,0 +1,213 @@
+"""Fashion-MNIST with the workshop's model: lockstep beside a loop as a first course writes it.
+
+    python bench/fashion.py --epochs 8 --seeds 2 --save bench/results/h200-fashion.json
+    python bench/fashion.py --sides fast --epochs 10 --seeds 3 --speed graph --save FILE
+
+`lockstep` and `course` train the recipe `fashion-mnist` (WideResNet-16-10; batch size, rate,
+schedule, warmup, augmentation and epochs are the same). lockstep chooses its own way, in bf16; the
+loop is fp32 and eager, with a DataLoader, and draws its own random numbers. `fast` is the network
+and optimizer of the recipe `cifar10-fast`. Each run is a process of its own; seconds count from
+its start, with all imports, compiling and tests. Sides alternate.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+GOALS = (0.90, 0.92, 0.93)
+
+
+def main() -> None:
+    """Run both sides with every seed; print accuracies and seconds."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--folder", type=Path, help="where the IDX files lie")
+    parser.add_argument("--epochs", type=int, default=8)
+    parser.add_argument("--seeds", type=int, default=2)
+    parser.add_argument("--samples", type=int, help="train on the first only, to try things out")
+    parser.add_argument("--width", type=int, default=10, help="of the WideResNet, likewise")
+    parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda")
+    parser.add_argument("--speed", choices=["auto", "eager", "compile", "graph"], default="auto")
+    parser.add_argument("--sides", default="lockstep,course", help="lockstep, course, fast")
+    parser.add_argument("--side", choices=list(SIDES), help="train this one, here")
+    parser.add_argument("--seed", type=int, default=0, help="with --side")
+    parser.add_argument("--save", type=Path)
+    args = parser.parse_args()
+    if args.side:
+        for at, accuracy in SIDES[args.side](args):
+            print(json.dumps({"at": at, "accuracy": accuracy}), flush=True)
+        return
+    sides = args.sides.split(",")
+    document: dict[str, Any] = {"command": " ".join(sys.argv), "runs": {side: [] for side in sides}}
+    for seed in range(args.seeds):
+        for side in sides[:: -1 if seed % 2 else 1]:
+            run = measured([*sys.argv, "--side", side, "--seed", str(seed)])
+            document["runs"][side].append({"seed": seed, **run})
+            print(f"{side:10} seed {seed}  {line([run])}", flush=True)
+    # Only now: a side on the GPU must not find torch loaded, or the GPU in use, by its parent.
+    from lockstep.bench import machine
+
+    document["machine"] = machine.facts()
+    if args.save:
+        args.save.write_text(json.dumps(document, indent=1) + "\n")
+    goals = "".join(f"{f'to {goal:.2f}':>10}" for goal in GOALS)
+    print(f"\n{'':10}         accuracy (lowest)   all{goals}")
+    for side, runs in document["runs"].items():
+        print(f"{side:10}         {line(runs)}")
+
+
+def measured(command: list[str]) -> dict[str, Any]:
+    """The accuracies of one run and the seconds from the start of its process to each."""
+    began = time.time()
+    ended = subprocess.run([sys.executable, *command], text=True, stdout=subprocess.PIPE)
+    ended.check_returncode()
+    total = time.time() - began
+    tests = [json.loads(text) for text in ended.stdout.splitlines() if text.startswith('{"at"')]
+    return {
+        "accuracies": [test["accuracy"] for test in tests],
+        "seconds": [test["at"] - began for test in tests],
+        "total_seconds": total,
+    }
+
+
+def line(runs: list[dict[str, Any]]) -> str:
+    """Last accuracy and seconds, medians over the runs; a goal that one of them missed is a -."""
+    last = [run["accuracies"][-1] for run in runs]
+    total = statistics.median(run["total_seconds"] for run in runs)
+    text = f"{statistics.mean(last):.4f} ({min(last):.4f}) {total:7.1f} s"
+    for goal in GOALS:
+        first = [
+            next(
+                (s for s, a in zip(run["seconds"], run["accuracies"], strict=True) if a >= goal),
+                None,
+            )
+            for run in runs
+        ]
+        text += f"{'-':>10}" if None in first else f"{statistics.median(first):8.1f} s"
+    return text
+
+
+def fitted(args: argparse.Namespace) -> Any:
+    """The recipe as asked for."""
+    from lockstep import data, models
+    from lockstep.engine.recipes import CIFAR10_FAST, FASHION_MNIST
+
+    load = partial(data.fashion_mnist, folder=args.folder, samples=args.samples)
+    if args.side == "fast":
+        return replace(
+            CIFAR10_FAST,
+            model=partial(models.quicknet, channels=1, whiten=False),
+            data=load,
+            shards=1,
+            epochs=args.epochs,
+            seed=args.seed,
+        )
+    return replace(
+        FASHION_MNIST,
+        model=partial(models.wideresnet, depth=16, width=args.width, channels=1, dropout=0.1),
+        data=load,
+        precision="bf16",
+        # All steps but the last of an epoch have one shape, as in the other loop.
+        shards=1,
+        epochs=args.epochs,
+        seed=args.seed,
+    )
+
+
+def by_lockstep(args: argparse.Namespace) -> list[tuple[float, float]]:
+    """Train with the engine; the time and the accuracy of each test."""
+    from lockstep.cluster.launch import launch
+    from lockstep.console import Console
+    from lockstep.engine.job import Job
+
+    with tempfile.TemporaryDirectory() as folder:
+        out = Path(folder) / "run"
+        job = Job(recipe=fitted(args), out=out, checkpoint_every=0, speed=args.speed)
+        summary = launch(job, device=args.device, console=Console(as_json=True))
+        records = [json.loads(text) for text in (out / "metrics.jsonl").read_text().splitlines()]
+    print(summary["speed"], summary["time"], file=sys.stderr)
+    return [
+        (summary["began_at"] + record["seconds"], record["accuracy"])
+        for record in records
+        if record["kind"] == "test"
+    ]
+
+
+def by_course(args: argparse.Namespace) -> list[tuple[float, float]]:
+    """Train with a plain loop; the time and the accuracy of each test."""
+    import torch
+    from torch import nn
+    from torch.utils.data import DataLoader, TensorDataset
+
+    from lockstep.scaling.schedule import cosine
+
+    recipe = fitted(args)
+    torch.manual_seed(args.seed)
+    device = torch.device(args.device)
+    found = recipe.data()
+    everything = torch.arange(len(found.train)), torch.arange(len(found.test))
+    train, test = (
+        TensorDataset(*part.take(which))
+        for part, which in zip((found.train, found.test), everything, strict=True)
+    )
+    loader = DataLoader(train, batch_size=recipe.global_batch, shuffle=True)
+    model = recipe.model().to(device)
+    optimizer = recipe.optimizer(model.parameters(), lr=recipe.learning_rate)
+    steps, warmup = args.epochs * len(loader), recipe.warmup * len(loader)
+
+    def rate(step: int) -> float:
+        if step < warmup:
+            return (step + 1) / warmup
+        return float(cosine((step - warmup) / (steps - warmup)))
+
+    plan = torch.optim.lr_scheduler.LambdaLR(optimizer, rate)
+    tests = []
+    for _ in range(args.epochs):
+        model.train()
+        for images, labels in loader:
+            images, labels = found.prepare(images.to(device)), labels.to(device)
+            images = shifted_and_flipped(images, 2)
+            optimizer.zero_grad()
+            nn.functional.cross_entropy(model(images), labels).backward()
+            optimizer.step()
+            plan.step()
+        model.eval()
+        right = 0
+        with torch.no_grad():
+            for images, labels in DataLoader(test, batch_size=1000):
+                images = found.prepare(images.to(device))
+                right += (model(images).argmax(1) == labels.to(device)).sum().item()
+        tests.append((time.time(), right / len(test)))
+    return tests
+
+
+def shifted_and_flipped(images: Any, padding: int) -> Any:
+    """Each image moved by up to `padding` pixels, half of them mirrored."""
+    import torch
+
+    count, _, height, width = images.shape
+    padded = torch.nn.functional.pad(images, (padding,) * 4)
+    top, left = torch.randint(2 * padding + 1, (2, count, 1), device=images.device)
+    rows = top + torch.arange(height, device=images.device)
+    columns = left + torch.arange(width, device=images.device)
+    mirrored = torch.rand(count, 1, device=images.device) < 0.5
+    columns = torch.where(mirrored, columns.flip(1), columns)
+    batch = torch.arange(count, device=images.device)[:, None, None]
+    return padded[batch, :, rows[:, :, None], columns[:, None, :]].permute(0, 3, 1, 2).contiguous()
+
+
+SIDES = {"lockstep": by_lockstep, "course": by_course, "fast": by_lockstep}
+
+if __name__ == "__main__":
+    main()
