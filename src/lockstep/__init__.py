@@ -37,6 +37,7 @@ _NAMES = {
     "one_cycle": "lockstep.scaling.schedule",
     "followed": "lockstep.scaling.schedule",
     "AdaScale": "lockstep.scaling.adascale",
+    "Growth": "lockstep.scaling.growth",
     "NoiseScale": "lockstep.scaling.noise",
     "buffer_drift": "lockstep.engine.drift",
     "ReplicaNoise": "lockstep.engine.noise",

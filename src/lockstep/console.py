@@ -111,7 +111,7 @@ class Progress:
     """How far a run is; this one is silent, for every replica but the first."""
 
     def begin(self, steps: int, done: int, epochs: int) -> None:
-        """The run has `steps` in all, of which some are `done` already."""
+        """The run has `steps` in all, of which some are `done`; 0 `epochs`: nobody knows."""
 
     def step(self, done: int) -> None:
         """So many steps are done."""
@@ -190,7 +190,8 @@ class LiveProgress(Progress):
         done = record["step"]
         left = self._left(done)
         metrics = {n: v for n, v in record.items() if n not in ("kind", "step", "epoch", "seconds")}
-        parts = [f"{self.title}  epoch {round(record['epoch'], 2):g}/{self._epochs}"]
+        of = f"/{self._epochs}" if self._epochs else ""
+        parts = [f"{self.title}  epoch {round(record['epoch'], 2):g}{of}"]
         rates = [r["samples_per_second"] for r in self._train if r["samples_per_second"]]
         if self._train:
             parts.append(f"loss {fmean(r['loss'] for r in self._train):.4f}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import multiprocessing
 from dataclasses import replace
 from functools import partial
 
@@ -176,6 +177,18 @@ def recipe(shards: int = 4, **changes) -> Recipe:
     return small(loss=cross_entropy, metrics=metrics, shards=shards, **changes)
 
 
+def test_data_workers_of_an_evaluation_end_when_it_is_closed():
+    options = {"watch": Watch(), "workers": 2, "resident": False}
+    loader = make_loader(problem(20), torch.device("cpu"), Finish(), **options)
+    before = set(multiprocessing.active_children())
+    evaluation = Evaluation(loader, 20, recipe(), ALONE)
+    evaluation(judge())
+    assert len(started := set(multiprocessing.active_children()) - before) == 2
+    evaluation.close()
+    # Of themselves, not by a signal.
+    assert [worker.exitcode for worker in started] == [0, 0]
+
+
 def judged(group: Group, size: int, shards: int) -> tuple[dict[str, float], list[int]]:
     loader = Seen(size)
     return Evaluation(loader, size, recipe(shards), group)(judge()), loader.indices
@@ -270,9 +283,9 @@ def metered(
     own = shards // group.world.size
     for step, row in enumerate(losses):
         for number in range(own):
-            meter.note(number, torch.tensor(row[group.world.rank * own + number]))
-        meter.turn()
-        meter.after(step, shards)
+            meter.note(number, torch.tensor(row[group.world.rank * own + number]), own)
+        meter.turn(own)
+        meter.after(step, shards, own)
         if step == collected:
             meter.collect()
     meter.close()
@@ -330,9 +343,9 @@ def test_every_interval_has_a_loss_of_its_own_whenever_it_is_read(at_once: bool)
         meter = Meter(shard_by_shard(2, group), group)
         found = []
         for step, loss in enumerate((1.0, 3.0)):
-            meter.note(0, torch.tensor(loss))
-            meter.turn()
-            meter.after(step, 2)
+            meter.note(0, torch.tensor(loss), 1)
+            meter.turn(1)
+            meter.after(step, 2, 1)
             meter.close()
             if not at_once:
                 found += meter.exchange(False, 1).losses
@@ -343,5 +356,5 @@ def test_every_interval_has_a_loss_of_its_own_whenever_it_is_read(at_once: bool)
 
 def test_noting_a_loss_keeps_no_graph():
     meter = Meter(shard_by_shard(1, ALONE), ALONE)
-    meter.note(0, torch.ones((), requires_grad=True) * 2)
+    meter.note(0, torch.ones((), requires_grad=True) * 2, 1)
     assert not meter.recent.requires_grad

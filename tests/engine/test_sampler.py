@@ -17,6 +17,7 @@ from lockstep.engine.group import Group
 from lockstep.engine.plan import make_plan
 from lockstep.engine.sampler import GlobalBatches, GlobalOrder, Part, Step
 from lockstep.errors import DataError
+from lockstep.scaling.growth import Growth
 from lockstep.world import World
 from replicas import on_replicas
 
@@ -42,7 +43,8 @@ def steps(case: dict, replicas: int, rank: int, together: int = 0, **options) ->
         global_batch=batch, shards=case["shards"], replicas=replicas, micro_batch=micro
     )
     order = GlobalOrder(case["size"], batch, case["seed"])
-    return list(order.steps(plan, rank, **{"epochs": 2} | options))
+    growth = Growth(batch=batch, samples=case["size"], epochs=options.pop("epochs", 2))
+    return list(order.steps(plan, rank, growth.strides(options.pop("start", 0)), **options))
 
 
 def shards_of(part: Part) -> dict[int, list[int]]:
@@ -112,7 +114,7 @@ def test_shards_are_full_except_in_the_last_batch_of_an_epoch(case):
     order = GlobalOrder(case["size"], case["shard_size"] * case["shards"], case["seed"])
     for step, row in zip(steps(case, 1, 0), by_shard(case, 1), strict=True):
         sizes = {len(samples) for samples in row.values()}
-        if step.batch + 1 < order.steps_per_epoch:
+        if step.batch + 1 < order.rounds_per_epoch:
             assert sizes == {case["shard_size"]}
         else:
             assert max(sizes) - min(sizes) <= 1
@@ -196,9 +198,9 @@ def test_the_parts_of_all_ranks_make_up_the_global_batch(size, batch, replicas, 
     options = {"global_batch": batch, "seed": seed, "epochs": epochs, "num_replicas": replicas}
     ranks = [GlobalBatches(numbers(size), rank=rank, **options) for rank in range(replicas)]
     order = GlobalOrder(size, batch, seed)
-    assert len(ranks[0]) == epochs * order.steps_per_epoch
+    assert len(ranks[0]) == epochs * order.rounds_per_epoch
     for number, parts in enumerate(zip(*ranks, strict=True)):
-        expected = order.batch(*divmod(number, order.steps_per_epoch))
+        expected = order.batch(*divmod(number, order.rounds_per_epoch))
         held = [int(i) for part in parts if part.share for i in part.targets // 2]
         assert held == expected.tolist()
         assert all(len(part.inputs) >= 1 for part in parts)

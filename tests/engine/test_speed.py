@@ -47,7 +47,8 @@ class Setting:
         self.replica = Replica(self.job, group, Progress())
         self.meter = Meter(self.job.plan, group)
         self.tickets = self.replica.steps(0)
-        self.speed = Speed(self.job, self.replica, self.meter, Progress(), 1000)
+        eager = TrainingStep(self.replica, self.meter)
+        self.speed = Speed(self.job, self.replica, self.meter, Progress(), eager)
 
     def drop(self) -> None:
         """Let go of DDP before its group ends."""

@@ -51,6 +51,7 @@ def on_gpu(recipe: Recipe, out: Path, replicas: int = 1, **options: Any) -> dict
         {},
         {"precision": "bf16"},
         {"precision": "tf32"},
+        {"global_batch": 8, "epochs": 8, "grow_to": 32},
         *({"optimizer": kind} for kind in LAYERWISE),
     ],
     ids=str,
@@ -261,6 +262,23 @@ def test_blocks_of_recorded_steps_are_the_written_ones(tmp_path: Path):
     ]
     assert "8 steps in one launch" in runs[1]["speed"]["why"]
     assert len({run["weights_sha256"] for run in runs}) == 1
+
+
+@pytest.mark.parametrize("exact", [True, False])
+def test_a_batch_that_grows_is_recorded_anew(tmp_path: Path, exact: bool):
+    recipe = small(
+        163,
+        model=partial(models.mlp, (64, 32, 10), 0.1),
+        global_batch=8,
+        epochs=16,
+        grow_to=32,
+    )
+    runs = [
+        on_gpu(recipe, tmp_path / speed, speed=speed, exact=exact) for speed in ("eager", "graph")
+    ]
+    assert len({run["weights_sha256"] for run in runs}) == 1
+    assert runs[1]["speed"]["name"] == "graph"
+    assert runs[1]["steps"] < 16 * 21
 
 
 def test_auto_finds_that_a_graph_is_faster_and_equal(tmp_path: Path):

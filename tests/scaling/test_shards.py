@@ -543,3 +543,45 @@ def test_random_bits_of_steps_shards_and_draws_are_independent():
 
 def test_a_layer_that_no_batch_was_announced_to_still_draws():
     assert 0 < Shards(1).keep((4, 100), 0.5).sum() < 400
+
+
+@pytest.mark.parametrize("together", [False, True])
+def test_rounds_at_once_are_rounds_one_after_the_other(together: bool):
+    # Two shards of four samples, three rounds of each: all of the first shard, then of the second.
+    x = values(2 * 3 * 4, 3, 5, 5).view(2, 3, 4, 3, 5, 5)
+
+    def layers() -> tuple[Shards, nn.Module]:
+        shards = Shards(2, first=6)
+        model = nn.Sequential(norm(), nn.Dropout(0.4))
+        return shards, per_shard(model, shards)
+
+    shards, model = layers()
+    shards.turn_to(5)
+    shards.enter(range(2), (4,) * 6, rounds=3)
+    with pytest.MonkeyPatch.context() as patch:
+        if together:
+            patch.setattr("torch.compiler.is_compiling", lambda: True)
+        at_once = model(x.flatten(0, 2)).view(x.shape)
+
+    shards, other = layers()
+    shards.turn_to(5)
+    for number in range(3):
+        shards.enter(range(2), (4, 4), round=number)
+        one = other(x[:, number].flatten(0, 1)).view(x[:, number].shape)
+        torch.testing.assert_close(at_once[:, number], one, rtol=ROUNDING, atol=ROUNDING)
+    for name in ("shard_mean", "shard_var"):
+        torch.testing.assert_close(
+            getattr(model[0], name), getattr(other[0], name), rtol=ROUNDING, atol=ROUNDING
+        )
+
+
+def test_rounds_of_a_step_draw_other_random_numbers():
+    shards = Shards(1)
+    shards.random = True
+    masks = []
+    for step in (3, 4):
+        shards.turn_to(step)
+        for number in range(4):
+            shards.enter(range(1), (1,), round=number)
+            masks.append(tuple(shards.keep((200,), 0.5).tolist()))
+    assert len(set(masks)) == 8

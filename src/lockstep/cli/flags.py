@@ -34,6 +34,8 @@ _FLAGS: dict[str, tuple[type, str]] = {
     "warmup": (float, "Epochs over which the rate rises from --warmup-start."),
     "warmup_start": (float, "Share of the rate that a warmup starts from: 0 to 1."),
     "global_batch": (int, "Samples per optimizer step, over all replicas."),
+    "grow_to": (str, "Samples that a step may take at most, by its noise, or 'none'."),
+    "grow_from": (str, "Samples that it takes at least then, or 'none'."),
     "shards": (int, "Slices of the global batch: a power of two."),
     "epochs": (int, "Passes over the training data."),
     "precision": (str, "fp32, tf32 or bf16."),
@@ -102,8 +104,10 @@ def override(recipe: Recipe, given: dict[str, Any]) -> Recipe:
 
     changes: dict[str, Any] = {}
     for name, value in given.items():
-        if name in ("clip", "target"):
-            changes[name] = _number(name, value)
+        if name in ("clip", "target", "grow_to", "grow_from"):
+            number = _number(name, value)
+            whole = number is not None and name.startswith("grow") and number == int(number)
+            changes[name] = int(number) if whole and number is not None else number
         elif name == "metrics":
             texts = [text.strip() for text in value.split(";")]
             changes[name] = {t: find.find_function(name, t, recipes.KNOWN[name]) for t in texts}

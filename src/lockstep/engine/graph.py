@@ -79,9 +79,10 @@ class Blocks:
                 single.inner.compute(step, mine)
 
     @staticmethod
-    def fits(single: Captured, arrivals: list[Arrival]) -> bool:
+    def fits(single: Captured, step: Step, arrivals: list[Arrival]) -> bool:
         """Whether steps can be put off: data that live on the device, no generator to seed."""
-        return not single.draws and all(arrival.samples is None for arrival in arrivals)
+        resident = all(arrival.samples is None for arrival in arrivals)
+        return not single.draws and resident and step.stride.rounds == 1
 
     def __call__(self, step: Step, arrivals: list[Arrival]) -> Taken:
         """Put the step off, or take the whole block with it."""
@@ -100,7 +101,7 @@ class Blocks:
         rates = [[replica.rate_of(step) * ratio for ratio in ratios] for step in steps]
         self.rates.copy_(torch.tensor(rates), non_blocking=True)
         if replica.shards.random:
-            keys = [replica.shards.step_key(step.number) for step in steps]
+            keys = [replica.shards.step_key(step.stride.round) for step in steps]
             self.keys.copy_(torch.tensor(keys), non_blocking=True)
         for number, home in enumerate(self.homes):
             home.copy_(_stacked([a[number].request.indices for _, a in self.queue]))

@@ -13,6 +13,8 @@ from lockstep.errors import PlanError
 Speed = Literal["auto", "eager", "compile", "graph"]
 WIRES = ("fp32", "bf16", "powersgd")
 
+MOST_AHEAD = 8
+"""Data workers, each reading two parts ahead, where the batch grows: it is decided 24 ahead."""
 MOST_MB, MOST_THREADS, MOST_SECONDS = 65_536, 1024, 604_800
 
 
@@ -75,6 +77,15 @@ class Job:
             raise PlanError(
                 "--noise looks at every gradient, which --speed graph makes part of one piece. "
                 "Use --speed auto, eager or compile with it."
+            )
+        if self.noise and self.recipe.grow_to is not None:
+            raise PlanError(
+                "--noise with --grow-to: a batch that grows is measured anyway. Leave out --noise."
+            )
+        if self.recipe.grow_to is not None and self.workers > MOST_AHEAD:
+            raise PlanError(
+                f"--workers {self.workers} would read further ahead than the batch is decided: "
+                f"with --grow-to use {MOST_AHEAD} at most."
             )
         for name in ("threads", "keep", "max_steps"):
             value = getattr(self, name)

@@ -10,7 +10,7 @@ from lockstep.engine.group import Group
 from lockstep.engine.job import Job
 from lockstep.engine.record import Record
 from lockstep.engine.replica import Replica
-from lockstep.engine.speed import Speed
+from lockstep.engine.speed import Speeds
 
 
 def train(
@@ -23,10 +23,11 @@ def train(
     with record(job, group, progress) as recorded:
         replica = Replica(job, group, progress)
         start = recorded.begin(replica)
-        take = Speed(job, replica, recorded.meter, progress, recorded.steps)
+        take = Speeds(job, replica, recorded.meter, progress)
         recorded.before_looking = take.flush
         for step, arrivals in replica.steps(start):
             taken = take(step, arrivals)
+            replica.follow(step)
             recorded.after(step, taken.items, taken.rate)
             replica.watch.mark("return control")
         return recorded.end(speed=take.summary())

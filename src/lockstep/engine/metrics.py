@@ -107,7 +107,7 @@ class Totals(NamedTuple):
 
 
 CAPACITY = 1 << 14
-"""Steps whose losses wait on the device; control points are nearer to each other than that."""
+"""Batches whose losses wait on the device; control points are nearer to each other than that."""
 
 
 class Meter:
@@ -134,17 +134,22 @@ class Meter:
         self.closed: list[tuple[list[float], int]] = []
         """Sums and items of the intervals that nobody has asked for yet."""
 
-    def note(self, part: int, loss: Tensor) -> None:
-        """The summed loss of one part of a step; stays on the device."""
-        self.rows[part].index_copy_(0, self.at, loss.detach().double().view(1))
+    def note(self, part: int, loss: Tensor, parts: int) -> None:
+        """The summed loss of one part of a step; stays on the device.
 
-    def turn(self) -> None:
-        """A step is complete, as the device sees it."""
-        self.at.add_(1)
+        Where there are more parts than slots, each slot has several of them, one after the other.
+        """
+        slot, number = divmod(part, parts // len(self.slots))
+        at = self.at + number if number else self.at
+        self.rows[slot].index_copy_(0, at, loss.detach().double().view(1))
 
-    def after(self, step: int, items: int) -> None:
-        """A step is complete, as the host sees it."""
-        self.waiting.append(step)
+    def turn(self, parts: int) -> None:
+        """A step of so many parts is complete, as the device sees it."""
+        self.at.add_(parts // len(self.slots))
+
+    def after(self, step: int, items: int, parts: int) -> None:
+        """A step of so many parts is complete, as the host sees it."""
+        self.waiting.extend([step] * (parts // len(self.slots)))
         self.items += items
 
     def close(self) -> None:
@@ -215,6 +220,14 @@ class Evaluation:
         requests = [Request(0, order[c * chunk : (c + 1) * chunk]) for c in self.mine]
         # One endless stream for all evaluations, so that data workers are started only once.
         self.batches = loader.batches(chain.from_iterable(repeat(requests))) if requests else None
+
+    def close(self) -> None:
+        """Nothing will be evaluated any more: let data workers end now.
+
+        Left to the garbage collector, the queues to them would be closed before they are told, and
+        each would be waited for in vain.
+        """
+        self.batches = None
 
     def __call__(self, model: nn.Module) -> dict[str, float]:
         """Loss and metrics of the model as it is now."""

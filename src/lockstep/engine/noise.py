@@ -175,14 +175,13 @@ class RunNoise:
             self.source.step()
 
     def estimate(self) -> dict[str, Any]:
-        """For metrics and summary; all replicas ask together. None: cannot be told."""
-        found = self.source.estimate()
-        numbers = {"value": found.value, "low": found.low, "high": found.high}
-        return {name: v if math.isfinite(v) else None for name, v in numbers.items()}
+        """For metrics and summary; all replicas ask together."""
+        compared = {ReplicaNoise: "replicas", ShardNoise: "shards", StepNoise: "steps"}
+        return described(compared[type(self.source)], self.source.estimate())
 
-    @property
-    def name(self) -> str:
-        """What is compared."""
-        return {ReplicaNoise: "replicas", ShardNoise: "shards", StepNoise: "steps"}[
-            type(self.source)
-        ]
+
+def described(source: str, found: Estimate) -> dict[str, Any]:
+    """An estimate from comparing `source`, for run.json; None: cannot be told."""
+    numbers = {"value": found.value, "low": found.low, "high": found.high}
+    known = {name: v if math.isfinite(v) else None for name, v in numbers.items()}
+    return {"source": source, **known}

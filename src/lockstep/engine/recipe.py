@@ -16,11 +16,14 @@ from torch import Tensor, nn
 
 from lockstep.data import Data, SampleKeys
 from lockstep.errors import LockstepError, RecipeError
+from lockstep.scaling.growth import Growth
 from lockstep.scaling.schedule import Schedule, constant
 
 PerItem = Callable[[Tensor, Tensor], Tensor]
 Precision = Literal["fp32", "tf32", "bf16"]
 BatchNorm = Literal["shard", "sync"]
+MOST_DOUBLINGS = 10
+"""Of a batch that grows."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,8 +54,12 @@ class Recipe:
     """Samples per optimizer step, over all replicas."""
     shards: int = 4
     """Slices of the global batch, a power of two: the most replicas the run can use."""
+    grow_to: int | None = None
+    """Samples that a step may take at most, where the noise of the gradient makes them worth it."""
+    grow_from: int | None = None
+    """Samples that it takes at least; default: `global_batch`."""
     epochs: int
-    """Passes over the training data."""
+    """Passes over the training data; with `grow_to` as many as it takes to come as far."""
     precision: Precision = "fp32"
     """`fp32`, `tf32` (faster matrix products on NVIDIA GPUs) or `bf16` (autocast)."""
     seed: int = 0
@@ -108,6 +115,7 @@ class Recipe:
             raise RecipeError("metrics is empty; name at least one, such as accuracy.")
         if "test_loss" in self.metrics:
             raise RecipeError("a metric is called test_loss, which is the loss; rename it.")
+        self._check_growth()
         plain = ("model", "data", "loss", "optimizer", "schedule")
         functions = {name: getattr(self, name) for name in plain}
         functions |= {f"metric {name}": function for name, function in self.metrics.items()}
@@ -118,6 +126,44 @@ class Recipe:
                     f"{name} is {function!r}; it must be a function. "
                     f"For one with arguments: functools.partial(function, argument=...)."
                 )
+
+    def _check_growth(self) -> None:
+        """Refuse bounds of the batch that are none."""
+        if self.grow_from is not None and self.grow_to is None:
+            raise RecipeError("grow_from is given without grow_to: say how far the batch may grow.")
+        if self.grow_to is None:
+            return
+        for name in ("grow_to", "grow_from"):
+            value = getattr(self, name)
+            known = [self.global_batch << n for n in range(MOST_DOUBLINGS + 1)]
+            if value is not None and value not in known:
+                near = sorted(known, key=lambda k: abs(k - value))[:2]
+                raise RecipeError(
+                    f"{name} is {value!r}; it must be the global batch of {self.global_batch} "
+                    f"doubled, up to {MOST_DOUBLINGS} times. Nearest: {near[0]}, {near[1]}."
+                )
+        if self.grow_from is not None and self.grow_from > self.grow_to:
+            raise RecipeError(f"grow_from is {self.grow_from}, more than grow_to ({self.grow_to}).")
+        if self.shards < 2:
+            raise RecipeError(
+                "the batch can grow only if it is cut into shards, which tell the noise of the "
+                "gradient: set shards to 2 or more."
+            )
+        if self.batch_norm == "sync":
+            raise RecipeError(
+                "batch_norm is 'sync', which mixes the shards that tell the noise of the gradient: "
+                "a batch that grows needs 'shard'."
+            )
+
+    def growth(self, samples: int) -> Growth:
+        """The steps of a run over so many samples."""
+        return Growth(
+            batch=self.global_batch,
+            samples=samples,
+            epochs=self.epochs,
+            least=(self.grow_from or self.global_batch) // self.global_batch,
+            most=(self.grow_to or self.global_batch) // self.global_batch,
+        )
 
     @property
     def metric(self) -> str:

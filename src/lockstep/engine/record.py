@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from types import FrameType, TracebackType
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import torch
 
@@ -25,12 +25,21 @@ from lockstep.engine.sampler import Step
 from lockstep.engine.stopwatch import Stopwatch
 from lockstep.engine.timeline import BETWEEN
 from lockstep.errors import CheckpointError, FolderError, Interrupted, NotFinite, RunError
+from lockstep.scaling.growth import Stride
 
 LOGS_PER_EPOCH = 20
 STEPS_BETWEEN_LOGS = 5
 """At least; a log makes the replicas wait for each other."""
 CONTROL_SECONDS = 0.5
 """Time between two points where the replicas agree on going on."""
+
+
+class Due(NamedTuple):
+    """A step after which a log is due."""
+
+    step: Step
+    rate: float
+    moment: float
 
 
 class Record:
@@ -44,8 +53,9 @@ class Record:
         self.clock = Stopwatch()
         self.stop_asked = False
         self.told = False
-        self.due: list[tuple[int, float, float]] = []
-        """Steps after which a log is due, their rates and moments."""
+        self.due: list[Due] = []
+        self.done = self.shown = 0
+        self.epochs = 0.0
         self.before_looking: Callable[[], None] = lambda: None
         """Called where the state is about to be read: steps may have been put off."""
         self.next_control = 0
@@ -78,12 +88,15 @@ class Record:
         self.replica = replica
         facts = machine_facts(self.job, self.group.device)
         start = self._restore(facts) if self.job.resume else 0
-        self.steps = replica.total_steps
-        if self.job.max_steps is not None:
-            self.steps = min(self.steps, self.job.max_steps)
-        if self.job.resume and start >= self.steps and self.before.get("status") == "finished":
+        growth, most = replica.growth, self.job.max_steps
+        self.done, self.steps = start, growth.planned
+        if most is not None and not growth.grows:
+            self.steps = min(self.steps, most)
+        self._place(next(growth.strides(start - 1), None) if start else None)
+        over = replica.is_over(start)
+        if self.job.resume and over and self.before.get("status") == "finished":
             raise FolderError(
-                f"{self.job.out} is finished: all {self.steps} steps are done. "
+                f"{self.job.out} is finished: all {start} steps are done. "
                 "For more, raise --epochs, or start a new run in another folder."
             )
         if start:
@@ -105,9 +118,8 @@ class Record:
         }
         if self.group.world.is_first:
             self.folder.write_summary(self.summary)
-        self.progress.begin(self.steps, start, self.job.recipe.epochs)
-        every = self.job.checkpoint_every
-        self.every = replica.order.steps_per_epoch if every is None else every
+        epochs = 0 if replica.growth.grows else self.job.recipe.epochs
+        self.progress.begin(self.steps, self.shown, epochs)
         self.clock.turn_to("training")
         self.controlled = (time.perf_counter(), start)
         return start
@@ -174,20 +186,22 @@ class Record:
 
     def after(self, step: Step, items: int, rate: float) -> None:
         """Log, evaluate, save and stop where it is time to."""
-        done = step.number + 1
-        self.meter.after(step.number, items)
+        done, rounds = step.number + 1, step.stride.rounds
+        self.done = done
+        self.meter.after(step.number, items, len(step.parts))
         self.samples += step.samples
-        per_epoch = self.replica.order.steps_per_epoch
+        per_epoch, every = self.replica.order.rounds_per_epoch, self.job.checkpoint_every
         interval = max(STEPS_BETWEEN_LOGS, per_epoch // LOGS_PER_EPOCH)
-        ends_epoch = step.batch + 1 == per_epoch
-        ends = done == self.steps
-        logs = (step.batch + 1) % interval == 0 or ends_epoch or ends
-        saves = self.every > 0 and (done % self.every == 0 or ends)
+        ends_epoch = step.batch + rounds == per_epoch
+        ends = step.stride.last
+        logs = (step.batch + rounds) // interval > step.batch // interval or ends_epoch or ends
+        saves = ends_epoch if every is None else every > 0 and done % every == 0
+        saves = saves or (ends and every != 0)
         first = self.warm is None
         if logs:
             self.meter.close()
             self.clock.turn_to("training")
-            self.due.append((done, rate, self.clock.total()))
+            self.due.append(Due(step, rate, self.clock.total()))
         if not (saves or ends_epoch or ends or first or done >= self.next_control):
             return
         totals = self._agree(done, step)
@@ -209,14 +223,16 @@ class Record:
         moment = time.perf_counter()
         before, steps = self.controlled
         spent = (moment - before) / max(1, done - steps)
-        interval = max(1, min(10_000, int(CONTROL_SECONDS / max(spent, 1e-9))))
+        most = max(1, 10_000 // self.replica.growth.most)
+        interval = max(1, min(most, int(CONTROL_SECONDS / max(spent, 1e-9))))
         totals = self.meter.exchange(self.stop_asked, interval)
         self.controlled = (time.perf_counter(), done)
         self.next_control = done + totals.interval
         if totals.bad_step is not None:
             self._log_training(totals)
             self._not_finite(totals.bad_step + 1, "the loss")
-        self.progress.step(done)
+        self._place(step.stride)
+        self.progress.step(self.shown)
         self._look_at_loader()
         return totals
 
@@ -262,27 +278,40 @@ class Record:
         seconds, samples = training - self.logged[0], self.samples - self.logged[1]
         self.logged = (training, self.samples)
         noise = self._noise()
-        for (done, rate, moment), loss in zip(self.due, totals.losses, strict=True):
-            if totals.bad_step is not None and done > totals.bad_step:
+        for due, loss in zip(self.due, totals.losses, strict=True):
+            if totals.bad_step is not None and due.step.number >= totals.bad_step:
                 break
             self._write(
                 kind="train",
-                step=done,
-                epoch=done / self.replica.order.steps_per_epoch,
-                seconds=moment,
+                step=due.step.number + 1,
+                epoch=self._epoch(due.step),
+                seconds=due.moment,
                 loss=loss,
-                learning_rate=rate,
+                learning_rate=due.rate,
                 samples_per_second=samples / seconds if seconds > 0 else None,
+                **({"global_batch": due.step.samples} if self.replica.growth.grows else {}),
                 # As of now, so the last of them.
-                **(noise if done == self.due[-1][0] else {}),
+                **(noise if due is self.due[-1] else {}),
             )
         self.due.clear()
 
+    def _epoch(self, step: Step) -> float:
+        """Passes over the data until the end of `step`."""
+        return (step.stride.round + step.stride.rounds) / self.replica.order.rounds_per_epoch
+
+    def _place(self, stride: Stride | None) -> None:
+        """How far the run is, for those who watch it, after its last step so far."""
+        per_epoch = self.replica.order.rounds_per_epoch
+        self.shown, self.epochs = self.done, self.done / per_epoch
+        if stride is not None and self.replica.growth.grows:
+            # Gained steps: how many will be taken is not known yet.
+            self.shown = self.steps if stride.last else int(stride.progress * self.steps)
+            self.epochs = (stride.round + stride.rounds) / per_epoch
+
     def _noise(self) -> dict[str, Any]:
         """The noise scale as metrics; all replicas ask together."""
-        if self.replica.noise is None:
+        if (found := self.replica.noise_scale()) is None:
             return {}
-        found = self.replica.noise.estimate()
         return {
             "noise_scale": found["value"],
             "noise_low": found["low"],
@@ -298,13 +327,13 @@ class Record:
         recipe = self.job.recipe
         if self.reached is None and recipe.reaches_target(self.last[recipe.metric]):
             self.reached = self.clock.total()
-        epoch = done / self.replica.order.steps_per_epoch
+        epoch = self._epoch(step)
         self._write(kind="test", step=done, epoch=epoch, seconds=self.clock.total(), **self.last)
 
     def _write(self, **record: Any) -> None:
         if self.group.world.is_first:
             self.folder.log(**record)
-        self.progress.record(record)
+        self.progress.record(record | {"step": self.shown})
 
     def _save(self, done: int) -> None:
         self._aside("checkpoints")
@@ -340,25 +369,25 @@ class Record:
         """Write the weights and the summary, with `facts` in it."""
         self.clock.turn_to("the end")
         if not self.replica.is_finite():
-            self._not_finite(self.steps, "a weight")
+            self._not_finite(self.done, "a weight")
         if len(set(self.group.objects(self.replica.digest()))) > 1:
             raise RunError(
                 "The replicas ended with different weights: something in the recipe changes them "
                 "besides the optimizer. The run's result cannot be trusted."
             )
         self.replica.merge_batch_norm()
+        self.replica.evaluation.close()
         timelines = self.group.objects(
             self.replica.timeline.result() if self.replica.timeline else None
         )
-        noise = self.replica.noise
         seconds = self.clock.seconds
         # No step was left to do if the run died between its last checkpoint and its weights.
         warm_seconds, warm_samples = self.warm or (seconds["training"], self.samples)
         training = seconds["training"] - warm_seconds
         self.summary |= {
             "status": "finished",
-            "steps": self.steps,
-            "epochs": self.steps / self.replica.order.steps_per_epoch,
+            "steps": self.done,
+            "epochs": self.epochs,
             "seconds": self.clock.total(),
             "time": {name: round(value, 6) for name, value in seconds.items()},
             "samples_per_second": (self.samples - warm_samples) / training
@@ -367,7 +396,7 @@ class Record:
             "metrics": self.last,
             "seconds_to_target": self.reached,
             "peak_memory_bytes": self.peak_memory(),
-            "noise": noise and {"source": noise.name, **noise.estimate()},
+            "noise": self.replica.noise_scale(),
             **facts,
         }
         if self.group.world.is_first:

@@ -30,6 +30,7 @@ from lockstep.engine.exchange import connect
 from lockstep.engine.folder import state_of
 from lockstep.engine.group import Group
 from lockstep.engine.job import Job
+from lockstep.engine.lengths import Lengths
 from lockstep.engine.metrics import Evaluation
 from lockstep.engine.noise import RunNoise
 from lockstep.engine.prepare import check_model, configure_torch, load_data, seed_all, some
@@ -39,6 +40,7 @@ from lockstep.engine.timeline import Timeline
 from lockstep.engine.update import Update
 from lockstep.errors import CheckpointError, DataError, RecipeError
 from lockstep.keys import key
+from lockstep.scaling.noise import Moments
 from lockstep.scaling.schedule import warmed
 from lockstep.scaling.shards import ShardBatchNorm, Shards, per_shard, unkeyed
 
@@ -117,6 +119,8 @@ class Replica:
         test_loader = load(self.data.test, finish=plain, watch=Watch())
         self.evaluation = Evaluation(test_loader, len(self.data.test), recipe, group)
         self.order = GlobalOrder(len(self.data.train), recipe.global_batch, recipe.seed)
+        self.growth = recipe.growth(len(self.data.train))
+        self.lengths = Lengths(self)
         self.rate = warmed(recipe.schedule, recipe.warmup / recipe.epochs, recipe.warmup_start)
 
     def _check_sizes(self) -> None:
@@ -172,47 +176,70 @@ class Replica:
                 "checkpoint: a resumed run would differ. Keep it in the optimizer's state[p]."
             )
 
-    @property
-    def total_steps(self) -> int:
-        """Optimizer steps of the whole recipe."""
-        return self.recipe.epochs * self.order.steps_per_epoch
+    def is_over(self, done: int) -> bool:
+        """Whether no step is left after so many."""
+        most = self.job.max_steps
+        limited = most is not None and done >= most
+        return limited or next(self.growth.strides(done), None) is None
 
     def steps(self, start: int) -> Iterator[tuple[Step, list[Arrival]]]:
         """Each step from `start` on, with what arrived for its parts."""
-        last = min(self.total_steps, self.job.max_steps or self.total_steps)
         # Loaders read ahead: keep the steps whose data are on their way.
         on_the_way: deque[Step] = deque()
+        last = self.job.max_steps
+        strides = self.growth.strides(start)
+        if last is not None:
+            strides = islice(strides, max(0, last - start))
 
         def requests() -> Iterator[Request]:
             for step in self.order.steps(
                 self.plan,
                 self.group.world.rank,
-                epochs=self.recipe.epochs,
-                start=start,
-                device=self.loader.index_device,
+                strides,
+                self.loader.index_device,
+                together=not self.job.exact and self.job.micro_batch is None,
             ):
-                if step.number == last:
-                    return
                 on_the_way.append(step)
                 yield from (part.request for part in step.parts)
 
         arrivals = self.loader.arrivals(requests())
-        for _ in range(start, last):
+        over = self.is_over(start)
+        while not over:
             if self.timeline:
                 self.timeline.begin()
             first = next(arrivals)
             step = on_the_way.popleft()
+            if step.number + 1 == last:
+                step = step._replace(stride=step.stride._replace(last=True))
+            over = step.stride.last
             yield step, [first, *islice(arrivals, len(step.parts) - 1)]
 
+    def noise_scale(self) -> dict[str, Any] | None:
+        """That of the run so far, if it is measured; all replicas ask together."""
+        if self.noise is not None:
+            return self.noise.estimate()
+        return self.lengths.estimate() if self.growth.grows else None
+
+    def follow(self, step: Step) -> None:
+        """After a step: let the batch follow what was measured."""
+        if step.stride.ends_period:
+            self.growth.measured.append(self.lengths.told())
+
     def rate_of(self, step: Step) -> float:
-        """The learning rate of `step`, as a function of progress alone."""
+        """The learning rate of `step`: of progress, and of what the step is worth."""
         # The middle of the step, so that a warmup does not start with a step of rate zero.
-        return self.recipe.learning_rate * self.rate((step.number + 0.5) / self.total_steps)
+        rate = self.recipe.learning_rate * self.rate(step.stride.progress)
+        if step.stride.rounds == 1:
+            return rate
+        # As the rates of SGD go with the batch, or those of all others.
+        gain = step.stride.gain
+        return rate * (gain if isinstance(self.update.optimizer, torch.optim.SGD) else gain**0.5)
 
     def enter(self, step: Step, part: Part) -> None:
         """Tell batch norm, dropout and torch's own generator which shards come next."""
         first = part.shards.start - self.group.world.rank * self.plan.shards_per_replica
-        self.shards.enter(range(first, first + len(part.shards)), part.sizes, part.counts)
+        rows = range(first, first + len(part.shards))
+        self.shards.enter(rows, part.sizes, part.counts, part.round, part.rounds)
         if self.group.device.type == "cuda" and torch.cuda.is_current_stream_capturing():
             # Seeds are no part of a recording; whoever replays it sets them.
             return
@@ -231,7 +258,7 @@ class Replica:
 
     def generator_seed(self, step: Step, part: Part) -> int:
         """For layers that draw from torch's own generator."""
-        return key(self.recipe.seed, step.number, part.shards.start, "torch")
+        return key(self.recipe.seed, step.stride.round + part.round, part.shards.start, "torch")
 
     def evaluate(self) -> dict[str, float]:
         """Loss and metrics on the test data."""
@@ -256,7 +283,12 @@ class Replica:
         tensors |= {f"model/{name}": tensor for name, tensor in state_of(self.module).items()}
         if self.powersgd is not None:
             tensors |= {f"wire/{n}": t for n, t in self.powersgd.state(self.module).items()}
-        return Checkpoint(tensors | rows, {"optimizer": numbers})
+        facts: dict[str, Any] = {"optimizer": numbers}
+        if self.growth.grows:
+            self.lengths.told()
+            noise = self.lengths.noise.state_dict()
+            facts["growth"] = {"measured": self.growth.measured, "noise": noise}
+        return Checkpoint(tensors | rows, facts)
 
     def restore(self, checkpoint: Checkpoint) -> None:
         """Take over the state of a snapshot, made on any number of replicas."""
@@ -279,6 +311,10 @@ class Replica:
                 "The checkpoint holds gradients that PowerSGD had not sent yet: they are dropped. "
                 "To keep them, resume with --wire powersgd on two replicas or more."
             )
+        if self.growth.grows:
+            grown = checkpoint.facts["growth"]
+            self.growth.measured = [Moments(*values) for values in grown["measured"]]
+            self.lengths.noise.load_state_dict(grown["noise"])
         first = self.group.world.rank * self.plan.shards_per_replica
         for number, norm in enumerate(self.norms):
             for name in ("shard_mean", "shard_var"):

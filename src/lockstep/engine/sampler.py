@@ -7,7 +7,7 @@ sample is seen exactly once.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -19,6 +19,7 @@ from lockstep.data import Finish, Request, Watch, make_loader
 from lockstep.engine.plan import Plan, cut
 from lockstep.errors import PlanError
 from lockstep.keys import key
+from lockstep.scaling.growth import Stride
 
 
 class Part(NamedTuple):
@@ -29,9 +30,13 @@ class Part(NamedTuple):
     shards: range
     """The shards that they belong to."""
     sizes: tuple[int, ...]
-    """Samples in each of these shards."""
+    """Samples in each of these shards; where rounds go together, in each round of each of them."""
     counts: bool
     """False if a sample was borrowed because these shards are empty: its weight is zero."""
+    round: int = 0
+    """Number of its round in the step, where a step takes several batches."""
+    rounds: int = 1
+    """Rounds that go through the model together."""
 
 
 class Step(NamedTuple):
@@ -43,8 +48,10 @@ class Step(NamedTuple):
     batch: int
     """Batches before this one in its epoch."""
     samples: int
-    """Samples of the global batch."""
+    """Samples that it takes."""
     parts: list[Part]
+    stride: Stride
+    """Its place in the run."""
 
 
 class GlobalOrder:
@@ -55,7 +62,7 @@ class GlobalOrder:
         self._kept: dict[tuple[int, str], Tensor] = {}
 
     @property
-    def steps_per_epoch(self) -> int:
+    def rounds_per_epoch(self) -> int:
         """Batches in an epoch, the last and perhaps smaller one included."""
         return -(-self.size // self.global_batch)
 
@@ -81,35 +88,58 @@ class GlobalOrder:
         self,
         plan: Plan,
         rank: int,
-        *,
-        epochs: int,
-        start: int = 0,
+        strides: Iterable[Stride],
         device: torch.device | str = "cpu",
+        *,
+        together: bool = False,
     ) -> Iterator[Step]:
-        """The steps of replica `rank` from step `start` to the end of the last epoch."""
+        """The steps of replica `rank`; all rounds of a step in one part, or each in its own."""
         parts = plan.parts(rank)
         counted, bounds = 0, [0]
-        for number in range(start, epochs * self.steps_per_epoch):
-            epoch, batch = divmod(number, self.steps_per_epoch)
+        for stride in strides:
+            epoch, batch = divmod(stride.round, self.rounds_per_epoch)
             first = batch * self.global_batch
             count = min(self.global_batch, self.size - first)
             if count != counted:
                 counted, bounds = count, cut(count, plan.shards)
-            order = self.epoch(epoch, device)
-            mine = [_part(epoch, order, first, shards, bounds) for shards in parts]
-            yield Step(number, epoch, batch, count, mine)
+            order, rounds = self.epoch(epoch, device), stride.rounds
+            # All rounds of some shards, then of the next: so the shards of a replica stay whole
+            # subtrees of the sum, however many replicas there are.
+            if together and rounds > 1:
+                mine = [
+                    _rounds(epoch, order[first : first + rounds * count], shards, bounds, rounds)
+                    for shards in parts
+                ]
+            else:
+                mine = [
+                    _part(epoch, order, first + number * count, shards, bounds, number)
+                    for shards in parts
+                    for number in range(rounds)
+                ]
+            yield Step(stride.number, epoch, batch, rounds * count, mine, stride)
 
 
-def _part(epoch: int, order: Tensor, start: int, shards: range, bounds: list[int]) -> Part:
+def _part(
+    epoch: int, order: Tensor, start: int, shards: range, bounds: list[int], number: int = 0
+) -> Part:
     """The part of the batch that begins at `start` in the order of the epoch."""
     first, last = bounds[shards.start], bounds[shards.stop]
     if first == last:
         # Fewer samples than shards are left. Every replica must take part in the exchange all
         # the same, so it computes a borrowed sample with weight zero.
         sizes = (1,) + (0,) * (len(shards) - 1)
-        return Part(Request(epoch, order[start : start + 1]), shards, sizes, False)
+        return Part(Request(epoch, order[start : start + 1]), shards, sizes, False, number)
     sizes = tuple(bounds[shard + 1] - bounds[shard] for shard in shards)
-    return Part(Request(epoch, order[start + first : start + last]), shards, sizes, True)
+    request = Request(epoch, order[start + first : start + last])
+    return Part(request, shards, sizes, True, number)
+
+
+def _rounds(epoch: int, order: Tensor, shards: range, bounds: list[int], rounds: int) -> Part:
+    """All rounds of some shards, none of them cut short: of the first shard, then of the next."""
+    mine = order.view(rounds, -1)[:, bounds[shards.start] : bounds[shards.stop]]
+    indices = mine.unflatten(1, (len(shards), -1)).transpose(0, 1)
+    sizes = (indices.shape[2],) * (rounds * len(shards))
+    return Part(Request(epoch, indices.flatten()), shards, sizes, True, rounds=rounds)
 
 
 @dataclass(frozen=True)
@@ -179,11 +209,11 @@ class GlobalBatches:
 
     def __len__(self) -> int:
         """Steps in all epochs."""
-        return self.epochs * self.order.steps_per_epoch
+        return self.epochs * self.order.rounds_per_epoch
 
     def _parts(self) -> Iterator[tuple[Part, int]]:
         for number in range(len(self)):
-            epoch, batch = divmod(number, self.order.steps_per_epoch)
+            epoch, batch = divmod(number, self.order.rounds_per_epoch)
             order = self.order.epoch(epoch, self.loader.index_device)
             first = batch * self.order.global_batch
             samples = min(self.order.global_batch, self.order.size - first)

@@ -56,16 +56,57 @@ class Pick(NamedTuple):
     milliseconds: dict[str, float]
 
 
+class Speeds:
+    """Takes the steps of a run: a search for the path of steps of one round, one for two, ..."""
+
+    def __init__(self, job: Job, replica: Replica, meter: Meter, progress: Progress) -> None:
+        self.job, self.replica, self.meter, self.progress = job, replica, meter, progress
+        self.eager = TrainingStep(replica, meter)
+        self.of: dict[int, Speed] = {}
+
+    def __call__(self, step: Step, arrivals: list[Arrival]) -> Taken:
+        """Take one step."""
+        rounds = step.stride.rounds
+        if step.samples != rounds * self.replica.recipe.global_batch or step.stride.looks:
+            # The last batch of an epoch has a shape of its own; who looks wants to see it all.
+            self.flush()
+            return self.eager(step, arrivals)
+        if rounds not in self.of:
+            self.flush()
+            self.of[rounds] = self._begin()
+        return self.of[rounds](step, arrivals)
+
+    def flush(self) -> None:
+        """Take what was put off; call this before looking at the state."""
+        for speed in self.of.values():
+            speed.flush()
+
+    def summary(self) -> dict[str, Any]:
+        """For run.json: of steps of one round, if there were any."""
+        if not self.of:
+            # The last batch of an epoch is always eager, also where it is the only one.
+            return self._begin().summary()
+        return self.of[min(self.of)].summary()
+
+    def _begin(self) -> Speed:
+        return Speed(self.job, self.replica, self.meter, self.progress, self.eager)
+
+
 class Speed:
-    """Takes the steps of a run on the path that was asked for, or on the fastest."""
+    """Takes steps of one length on the path that was asked for, or on the fastest."""
 
     def __init__(
-        self, job: Job, replica: Replica, meter: Meter, progress: Progress, steps: int
+        self,
+        job: Job,
+        replica: Replica,
+        meter: Meter,
+        progress: Progress,
+        eager: TrainingStep,
     ) -> None:
         self.job, self.replica, self.meter, self.progress = job, replica, meter, progress
-        self.group, self.steps = replica.group, steps
+        self.group = replica.group
         self.gpu = self.group.device.type == "cuda"
-        self.eager = TrainingStep(replica, meter)
+        self.eager = eager
         self.path: Path = self.eager
         self.pick = Pick(job.speed, "eager", "", {})
         self.milliseconds: dict[str, float] = {}
@@ -76,10 +117,6 @@ class Speed:
 
     def __call__(self, step: Step, arrivals: list[Arrival]) -> Taken:
         """Take one step."""
-        if step.samples != self.replica.recipe.global_batch:
-            # The last batch of an epoch has a shape of its own.
-            self.flush()
-            return self.eager(step, arrivals)
         if self.search is None:
             return self.path(step, arrivals)
         taken = self.search.send((step, arrivals))
@@ -163,7 +200,7 @@ class Speed:
 
     def _auto(self, ticket: Ticket) -> Search:
         """Time eager steps, then a graph, then, if the run is long, compiled kernels."""
-        left = self.steps - ticket[0].number
+        left = self._left(ticket[0])
         if left < FEW_STEPS or self.job.timeline:
             short = f"{left} steps are too few to search for more"
             why = "the timeline looks into the step" if self.job.timeline else short
@@ -192,7 +229,7 @@ class Speed:
         if reason is not None and self.gpu:
             notes.append(f"no CUDA graph, because {reason}")
         pays = COMPILE_PAYS[self.group.device.type]
-        ahead = best * (self.steps - ticket[0].number)
+        ahead = best * self._left(ticket[0])
         if ahead < pays:
             notes.append(f"compiling would not pay in {ahead:.0f} s")
         elif (reason := self._no_compile()) is not None:
@@ -236,7 +273,7 @@ class Speed:
             return path
         blocks = None
         # Data that fit on the device of this replica may not fit on another's.
-        reason = None if Blocks.fits(path, ticket[1]) else "a step cannot be put off"
+        reason = None if Blocks.fits(path, *ticket) else "a step cannot be put off"
         if self._agreed(reason) is None:
             try:
                 blocks = Blocks(path, *ticket)
@@ -246,6 +283,12 @@ class Speed:
             self.replica.update.forget_gradients()
             reason = self._agreed(reason)
         return path if blocks is None or reason is not None else blocks
+
+    def _left(self, step: Step) -> int:
+        """Steps from here to the end, if they go on as this one."""
+        ahead = (1.0 - step.stride.progress) * self.replica.growth.planned / step.stride.gain
+        most = math.inf if self.job.max_steps is None else self.job.max_steps - step.number
+        return round(min(ahead + 0.5, most))
 
     def _keep(self, ticket: Ticket, why: str) -> Search:
         self._settle("eager", self.eager, why if self.gpu else "")
@@ -448,7 +491,6 @@ class Speed:
         """For run.json; says so if the run has never come to what was asked for."""
         if not self.settled and self.job.speed != "eager":
             short = "the run was over before another path was found"
-            # The last batch of an epoch is always eager, also where it is the only one.
             ragged = "no batch is full: --global-batch is larger than the training data"
             whole = self.replica.order.size >= self.replica.recipe.global_batch
             self.pick = self.pick._replace(why=short if whole else ragged)

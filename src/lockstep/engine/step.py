@@ -50,7 +50,7 @@ class TrainingStep:
 
     def announce(self, step: Step) -> float:
         """Put what differs from step to step where the device reads it; the learning rate."""
-        self.replica.shards.turn_to(step.number)
+        self.replica.shards.turn_to(step.stride.round)
         self.replica.epoch.turn_to(step.epoch)
         rate = self.replica.rate_of(step)
         self.replica.update.set_rate(rate)
@@ -72,11 +72,13 @@ class TrainingStep:
                 replica.reduce.backward(losses.sum, items)
             if timeline:
                 timeline.backward_ends(last and not replica.group.alone)
-            self.meter.note(number, losses.sum)
+            self.meter.note(number, losses.sum, len(step.parts))
             if replica.noise is not None:
                 replica.noise.part(number, items)
         if replica.noise is not None:
             replica.noise.step(whole=step.samples == replica.recipe.global_batch)
+        if step.stride.looks:
+            replica.lengths.look(step, arrivals)
         first = not replica.checked
         if first:
             replica.check_first_step()
@@ -88,7 +90,7 @@ class TrainingStep:
             replica.check_first_update(counted)
         watch.mark("weight update")
         replica.update.forget_gradients()
-        self.meter.turn()
+        self.meter.turn(len(step.parts))
         return items
 
     def _first(self, function: Callable[..., Any], *arguments: Any) -> Any:

@@ -120,7 +120,10 @@ def _noise(recipe: Record, records: Sequence[Record], noise: page.Points) -> str
     curves += [
         page.curve(name, end, page.GREY) for name, end in zip(("low", "high"), ends, strict=True)
     ]
+    grown = points(records, "step", "global_batch")
     batch = page.level(curves[0], recipe.get("global_batch"), "global batch")
+    if grown:
+        batch = [page.curve("global batch", grown, page.ORANGE)]
     title = "Gradient noise scale (samples)"
     return page.figure(title, [*curves, *batch], x="steps", yaxis={"type": "log"})
 

@@ -47,7 +47,8 @@ class Shards:
         self.rows = range(local)
         self.sizes: tuple[int, ...] = (1,) * local
         self.counts = True
-        self.draws = 0
+        self.draws, self.round, self.rounds = 0, 0, 1
+        self._rounds: dict[int, Tensor] = {}
         self.random = False
         """Whether any layer draws."""
 
@@ -61,14 +62,31 @@ class Shards:
         """What tells the random numbers of a step from those of another."""
         return signed_key(step, "step")
 
-    def enter(self, rows: range, sizes: Sequence[int], counts: bool = True) -> None:
-        """Announce a batch: the local shards in it and their sizes.
+    def enter(
+        self,
+        rows: range,
+        sizes: Sequence[int],
+        counts: bool = True,
+        round: int = 0,
+        rounds: int = 1,
+    ) -> None:
+        """Announce a batch: the local shards in it, their sizes, and which of the step's it is.
 
-        With `counts` false the batch leaves no trace in running statistics.
+        Several `rounds` may come at once: all of the first shard, then all of the next. With
+        `counts` false the batch leaves no trace in running statistics.
         """
         self.rows, self.sizes, self.counts = rows, tuple(sizes), counts
+        self.draws, self.round, self.rounds = 0, round, rounds
         self.own = self.keys[rows.start : rows.stop]
-        self.draws = 0
+        if self.random and rounds > 1:
+            self.own = (self.own[:, None] ^ self._of_rounds(rounds)).flatten()
+
+    def _of_rounds(self, rounds: int) -> Tensor:
+        """What tells the random numbers of the rounds apart, where they come at once."""
+        if rounds not in self._rounds:
+            values = [signed(number * _ROUND) for number in range(rounds)]
+            self._rounds[rounds] = torch.tensor(values, device=self.keys.device)
+        return self._rounds[rounds]
 
     @property
     def even(self) -> bool:
@@ -78,7 +96,7 @@ class Shards:
     def keep(self, shape: Sequence[int], share: float) -> Tensor:
         """True for about `share` of the places of a batch of this shape; fresh at every call."""
         self.draws += 1
-        bases = self.own ^ self.step ^ signed(self.draws * _DRAW)
+        bases = self.own ^ self.step ^ (signed(self.draws * _DRAW) ^ signed(self.round * _ROUND))
         total = math.prod(shape)
         if self.even or len(self.sizes) == 1:
             return _bits(bases, total // len(self.sizes), share).view(*shape)
@@ -102,7 +120,8 @@ class Shards:
             return [(self.rows[0], x)]
         parts = self.check(x)
         pieces = x.split([size * parts for size in self.sizes])
-        return [(row, piece) for row, piece in zip(self.rows, pieces, strict=True) if len(piece)]
+        rows = [row for row in self.rows for _ in range(self.rounds)]
+        return [(row, piece) for row, piece in zip(rows, pieces, strict=True) if len(piece)]
 
 
 class ShardBatchNorm(_BatchNorm):
@@ -156,9 +175,11 @@ class ShardBatchNorm(_BatchNorm):
         if self.track_running_stats and self.shards.counts and count > 1:
             own = slice(rows.start, rows.stop)
             with torch.no_grad():
-                shape, share = self.shard_mean[own].shape, self.momentum or 0.0
-                self.shard_mean[own].lerp_(mean.view(shape), share)
-                self.shard_var[own].lerp_(var.view(shape) * (count / (count - 1)), share)
+                shape, share = (len(rows), self.shards.rounds, -1), self.momentum or 0.0
+                means, variances = mean.view(shape), var.view(shape) * (count / (count - 1))
+                for number in range(self.shards.rounds):
+                    self.shard_mean[own].lerp_(means[:, number], share)
+                    self.shard_var[own].lerp_(variances[:, number], share)
         out = (x - mean) * torch.rsqrt(var + self.eps)
         if self.affine:
             channels = [1, 1, -1] + [1] * (x.dim() - 3)
@@ -256,6 +277,8 @@ class ShardDropout(_DropoutNd):
 
 _DRAW = 0xD6E8FEB86659FD93
 """An odd number with no pattern: tells one draw of a step from the next."""
+_ROUND = 0xA24BAED4963EE407
+"""Likewise: tells one batch of a step from the next."""
 _LANE = 16
 """Random bits for each place: four places share a hash of 64 bits."""
 _LEVELS = 1 << _LANE

@@ -111,6 +111,14 @@ class NoiseScale:
             skipped=self.skipped,
         )
 
+    def state_dict(self) -> dict[str, float]:
+        """What a checkpoint must hold."""
+        return dict(vars(self))
+
+    def load_state_dict(self, state: dict[str, float]) -> None:
+        """Go on from there."""
+        vars(self).update(state)
+
     def _interval(self) -> tuple[float, float]:
         """Ratios that would not be surprising (Fieller 1954): no division by what may be zero."""
         if self.steps < 2:
