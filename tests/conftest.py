@@ -7,6 +7,9 @@ from collections.abc import Iterator
 
 import pytest
 
+# Scripts to be looked at, not to be run.
+collect_ignore = ["cases"]
+
 
 @pytest.fixture(autouse=True)
 def _nothing_leaks() -> Iterator[None]:

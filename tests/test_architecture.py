@@ -19,6 +19,7 @@ ROWS = [
     ["labs", "assess", "bench", "tune"],
     ["cli"],
 ]
+READERS = ("source", "doctor", "convert")
 ROW = {name: number for number, row in enumerate(ROWS) for name in row}
 FILES = sorted(p for p in SOURCE.rglob("*.py") if p.parent != SOURCE or p.stem in ROW)
 
@@ -76,8 +77,17 @@ def test_only_world_reads_the_environment_and_only_console_prints(path: Path):
 def test_torch_distributed_lives_in_the_engine():
     # And in the bench: the loops that others write by hand are written by hand there.
     for path in FILES:
-        if package(path) not in ("engine", "cluster", "bench"):
+        # Who reads scripts speaks of it, and imports no torch at all.
+        if package(path) not in ("engine", "cluster", "bench", *READERS):
             assert "torch.distributed" not in path.read_text(), path
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_scripts_are_read_without_torch(name: str):
+    if not (SOURCE / name).exists():
+        return
+    code = f"import sys, lockstep.{name}; assert not {{'torch', 'numpy'}} & set(sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 @pytest.mark.parametrize("statement", ["import lockstep", "import lockstep.cli"])

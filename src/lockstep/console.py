@@ -10,7 +10,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from statistics import fmean, median
 from typing import TYPE_CHECKING, Any
@@ -76,6 +76,12 @@ class Console:
         for row in rows:
             table.add_row(*row)
         self.rich.print(table)
+
+    def lines(self, lines: Iterable[str]) -> None:
+        """The answer of a command as lines that are never wrapped, on standard output."""
+        sys.stdout.flush()
+        for line in lines:
+            sys.stdout.write(line + "\n")
 
     def emit(self, document: Any) -> None:
         """The answer of a command with --json."""

@@ -5,7 +5,8 @@ LockstepError
 │   ├── RecipeError       a recipe is unknown, broken, or contradicts itself
 │   ├── PlanError         batch, shards and replicas do not fit together
 │   ├── DataError         a data file is missing, damaged or not what it should be
-│   └── FolderError       the run folder holds something else, or nothing to resume
+│   ├── FolderError       the run folder holds something else, or nothing to resume
+│   └── SourceError       a script cannot be read
 └── RunError          1   the request was fine, the run did not end well
     ├── NotFinite         the loss became NaN or infinite
     ├── Interrupted       Ctrl-C or SIGTERM; a checkpoint was written first
@@ -40,6 +41,10 @@ class DataError(UsageError):
 
 class FolderError(UsageError):
     """The run folder holds another run, or nothing to resume."""
+
+
+class SourceError(UsageError):
+    """A script cannot be read: it is missing, no text, or no Python."""
 
 
 class RunError(LockstepError):

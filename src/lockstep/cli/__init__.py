@@ -9,7 +9,7 @@ from typing import NoReturn
 
 import typer
 
-from lockstep.cli import bench, compare, train, tune
+from lockstep.cli import bench, compare, doctor, train, tune
 from lockstep.errors import Interrupted, LockstepError, NotFinite, PlanError, RecipeError
 from lockstep.world import launched
 
@@ -25,6 +25,7 @@ app.command("train")(train.command)
 app.command("compare")(compare.command)
 app.command("bench")(bench.command)
 app.command("tune")(tune.command)
+app.command("doctor")(doctor.command)
 
 
 @app.callback(invoke_without_command=True)
@@ -52,6 +53,9 @@ def main() -> None:
             Console().error(str(error))
         _leave(error.exit_code)
     except ModuleNotFoundError as error:
+        if error.name == "libcst":
+            Console().error("this needs libcst. Install it with: pip install lockstep")
+            sys.exit(2)
         if error.name not in ("torch", "numpy", "safetensors", "plotly", "scipy"):
             raise
         Console().error(f"this needs {error.name}. Install it with: pip install 'lockstep[train]'")

@@ -202,7 +202,9 @@ class Record:
             self.meter.close()
             self.clock.turn_to("training")
             self.due.append(Due(step, rate, self.clock.total()))
-        if not (saves or ends_epoch or ends or first or done >= self.next_control):
+        # A curve of the noise scale has its points at the same steps whatever the machine's speed.
+        noted = logs and self.replica.noise is not None
+        if not (saves or ends_epoch or ends or first or noted or done >= self.next_control):
             return
         totals = self._agree(done, step)
         if first:

@@ -1,0 +1,135 @@
+"""From files to findings."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from lockstep.doctor.findings import Finding, Rule, located
+from lockstep.doctor.registry import RULES
+from lockstep.errors import SourceError
+from lockstep.source.project import Project
+from lockstep.source.script import Script, read_script
+from lockstep.source.training import Training
+
+_IGNORE = re.compile(r"#\s*lockstep:\s*ignore(?:\[([\w\s,.-]*)\])?")
+SKIPPED = {".git", ".venv", "venv", "node_modules", "__pycache__", ".tox", "build", "dist"}
+
+
+@dataclass
+class Checked:
+    """What looking at some files gave."""
+
+    findings: list[Finding] = field(default_factory=list)
+    files: int = 0
+    distributed: int = 0
+    """Programs that train on several replicas."""
+    frameworks: set[str] = field(default_factory=set)
+    errors: list[str] = field(default_factory=list)
+    """Files that could not be read."""
+    scripts: dict[Path, Script] = field(default_factory=dict)
+
+
+def check(paths: Iterable[Path], rules: Sequence[Rule] | None = None) -> Checked:
+    """Look at files and folders; every program is looked at with the modules that it imports."""
+    result = Checked()
+    scripts = []
+    for path in files(paths):
+        try:
+            scripts.append(read_script(path))
+        except SourceError as error:
+            result.errors.append(str(error))
+    check_scripts(scripts, rules, result)
+    return result
+
+
+def check_scripts(
+    scripts: Sequence[Script], rules: Sequence[Rule] | None, result: Checked
+) -> Checked:
+    """The same for scripts that were read."""
+    result.files += len(scripts)
+    result.scripts |= {script.path: script for script in scripts}
+    wanted = RULES if rules is None else rules
+    found: dict[tuple[Path, int, int, str], Finding] = {}
+    for program in programs(scripts):
+        training = Training(program)
+        if training.framework is not None:
+            result.frameworks.add(training.framework)
+        elif not training.distributed:
+            continue
+        result.distributed += 1
+        for rule in wanted:
+            if training.framework in rule.handled_by:
+                continue
+            for place in rule.look(training):
+                finding = located(rule, place)
+                key = (finding.path, finding.line, finding.column, rule.code)
+                if key not in found and not ignored(place.script, finding):
+                    found[key] = finding
+                    result.scripts.setdefault(finding.path, place.script)
+    result.findings += sorted(found.values(), key=lambda f: (str(f.path), f.line, f.column))
+    return result
+
+
+def files(paths: Iterable[Path]) -> list[Path]:
+    """The scripts and notebooks in files and folders."""
+    found: dict[Path, None] = {}
+    for path in paths:
+        if not path.exists():
+            raise SourceError(f"{path} does not exist.")
+        if path.is_dir():
+            for place in sorted(path.rglob("*")):
+                hidden = set(place.relative_to(path).parts[:-1]) & SKIPPED
+                if place.suffix in (".py", ".ipynb") and place.is_file() and not hidden:
+                    found[place] = None
+        else:
+            found[path] = None
+    return list(found)
+
+
+def programs(scripts: Sequence[Script]) -> list[Project]:
+    """Each script that no other imports, with all modules that it imports itself."""
+    reader = Project(scripts)
+    imported: set[Path] = set()
+    needs: dict[Path, list[Script]] = {}
+    for script in scripts:
+        needs[script.path] = _imports(reader, script)
+        imported |= {other.path for other in needs[script.path]}
+    found = []
+    for script in scripts:
+        if script.path not in imported or script in needs[script.path]:
+            found.append(Project([script, *(o for o in needs[script.path] if o is not script)]))
+    return found
+
+
+def _imports(reader: Project, script: Script) -> list[Script]:
+    """Modules that a script imports, and those that they import."""
+    found: dict[Path, Script] = {}
+    waiting = [script]
+    while waiting:
+        here = waiting.pop()
+        for scope in here.scopes.values():
+            for binding in (b for bindings in scope.bindings.values() for b in bindings):
+                if binding.kind != "import":
+                    continue
+                for path in (binding.path, binding.path.rpartition(".")[0]):
+                    module = reader.module(here, path) if path.strip(".") else None
+                    if module is not None and module.path not in found:
+                        found[module.path] = module
+                        waiting.append(module)
+    return list(found.values())
+
+
+def ignored(script: Script, finding: Finding) -> bool:
+    """Whether a comment in its line says that the finding is meant."""
+    lines = script.text.splitlines()
+    for number in {finding.line, finding.end_line}:
+        note = _IGNORE.search(lines[number - 1]) if number <= len(lines) else None
+        if note is None:
+            continue
+        names = {name.strip() for name in (note[1] or "").split(",")} - {""}
+        if not names or finding.rule.name in names or finding.rule.code in names:
+            return True
+    return False

@@ -1,0 +1,143 @@
+"""What a rule is, and what it finds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import libcst as cst
+
+from lockstep.source.script import Script
+from lockstep.source.training import Training
+
+
+@dataclass(frozen=True)
+class Edit:
+    """Text that takes the place of other text. Lines count from 1, columns from 0."""
+
+    start: tuple[int, int]
+    end: tuple[int, int]
+    text: str
+
+
+@dataclass(frozen=True)
+class Fix:
+    """How a script could be mended."""
+
+    title: str
+    edits: tuple[Edit, ...]
+    safe: bool = True
+    """Whether it can only do what it should: no judgement of a person is needed."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rule:
+    """One bug, and how to see it in the source."""
+
+    name: str
+    """Named for the bug."""
+    code: str
+    summary: str
+    """What goes wrong, in one sentence."""
+    advice: str
+    """What to do about it, in one sentence."""
+    look: Callable[[Training], Iterator[Found]]
+    handled_by: frozenset[str] = frozenset()
+    """Frameworks that see to it themselves: their scripts are not looked at."""
+
+
+@dataclass(frozen=True)
+class Found:
+    """A place where a rule saw its bug."""
+
+    script: Script
+    node: cst.CSTNode
+    reason: str
+    """What is wrong here, in one sentence."""
+    certain: bool = True
+    """Whether it is an error; else it is possible, and a warning."""
+    fix: Fix | None = None
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What is reported."""
+
+    rule: Rule
+    path: Path
+    line: int
+    column: int
+    end_line: int
+    end_column: int
+    reason: str
+    certain: bool
+    where: str
+    """Line and column as a person would look for them; in a notebook with the cell."""
+    fix: Fix | None = None
+
+    @property
+    def severity(self) -> str:
+        """`error`, or `warning` for what is possible only."""
+        return "error" if self.certain else "warning"
+
+    @property
+    def message(self) -> str:
+        """The reason; one that is not certain says so."""
+        return self.reason if self.certain else f"possible: {self.reason}"
+
+    def described(self) -> dict[str, Any]:
+        """For --json."""
+        return {
+            "rule": self.rule.name,
+            "code": self.rule.code,
+            "path": str(self.path),
+            "line": self.line,
+            "column": self.column + 1,
+            "end_line": self.end_line,
+            "end_column": self.end_column + 1,
+            "severity": self.severity,
+            "message": self.message,
+            "advice": self.rule.advice,
+            "fix": self.fix and {"title": self.fix.title, "safe": self.fix.safe},
+        }
+
+
+def located(rule: Rule, found: Found) -> Finding:
+    """A finding with its place in the text."""
+    place = found.script.place(found.node)
+    line, column = place.start.line, place.start.column
+    where = f"{line}:{column + 1}"
+    if found.script.places is not None and line <= len(found.script.places):
+        where = found.script.places[line - 1]
+    return Finding(
+        rule,
+        found.script.path,
+        line,
+        column,
+        place.end.line,
+        place.end.column,
+        found.reason,
+        found.certain,
+        where,
+        found.fix,
+    )
+
+
+def applied(text: str, edits: Sequence[Edit]) -> str:
+    """The text with all edits made, from its end to its beginning.
+
+    >>> applied("a = 1\\nb = 2\\n", [Edit((2, 4), (2, 5), "3")])
+    'a = 1\\nb = 3\\n'
+    """
+    starts = [0]
+    for line in text.splitlines(keepends=True):
+        starts.append(starts[-1] + len(line))
+
+    def place(at: tuple[int, int]) -> int:
+        return starts[at[0] - 1] + at[1]
+
+    for edit in sorted(set(edits), key=lambda e: (e.start, e.end), reverse=True):
+        text = text[: place(edit.start)] + edit.text + text[place(edit.end) :]
+    return text

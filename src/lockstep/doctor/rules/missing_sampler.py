@@ -1,0 +1,62 @@
+"""No sampler: every rank trains on all samples, so N ranks do the work of one N times."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import libcst as cst
+
+from lockstep.doctor.findings import Found, Rule
+from lockstep.source.training import Loader, Training
+from lockstep.source.tree import constant, spreads
+
+
+def look(training: Training) -> Iterator[Found]:
+    """DataLoaders that train and get neither a sampler nor a part of the data."""
+    for loader in training.loaders:
+        if not training.trains(loader) or spreads(loader.call):
+            continue
+        if any(_given(loader, name) for name in ("sampler", "batch_sampler")):
+            continue
+        if _is_split(training, loader):
+            continue
+        yield Found(
+            loader.script,
+            loader.call,
+            "every rank reads all samples: this DataLoader has no distributed sampler",
+        )
+
+
+def _given(loader: Loader, name: str) -> bool:
+    value = loader.given(name)
+    return value is not None and constant(value) is not None
+
+
+def _is_split(training: Training, loader: Loader) -> bool:
+    """Whether the data set is cut by rank before, or may be: an iterable one reads as it likes."""
+    data = loader.given("dataset")
+    if data is None:
+        return True
+    for origin in training.project.origins(loader.script, data):
+        text = origin.script.code(origin.node)
+        if "rank" in text.lower() or "shard" in text.lower():
+            return True
+        if origin.call is not None:
+            made = training.project.definition(origin.script, origin.call.func)
+            bases = made[1].bases if made and isinstance(made[1], cst.ClassDef) else ()
+            if made and any("Iterable" in made[0].code(base) for base in bases):
+                return True
+            name = training.project.name(origin.script, origin.call.func) or ""
+            if "Iterable" in name or name.startswith("webdataset"):
+                return True
+    return False
+
+
+RULE = Rule(
+    name="missing_sampler",
+    code="LS02",
+    summary="Without a distributed sampler every rank computes every sample: N times the work.",
+    advice="Give the DataLoader a DistributedSampler, and leave its shuffle to the sampler.",
+    look=look,
+    handled_by=frozenset({"Accelerate", "Lightning", "Hugging Face Trainer", "Ray Train"}),
+)

@@ -1,0 +1,66 @@
+"""`set_epoch` is forgotten: a DistributedSampler then has one order for all epochs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import libcst as cst
+
+from lockstep.doctor.findings import Edit, Fix, Found, Rule
+from lockstep.source.script import Script
+from lockstep.source.training import SAMPLER, Loader, Training
+from lockstep.source.tree import argument, constant, dotted
+
+
+def look(training: Training) -> Iterator[Found]:
+    """Training loops in a loop over epochs, with a shuffling sampler that is never told which."""
+    told = any(True for _ in training.methods("set_epoch"))
+    for loader in training.loaders:
+        sampler = loader.given("sampler")
+        if sampler is None or told:
+            continue
+        origins = training.project.origins(loader.script, sampler)
+        made = [o.call for o in origins if o.call and _is_sampler(training, o.script, o.call)]
+        if not made or any(constant(argument(call, "shuffle", 3)) is False for call in made):
+            continue
+        for loop in loader.loops:
+            around = training.loops_around(loop.script, loop.node)
+            if loop.trains and around:
+                script, epochs = around[0]
+                yield Found(
+                    script,
+                    epochs,
+                    "the sampler is not told the epoch, so every epoch has the same order",
+                    fix=_fix(loader, script, epochs),
+                )
+                break
+
+
+def _is_sampler(training: Training, script: Script, call: cst.Call) -> bool:
+    return training.project.name(script, call.func) in SAMPLER
+
+
+def _fix(loader: Loader, script: Script, epochs: cst.For | cst.While) -> Fix | None:
+    """`sampler.set_epoch(epoch)` as the first line of the loop, where both names are in sight."""
+    sampler = loader.given("sampler")
+    if script is not loader.script or not isinstance(epochs, cst.For) or sampler is None:
+        return None
+    if not isinstance(epochs.target, cst.Name) or not isinstance(epochs.body, cst.IndentedBlock):
+        return None
+    name = dotted(sampler)
+    if name is None or script.function_of(loader.call) is not script.function_of(epochs):
+        return None
+    first = script.place(epochs.body.body[0]).start
+    line = f"{name}.set_epoch({epochs.target.value})\n{' ' * first.column}"
+    place = (first.line, first.column)
+    return Fix(f"call {name}.set_epoch({epochs.target.value})", (Edit(place, place, line),))
+
+
+RULE = Rule(
+    name="missing_set_epoch",
+    code="LS01",
+    summary="Without set_epoch a DistributedSampler repeats the order of epoch 0 forever.",
+    advice="Call sampler.set_epoch(epoch) at the start of every epoch.",
+    look=look,
+    handled_by=frozenset({"Accelerate", "Lightning", "Hugging Face Trainer", "Ray Train"}),
+)

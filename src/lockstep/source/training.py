@@ -1,0 +1,330 @@
+"""What a training script consists of: loaders, loops, wrapped models, and who starts it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import libcst as cst
+
+from lockstep.source.project import Project, walk_shallow
+from lockstep.source.script import Script
+from lockstep.source.tree import argument, constant, walk
+
+DATA_LOADER = "torch.utils.data.DataLoader", "torch.utils.data.dataloader.DataLoader"
+SAMPLER = (
+    "torch.utils.data.DistributedSampler",
+    "torch.utils.data.distributed.DistributedSampler",
+)
+WRAPPERS = (
+    "torch.nn.parallel.DistributedDataParallel",
+    "torch.nn.parallel.distributed.DistributedDataParallel",
+    "torch.distributed.fsdp.FullyShardedDataParallel",
+    "apex.parallel.DistributedDataParallel",
+)
+FRAMEWORKS = {
+    "accelerate": "Accelerate",
+    "lightning": "Lightning",
+    "pytorch_lightning": "Lightning",
+    "lightning_fabric": "Lightning",
+    "deepspeed": "DeepSpeed",
+    "transformers.Trainer": "Hugging Face Trainer",
+    "transformers.Seq2SeqTrainer": "Hugging Face Trainer",
+    "ray.train": "Ray Train",
+    "horovod": "Horovod",
+}
+"""What does part of the work by itself, by the start of its names."""
+_PLACES = {
+    "dataset": 0,
+    "batch_size": 1,
+    "shuffle": 2,
+    "sampler": 3,
+    "batch_sampler": 4,
+    "num_workers": 5,
+    "collate_fn": 6,
+    "pin_memory": 7,
+    "drop_last": 8,
+    "timeout": 9,
+    "worker_init_fn": 10,
+}
+_EVALUATION = re.compile(r"(^|_|\b)(val|valid|validation|test|eval|evaluation|dev)(\d*|_|\b)", re.I)
+_TRAINING = re.compile(r"(^|_|\b)(train|training|trn)(_|\b|\d)", re.I)
+DEPTH = 4
+"""Calls of the project's own functions that are followed into."""
+
+
+@dataclass(eq=False)
+class Loop:
+    """A loop over batches."""
+
+    script: Script
+    node: cst.For
+    loader: Loader
+    trains: bool
+
+
+@dataclass(eq=False)
+class Loader:
+    """A DataLoader."""
+
+    script: Script
+    call: cst.Call
+    loops: list[Loop] = field(default_factory=list)
+    name: str = ""
+    """Of the variable that it is first kept in."""
+
+    def given(self, name: str) -> cst.BaseExpression | None:
+        """The value of one of DataLoader's arguments."""
+        return argument(self.call, name, _PLACES.get(name))
+
+
+@dataclass(frozen=True, eq=False)
+class Wrap:
+    """A model that is wrapped for data parallelism."""
+
+    script: Script
+    call: cst.Call
+
+    @property
+    def model(self) -> cst.BaseExpression | None:
+        """What is wrapped."""
+        return argument(self.call, "module", 0)
+
+
+class Training:
+    """The parts of the training in some scripts."""
+
+    def __init__(self, project: Project) -> None:
+        self.project = project
+
+    def named(self, *names: str) -> Iterator[tuple[Script, cst.Call]]:
+        """Calls by what they name."""
+        return self.project.calls(*names)
+
+    def methods(self, *names: str) -> Iterator[tuple[Script, cst.Call]]:
+        """Calls of methods by their last name, whatever the object."""
+        for script in self.project.scripts:
+            for call in script.calls:
+                if isinstance(call.func, cst.Attribute) and call.func.attr.value in names:
+                    yield script, call
+
+    @cached_property
+    def framework(self) -> str | None:
+        """What does part of the work by itself, if anything does."""
+        for script in self.project.scripts:
+            for scope in script.scopes.values():
+                for bindings in scope.bindings.values():
+                    for binding in bindings:
+                        for start, name in FRAMEWORKS.items():
+                            if binding.kind == "import" and _begins(binding.path, start):
+                                return name
+        return None
+
+    @cached_property
+    def distributed(self) -> bool:
+        """Whether the scripts train on several replicas at all."""
+        if self.wraps:
+            return True
+        names = ("torch.distributed.init_process_group", "torch.distributed.init_device_mesh")
+        return next(self.named(*names), None) is not None
+
+    @cached_property
+    def wraps(self) -> list[Wrap]:
+        """Models that are wrapped."""
+        return [Wrap(script, call) for script, call in self.named(*WRAPPERS)]
+
+    @cached_property
+    def loaders(self) -> list[Loader]:
+        """DataLoaders, with the loops over them."""
+        found = {}
+        for script, call in self.named(*DATA_LOADER):
+            loader = Loader(script, call)
+            loader.name = self._kept_in(script, call)
+            found[call] = loader
+        for script in self.project.scripts:
+            for node in script.order:
+                if isinstance(node, cst.For):
+                    self._note_loop(script, node, found)
+        return list(found.values())
+
+    def _note_loop(self, script: Script, node: cst.For, found: dict[cst.Call, Loader]) -> None:
+        trains: bool | None = None
+        for origin in self.project.origins(script, iterated(self.project, script, node.iter)):
+            loader = found.get(origin.call) if origin.call is not None else None
+            if loader is not None:
+                if trains is None:
+                    trains = self.reaches(script, node.body, is_backward)
+                loader.loops.append(Loop(script, node, loader, trains))
+
+    def _kept_in(self, script: Script, call: cst.Call) -> str:
+        for parent in script.above(call):
+            if isinstance(parent, cst.Assign):
+                return script.code(parent.targets[0].target)
+            if isinstance(parent, cst.AnnAssign):
+                return script.code(parent.target)
+            if isinstance(parent, cst.FunctionDef):
+                return parent.name.value
+            if isinstance(parent, cst.BaseCompoundStatement):
+                return ""
+        return ""
+
+    def trains(self, loader: Loader) -> bool | None:
+        """Whether a loader is for training; None if nothing tells."""
+        if loader.loops:
+            return any(loop.trains for loop in loader.loops)
+        texts = [loader.name]
+        data = loader.given("dataset")
+        if data is not None:
+            texts.append(loader.script.code(data))
+            for origin in self.project.origins(loader.script, data):
+                if origin.call is not None:
+                    flag = constant(argument(origin.call, "train"))
+                    if isinstance(flag, bool):
+                        return flag
+                    split = constant(argument(origin.call, "split"))
+                    texts.append(split if isinstance(split, str) else "")
+        for text in texts:
+            if _EVALUATION.search(text):
+                return False
+            if _TRAINING.search(text):
+                return True
+        return None
+
+    def reaches(
+        self,
+        script: Script,
+        node: cst.CSTNode,
+        wanted: Callable[[Script, cst.CSTNode], bool],
+        depth: int = DEPTH,
+    ) -> bool:
+        """Whether something that is wanted is below a node, or in functions that it calls."""
+        return next(self.reached(script, node, wanted, depth), None) is not None
+
+    def reached(
+        self,
+        script: Script,
+        node: cst.CSTNode,
+        wanted: Callable[[Script, cst.CSTNode], bool],
+        depth: int = DEPTH,
+        _seen: set[cst.CSTNode] | None = None,
+    ) -> Iterator[tuple[Script, cst.CSTNode]]:
+        """All that is wanted below a node, and in functions that it calls."""
+        seen = _seen if _seen is not None else set()
+        for child in walk_shallow(node):
+            if wanted(script, child):
+                yield script, child
+            if isinstance(child, cst.Call) and depth:
+                made = self.project.definition(script, child.func)
+                if (
+                    made is not None
+                    and isinstance(made[1], cst.FunctionDef)
+                    and made[1] not in seen
+                ):
+                    seen.add(made[1])
+                    yield from self.reached(made[0], made[1].body, wanted, depth - 1, seen)
+
+    def loops_around(
+        self, script: Script, node: cst.CSTNode, depth: int = DEPTH
+    ) -> list[tuple[Script, cst.For | cst.While]]:
+        """Loops that a node is in, also those around the calls of its function, nearest first."""
+        found: list[tuple[Script, cst.For | cst.While]] = []
+        function: cst.FunctionDef | None = None
+        for parent in script.above(node):
+            if isinstance(parent, cst.For | cst.While):
+                found.append((script, parent))
+            if isinstance(parent, cst.FunctionDef):
+                function = parent
+                break
+        if function is not None and depth:
+            for where, call in self.project.uses.get(function, []):
+                found += self.loops_around(where, call, depth - 1)
+        return found
+
+    @cached_property
+    def loops(self) -> list[Loop]:
+        """All loops over batches."""
+        return [loop for loader in self.loaders for loop in loader.loops]
+
+    def guarded(self, script: Script, node: cst.CSTNode, depth: int = DEPTH) -> bool:
+        """Whether only some ranks come here: an `if` on the rank, here or around every call."""
+        before: cst.CSTNode = node
+        function: cst.FunctionDef | None = None
+        for parent in script.above(node):
+            if isinstance(parent, cst.If) and before is not parent.test and asks_rank(parent.test):
+                return True
+            if isinstance(parent, cst.IfExp | cst.BooleanOperation) and asks_rank(parent):
+                return True
+            if isinstance(parent, cst.FunctionDef):
+                function = parent
+                if self._leaves_early(script, parent, node):
+                    return True
+                if any(asks_rank(d.decorator) for d in parent.decorators):
+                    return True
+                break
+            before = parent
+        if function is None or not depth:
+            return False
+        uses = self.project.uses.get(function, [])
+        return bool(uses) and all(self.guarded(s, call, depth - 1) for s, call in uses)
+
+    def _leaves_early(self, script: Script, function: cst.FunctionDef, node: cst.CSTNode) -> bool:
+        """`if rank != 0: return` before the node."""
+        for child in walk_shallow(function.body):
+            if isinstance(child, cst.If) and script.order[child] < script.order[node]:
+                ends = [n for n in walk(child.body) if isinstance(n, cst.Return | cst.Raise)]
+                if ends and asks_rank(child.test) and not script.inside(node, child):
+                    return True
+        return False
+
+
+_RANK = re.compile(
+    r"\b(\w*rank\w*|is_main\w*|is_master\w*|is_primary\w*|main_process|master_process|is_zero|"
+    r"is_chief|is_local_main\w*|is_global_zero|should_save\w*|is_first\w*|is_logger\w*|master)\b",
+    re.I,
+)
+_EMPTY = cst.Module([])
+
+
+def asks_rank(test: cst.CSTNode) -> bool:
+    """Whether an expression asks which rank this is, by the names in it."""
+    return _RANK.search(_EMPTY.code_for_node(test)) is not None
+
+
+def is_backward(script: Script, node: cst.CSTNode) -> bool:
+    """Whether this is a call of backward."""
+    if not isinstance(node, cst.Call) or not isinstance(node.func, cst.Attribute):
+        return False
+    return node.func.attr.value in ("backward", "manual_backward")
+
+
+def iterated(project: Project, script: Script, node: cst.BaseExpression) -> cst.BaseExpression:
+    """What a loop really goes through: without enumerate, tqdm and the like."""
+    while isinstance(node, cst.Call) and node.args and not node.args[0].star:
+        name = project.name(script, node.func) or script.code(node.func)
+        last = name.rsplit(".", 1)[-1]
+        if last not in _AROUND:
+            break
+        node = node.args[0].value
+    return node
+
+
+_AROUND = {
+    "enumerate",
+    "tqdm",
+    "tqdm_notebook",
+    "track",
+    "iter",
+    "islice",
+    "zip",
+    "progress_bar",
+    "log_every",
+    "Bar",
+    "list",
+    "cycle",
+}
+
+
+def _begins(path: str, start: str) -> bool:
+    return path == start or path.startswith(start + ".")

@@ -1,0 +1,135 @@
+"""Walking a LibCST tree, and small questions about its nodes.
+
+LibCST's own visitors build the tree anew as they go, and its metadata take several passes; a script
+of 500 lines would take most of half a second. This walk looks at what has a meaning, and at nothing
+else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import fields
+from typing import cast
+
+import libcst as cst
+
+_LAYOUT = (
+    "whitespace",
+    "leading",
+    "trailing",
+    "lpar",
+    "rpar",
+    "lbracket",
+    "rbracket",
+    "lbrace",
+    "rbrace",
+    "comma",
+    "semicolon",
+    "dot",
+    "equal",
+    "footer",
+    "header",
+    "indent",
+    "newline",
+    "empty_lines",
+    "encoding",
+    "default_",
+    "has_",
+)
+"""How the names of fields begin that hold how the code looks."""
+_fields: dict[type[cst.CSTNode], tuple[str, ...]] = {}
+
+
+def children(node: cst.CSTNode) -> Iterator[cst.CSTNode]:
+    """The parts of a node that have a meaning, in the order of the text."""
+    kind = type(node)
+    if kind not in _fields:
+        names = [field.name for field in fields(node)]
+        if kind in (cst.For, cst.CompFor):
+            # What is iterated over is evaluated first.
+            names.sort(key=lambda name: name != "iter")
+        _fields[kind] = tuple(name for name in names if not name.startswith(_LAYOUT))
+    for name in _fields[kind]:
+        value = getattr(node, name)
+        if isinstance(value, cst.CSTNode):
+            yield value
+        elif isinstance(value, list | tuple):
+            for item in value:
+                if isinstance(item, cst.CSTNode):
+                    yield item
+
+
+def walk(node: cst.CSTNode) -> Iterator[cst.CSTNode]:
+    """The node and everything below it, parents first."""
+    yield node
+    for child in children(node):
+        yield from walk(child)
+
+
+def dotted(node: cst.CSTNode) -> str | None:
+    """`a.b.c` as text; None for anything but names and dots.
+
+    >>> dotted(cst.parse_expression("torch.nn.Linear")), dotted(cst.parse_expression("f().x"))
+    ('torch.nn.Linear', None)
+    """
+    parts: list[str] = []
+    while isinstance(node, cst.Attribute):
+        parts.append(node.attr.value)
+        node = node.value
+    if not isinstance(node, cst.Name):
+        return None
+    return ".".join([node.value, *reversed(parts)])
+
+
+def argument(call: cst.Call, name: str, place: int | None = None) -> cst.BaseExpression | None:
+    """The value of an argument, by name or by place; None if it is not given in plain sight.
+
+    >>> argument(cst.parse_expression("f(1, b=2)"), "b").value
+    '2'
+    """
+    for number, arg in enumerate(call.args):
+        if arg.star:
+            if arg.star == "*":
+                place = None
+            continue
+        if arg.keyword is not None:
+            if arg.keyword.value == name:
+                return arg.value
+        elif number == place:
+            return arg.value
+    return None
+
+
+def spreads(call: cst.Call) -> bool:
+    """Whether some arguments come out of a `*list` or a `**dict`."""
+    return any(arg.star for arg in call.args)
+
+
+def constant(node: cst.CSTNode | None) -> object:
+    """The value of a literal, or `...` for anything else.
+
+    >>> constant(cst.parse_expression("-0.5")), constant(cst.parse_expression("x"))
+    (-0.5, Ellipsis)
+    """
+    if isinstance(node, cst.Integer | cst.Float):
+        return node.evaluated_value
+    if isinstance(node, cst.SimpleString | cst.ConcatenatedString):
+        return node.evaluated_value
+    if isinstance(node, cst.Name) and node.value in ("True", "False", "None"):
+        return {"True": True, "False": False, "None": None}[node.value]
+    if isinstance(node, cst.UnaryOperation) and isinstance(node.operator, cst.Minus):
+        value = constant(node.expression)
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            return -value
+    return ...
+
+
+def statements(body: cst.BaseSuite | cst.Module) -> list[cst.CSTNode]:
+    """The statements of a block, those of one line one by one."""
+    found: list[cst.CSTNode] = []
+    for item in body.body:
+        if isinstance(item, cst.SimpleStatementLine):
+            found.extend(item.body)
+        else:
+            found.append(cast(cst.CSTNode, item))
+    return found

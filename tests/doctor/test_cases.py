@@ -1,0 +1,82 @@
+"""Every rule finds its bug where the case says so, and stays quiet on the mended script."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from lockstep.doctor import RULES, check
+from lockstep.doctor.findings import applied
+
+ROOT = Path(__file__).parent.parent.parent
+CASES = ROOT / "tests" / "cases" / "doctor"
+EVERY = sorted([*CASES.rglob("*.py"), *CASES.rglob("*.ipynb")])
+MARK = re.compile(r"#\s*(LS\d\d(?:[, ]+LS\d\d)*)")
+SECTIONS = ["What it does", "Why it is bad", "Example", "Use instead", "When to ignore"]
+
+
+def entries(kind: str) -> list[Path]:
+    """Scripts to look at; a folder of several files has a main.py."""
+    names = (p for p in EVERY if kind in p.relative_to(CASES).parts[1].split("_")[0])
+    return [p for p in names if p.parent.parent == CASES or p.name == "main.py"]
+
+
+def name_of(path: Path) -> str:
+    return str(path.relative_to(CASES))
+
+
+def expected(path: Path) -> set[tuple[str, int, str]]:
+    """(file, line, code) of every mark, in the file or in all files of its folder."""
+    found = set()
+    for place in [path] if path.parent.parent == CASES else sorted(path.parent.rglob("*.py")):
+        for number, line in enumerate(place.read_text().splitlines(), 1):
+            mark = MARK.search(line)
+            for code in re.findall(r"LS\d\d", mark[1]) if mark else ():
+                found.add((place.name, number, code))
+    return found
+
+
+@pytest.mark.parametrize("path", entries("bad"), ids=name_of)
+def test_a_bad_case_is_found_where_it_is_and_nowhere_else(path: Path):
+    findings = check([path]).findings
+    assert {(f.path.name, f.line, f.rule.code) for f in findings} == expected(path)
+    rule = path.relative_to(CASES).parts[0]
+    assert rule in {finding.rule.name for finding in findings}
+
+
+@pytest.mark.parametrize("path", entries("good"), ids=name_of)
+def test_a_good_case_is_left_alone(path: Path):
+    checked = check([path])
+    assert [f"{f.where} {f.rule.name}: {f.message}" for f in checked.findings] == []
+    assert checked.distributed
+
+
+@pytest.mark.parametrize("path", entries("bad"), ids=name_of)
+def test_what_can_be_mended_is_then_right(path: Path, tmp_path: Path):
+    checked = check([path])
+    fixes = [f.fix for f in checked.findings if f.fix is not None and f.path == path]
+    if not fixes:
+        return
+    mended = tmp_path / path.name
+    mended.write_text(applied(path.read_text(), [e for fix in fixes for e in fix.edits]))
+    compile(mended.read_text(), str(mended), "exec")
+    left = {f.rule.code for f in check([mended]).findings}
+    assert not left & {f.rule.code for f in checked.findings if f.fix in fixes}
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.name)
+def test_a_rule_has_cases_and_a_page(rule):
+    folder = CASES / rule.name
+    assert [p for p in folder.iterdir() if p.name.startswith("bad")]
+    assert [p for p in folder.iterdir() if p.name.startswith("good")]
+    page = (ROOT / "docs" / "rules" / f"{rule.name}.md").read_text()
+    assert page.startswith(f"# {rule.name} ({rule.code})\n")
+    assert re.findall(r"^## (.*)$", page, re.M) == SECTIONS
+    assert rule.name in (ROOT / "docs" / "rules" / "README.md").read_text()
+
+
+def test_codes_and_names_are_unique():
+    assert len({rule.code for rule in RULES}) == len({rule.name for rule in RULES}) == len(RULES)
+    assert list(RULES) == sorted(RULES, key=lambda rule: rule.code)
