@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,14 +15,18 @@ from torch.optim import AdamW
 
 from lockstep import models
 from lockstep.console import Progress
+from lockstep.data import Arrival
 from lockstep.engine.group import Group
 from lockstep.engine.job import Job
 from lockstep.engine.metrics import Meter
 from lockstep.engine.recipe import Recipe
 from lockstep.engine.replica import Replica
-from lockstep.engine.step import TrainingStep
+from lockstep.engine.sampler import Step
+from lockstep.engine.speed import Speeds
+from lockstep.engine.step import Taken, TrainingStep
 from lockstep.errors import PlanError, RecipeError
-from lockstep.scaling.noise import moments
+from lockstep.scaling.growth import LAG, LEAST_PERIOD
+from lockstep.scaling.noise import Moments, moments
 from lockstep.world import World
 from replicas import in_double, small, train
 
@@ -45,7 +50,7 @@ def batches(out: Path) -> list[int]:
     [
         {},
         {"optimizer": AdamW, "learning_rate": 3e-3, "clip": 1.0},
-        {"grow_from": 32},
+        {"grow_from": 32, "epochs": 6},
     ],
     ids=str,
 )
@@ -58,8 +63,9 @@ def test_1_2_and_4_replicas_end_in_the_same_bits(tmp_path: Path, changes: dict):
     assert max(batches(tmp_path / "1")) > 8
     assert len({(run["steps"], run["epochs"]) for run in runs}) == 1
     # Fewer steps than planned, over more data.
-    assert runs[0]["steps"] < 5 * 21
-    assert runs[0]["epochs"] >= 5
+    epochs = growing(**changes).epochs
+    assert runs[0]["steps"] < epochs * 21
+    assert runs[0]["epochs"] >= epochs
 
 
 def test_resumed_elsewhere_it_ends_in_the_same_bits(tmp_path: Path):
@@ -111,22 +117,103 @@ def test_a_bound_of_one_batch_changes_nothing(tmp_path: Path):
     assert plain["steps"] == bound["steps"] == 5 * 21
 
 
+def looking(recipe: Recipe, folder: Path, **options: Any) -> tuple[Replica, Step, list[Arrival]]:
+    """A replica, and a step of several batches that looks at its gradients."""
+    job = Job(recipe=recipe, out=folder / "run", **options)
+    replica = Replica(job, Group(World()), Progress())
+    replica.growth.measured += [Moments(0.0, 1.0)] * 9
+    steps = replica.steps(LAG * LEAST_PERIOD)
+    return replica, *next((s, a) for s, a in steps if s.stride.looks and s.stride.rounds > 1)
+
+
+def take(replica: Replica, step: Step, arrivals: list[Arrival]) -> Moments:
+    TrainingStep(replica, Meter(replica.plan, replica.group))(step, arrivals)
+    return replica.lengths.told()
+
+
 def test_what_a_look_tells_is_what_the_gradients_have(tmp_path: Path):
     model = partial(models.mlp, (64, 10), 0.0)
-    recipe = in_double(growing(model=model, augment=(), grow_from=16), SAMPLES)
+    recipe = in_double(growing(model=model, augment=(), grow_to=16), SAMPLES)
     for options in ({}, {"micro_batch": 2}, {"exact": True}):
-        job = Job(recipe=recipe, out=tmp_path / "run", **options)
-        replica = Replica(job, Group(World()), Progress())
-        step, arrivals = next(replica.steps(0))
-        assert step.stride.looks
-        assert step.stride.rounds == 2
-        order = replica.order.epoch(0)[: step.samples]
+        replica, step, arrivals = looking(recipe, tmp_path, **options)
+        order = replica.order.epoch(step.epoch)[step.batch * 8 :][: step.samples]
         shards = order.view(2, 4, 2)[0]
         small_sqr = sum(length(replica, shard) for shard in shards) / 4
         expected = moments(small_sqr, length(replica, order), 2, 16)
-        TrainingStep(replica, Meter(job.plan, replica.group))(step, arrivals)
-        assert replica.lengths.told() == pytest.approx(expected, rel=1e-9)
+        assert take(replica, step, arrivals) == pytest.approx(expected, rel=1e-9)
     torch.use_deterministic_algorithms(False)
+
+
+def test_with_adam_the_noise_scale_does_not_depend_on_the_size_of_the_loss(tmp_path: Path):
+    adam = partial(AdamW, eps=1e-30)
+    recipe = in_double(growing(optimizer=adam, learning_rate=1e-3, grow_to=16), SAMPLES)
+
+    def scaled_loss(outputs: torch.Tensor, targets: torch.Tensor, scale: float) -> torch.Tensor:
+        return scale * torch.nn.functional.cross_entropy(outputs, targets, reduction="none")
+
+    # From the first step on, before Adam has any state.
+    found = []
+    for scale in (1.0, 1000.0):
+        changed = replace(recipe, loss=partial(scaled_loss, scale=scale))
+        found.append(take(*looking(changed, tmp_path)))
+    assert found[0].gradient_sqr == pytest.approx(found[1].gradient_sqr, rel=1e-6)
+    assert found[0].trace == pytest.approx(found[1].trace, rel=1e-6)
+
+
+class Odd(torch.nn.Module):
+    """Parameters of several types, one of them unused by autocast or norms of one type."""
+
+    def __init__(self, sparse: bool = False) -> None:
+        super().__init__()
+        self.rows = torch.nn.Embedding(20, 8, sparse=sparse)
+        self.wide = torch.nn.Linear(8, 10).double()
+        self.turn = torch.nn.Parameter(torch.ones(8, dtype=torch.complex64))
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        inner = self.rows((images.flatten(1).abs() % 20).long()).mean(1)
+        return self.wide((inner * self.turn).real.double()).float()
+
+
+def test_models_of_several_types_are_looked_at_and_sparse_ones_refused(tmp_path: Path):
+    sgd = partial(torch.optim.SGD, foreach=False)
+    recipe = growing(model=Odd, augment=(), channels_last=False, optimizer=sgd, grow_to=16)
+    assert take(*looking(recipe, tmp_path)).trace > 0
+    with pytest.raises(RecipeError, match="is sparse: the noise scale needs dense"):
+        take(*looking(replace(recipe, model=partial(Odd, sparse=True)), tmp_path))
+
+
+def test_what_a_checkpoint_holds_does_not_change_while_it_is_written(tmp_path: Path):
+    replica, _, _ = looking(growing(), tmp_path)
+    saved = replica.snapshot().facts["growth"]["measured"]
+    replica.growth.measured.append(Moments(1.0, 1.0))
+    assert len(saved) == 9
+
+
+def test_steps_that_were_put_off_are_taken_before_steps_of_another_length(tmp_path: Path):
+    done: list[str] = []
+
+    class Putting:
+        def __init__(self) -> None:
+            self.queue: list[int] = []
+
+        def __call__(self, step: Step, arrivals: list[Arrival]) -> Taken:
+            self.queue.append(step.number)
+            return Taken(1, 0.0)
+
+        def flush(self) -> None:
+            done.extend(map(str, self.queue))
+            self.queue.clear()
+
+    replica, _, _ = looking(growing(), tmp_path)
+    speeds = Speeds(replica.job, replica, Meter(replica.plan, replica.group), Progress())
+    speeds._begin = Putting
+    plain = [(s, a) for s, a in replica.steps(LAG * LEAST_PERIOD) if not s.stride.looks]
+    for step, arrivals in plain:
+        if step.samples == step.stride.rounds * 8:
+            speeds(step, arrivals)
+    speeds.flush()
+    assert {s.stride.rounds for s, _ in plain} == {1, 2, 4}
+    assert done == sorted(done, key=int)
 
 
 def length(replica: Replica, samples: torch.Tensor) -> float:
@@ -145,6 +232,7 @@ def length(replica: Replica, samples: torch.Tensor) -> float:
         ({"grow_to": 24}, "grow_to is 24; it must be the global batch of 8 doubled.*16, 32"),
         ({"grow_to": 4}, "grow_to is 4"),
         ({"grow_to": 2.5}, "grow_to is 2.5"),
+        ({"grow_to": 32.0}, "grow_to is 32.0"),
         ({"grow_to": 8 << 11}, "up to 10 times"),
         ({"grow_from": 16, "grow_to": None}, "grow_from is given without grow_to"),
         ({"grow_from": 64}, "grow_from is 64, more than grow_to"),

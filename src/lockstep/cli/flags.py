@@ -106,8 +106,9 @@ def override(recipe: Recipe, given: dict[str, Any]) -> Recipe:
     for name, value in given.items():
         if name in ("clip", "target", "grow_to", "grow_from"):
             number = _number(name, value)
-            whole = number is not None and name.startswith("grow") and number == int(number)
-            changes[name] = int(number) if whole and number is not None else number
+            if name.startswith("grow") and number is not None and number.is_integer():
+                number = int(number)
+            changes[name] = number
         elif name == "metrics":
             texts = [text.strip() for text in value.split(";")]
             changes[name] = {t: find.find_function(name, t, recipes.KNOWN[name]) for t in texts}
@@ -128,4 +129,5 @@ def _number(name: str, text: str) -> float | None:
     try:
         return float(text)
     except ValueError:
-        raise RecipeError(f"--{name} {text}: give a number, or none.") from None
+        flag = name.replace("_", "-")
+        raise RecipeError(f"--{flag} {text}: give a number, or none.") from None

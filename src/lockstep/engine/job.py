@@ -78,11 +78,12 @@ class Job:
                 "--noise looks at every gradient, which --speed graph makes part of one piece. "
                 "Use --speed auto, eager or compile with it."
             )
-        if self.noise and self.recipe.grow_to is not None:
+        grows = (self.recipe.grow_to or 0) > self.recipe.global_batch
+        if self.noise and grows:
             raise PlanError(
                 "--noise with --grow-to: a batch that grows is measured anyway. Leave out --noise."
             )
-        if self.recipe.grow_to is not None and self.workers > MOST_AHEAD:
+        if grows and self.workers > MOST_AHEAD:
             raise PlanError(
                 f"--workers {self.workers} would read further ahead than the batch is decided: "
                 f"with --grow-to use {MOST_AHEAD} at most."

@@ -18,6 +18,7 @@ from lockstep.data import Arrival
 from lockstep.engine.metrics import autocast
 from lockstep.engine.noise import described
 from lockstep.engine.sampler import Part, Step
+from lockstep.errors import RecipeError
 from lockstep.scaling.layerwise import norms
 from lockstep.scaling.noise import Moments, NoiseScale, adam_diagonal, moments
 from lockstep.scaling.noise.lengths import gradients_of, scaled
@@ -39,11 +40,15 @@ class Lengths:
         """Squared lengths of this replica's shards and of the whole, and its samples."""
         optimizer = replica.update.optimizer
         adam = isinstance(optimizer, torch.optim.Adam | torch.optim.AdamW)
-        self.diagonal = adam_diagonal(optimizer) if adam else None
+        self.diagonal = adam_diagonal(optimizer, coming=True) if adam else None
 
     def look(self, step: Step, arrivals: list[Arrival]) -> None:
         """At a step's gradients: after the exchange, before they are clipped or used."""
         parameters = self.replica.update.parameters
+        try:
+            whole = gradients_of(parameters)
+        except ValueError as error:
+            raise RecipeError(f"--grow-to: {error}") from None
         pairs = zip(step.parts, arrivals, strict=True)
         own = [
             self._squared(parameters, gradients)
@@ -51,7 +56,9 @@ class Lengths:
             if part.round == 0
             for gradients in self._shards(step, part, arrival)
         ]
-        whole = gradients_of(parameters)
+        if self.replica.timeline is not None:
+            # Hooks of backward have fired, for no step of the training.
+            self.replica.timeline.backward_ends(False)
         length = self._squared(list(whole), list(whole.values()))
         self.waiting.append((torch.stack(own), length, step.samples))
 
@@ -76,7 +83,10 @@ class Lengths:
     def _squared(self, parameters: Sequence[Tensor], gradients: Sequence[Tensor | None]) -> Tensor:
         pairs = [(p, g) for p, g in zip(parameters, gradients, strict=True) if g is not None]
         values = scaled([p for p, _ in pairs], [g for _, g in pairs], self.diagonal)
-        return norms(values).double().square().sum()
+        values = [torch.view_as_real(v) if v.is_complex() else v for v in values]
+        kinds = dict.fromkeys(value.dtype for value in values)
+        lengths = [norms([v for v in values if v.dtype == kind]).double() for kind in kinds]
+        return torch.cat(lengths).square().sum()
 
     def told(self) -> Moments:
         """By all looks until now; all replicas ask together, after the same step."""

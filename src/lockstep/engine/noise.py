@@ -133,6 +133,7 @@ class RunNoise:
     ) -> None:
         """`replicas` replicas, each of which computes a batch of `batch` in so many `parts`."""
         self.replicas, self.parts, self.exact = replicas, parts, exact
+        self.optimizer = optimizer
         adam = isinstance(optimizer, torch.optim.Adam | torch.optim.AdamW)
         diagonal = adam_diagonal(optimizer) if adam else None
         self.source: ReplicaNoise | ShardNoise | StepNoise
@@ -161,18 +162,22 @@ class RunNoise:
 
     def part(self, number: int, items: int) -> None:
         """After backward of part `number`, of `items` losses in all parts."""
-        if isinstance(self.source, ShardNoise):
+        if isinstance(self.source, ShardNoise) and self._has_units():
             # In exact mode gradients are divided after the last part only.
             self.source.weight = self.parts / items if self.exact else self.parts
             self.source.after(number)
 
     def step(self, *, whole: bool) -> None:
         """After the exchange; a batch that is not `whole` does not count."""
-        if not whole:
+        if not whole or not self._has_units():
             if isinstance(self.source, ReplicaNoise):
                 self.source.forget()
         elif not isinstance(self.source, ShardNoise):
             self.source.step()
+
+    def _has_units(self) -> bool:
+        """Adam's are known from its first update on."""
+        return self.source.diagonal is None or bool(self.optimizer.state)
 
     def estimate(self) -> dict[str, Any]:
         """For metrics and summary; all replicas ask together."""

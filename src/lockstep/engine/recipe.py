@@ -57,7 +57,7 @@ class Recipe:
     grow_to: int | None = None
     """Samples that a step may take at most, where the noise of the gradient makes them worth it."""
     grow_from: int | None = None
-    """Samples that it takes at least; default: `global_batch`."""
+    """Samples that it takes at least, once the noise is known; default: `global_batch`."""
     epochs: int
     """Passes over the training data; with `grow_to` as many as it takes to come as far."""
     precision: Precision = "fp32"
@@ -136,8 +136,10 @@ class Recipe:
         for name in ("grow_to", "grow_from"):
             value = getattr(self, name)
             known = [self.global_batch << n for n in range(MOST_DOUBLINGS + 1)]
-            if value is not None and value not in known:
-                near = sorted(known, key=lambda k: abs(k - value))[:2]
+            if value is not None and not (isinstance(value, int) and value in known):
+                near = known[:2]
+                if isinstance(value, int):
+                    near = sorted(known, key=lambda k: abs(k - value))[:2]
                 raise RecipeError(
                     f"{name} is {value!r}; it must be the global batch of {self.global_batch} "
                     f"doubled, up to {MOST_DOUBLINGS} times. Nearest: {near[0]}, {near[1]}."

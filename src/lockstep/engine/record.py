@@ -90,8 +90,8 @@ class Record:
         start = self._restore(facts) if self.job.resume else 0
         growth, most = replica.growth, self.job.max_steps
         self.done, self.steps = start, growth.planned
-        if most is not None and not growth.grows:
-            self.steps = min(self.steps, most)
+        if most is not None:
+            self.steps = most if growth.grows else min(self.steps, most)
         self._place(next(growth.strides(start - 1), None) if start else None)
         over = replica.is_over(start)
         if self.job.resume and over and self.before.get("status") == "finished":
@@ -303,12 +303,13 @@ class Record:
 
     def _place(self, stride: Stride | None) -> None:
         """How far the run is, for those who watch it, after its last step so far."""
-        per_epoch = self.replica.order.rounds_per_epoch
-        self.shown, self.epochs = self.done, self.done / per_epoch
-        if stride is not None and self.replica.growth.grows:
-            # Gained steps: how many will be taken is not known yet.
-            self.shown = self.steps if stride.last else int(stride.progress * self.steps)
-            self.epochs = (stride.round + stride.rounds) / per_epoch
+        order = self.replica.order
+        self.shown, self.epochs = self.done, self.samples / order.size
+        if stride is not None:
+            self.epochs = (stride.round + stride.rounds) / order.rounds_per_epoch
+            if self.replica.growth.grows and self.job.max_steps is None:
+                # Gained steps: how many will be taken is not known yet.
+                self.shown = self.steps if stride.last else int(stride.progress * self.steps)
 
     def _noise(self) -> dict[str, Any]:
         """The noise scale as metrics; all replicas ask together."""

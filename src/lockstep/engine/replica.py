@@ -229,8 +229,6 @@ class Replica:
         """The learning rate of `step`: of progress, and of what the step is worth."""
         # The middle of the step, so that a warmup does not start with a step of rate zero.
         rate = self.recipe.learning_rate * self.rate(step.stride.progress)
-        if step.stride.rounds == 1:
-            return rate
         # As the rates of SGD go with the batch, or those of all others.
         gain = step.stride.gain
         return rate * (gain if isinstance(self.update.optimizer, torch.optim.SGD) else gain**0.5)
@@ -287,7 +285,8 @@ class Replica:
         if self.growth.grows:
             self.lengths.told()
             noise = self.lengths.noise.state_dict()
-            facts["growth"] = {"measured": self.growth.measured, "noise": noise}
+            # A copy: it is written while the training goes on.
+            facts["growth"] = {"measured": list(self.growth.measured), "noise": noise}
         return Checkpoint(tensors | rows, facts)
 
     def restore(self, checkpoint: Checkpoint) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import time
 import warnings
+from collections import Counter
 from collections.abc import Callable, Generator
 from statistics import median
 from typing import Any, NamedTuple, cast
@@ -43,6 +44,8 @@ COMPILE_PAYS = {"cuda": 120.0, "cpu": 900.0}
 """Seconds that must be left: compiling takes up to a minute, and may gain a third of them."""
 MOST_PARTS = 8
 """Micro-batches whose batch norm is compiled one by one: torch.compile goes no further."""
+MOST_RECORDED = 64
+"""Micro-batches that one graph holds."""
 ROUNDINGS = 8
 """Roundings in each layer whose order or number may differ: products, sums, norm, activation."""
 
@@ -63,6 +66,7 @@ class Speeds:
         self.job, self.replica, self.meter, self.progress = job, replica, meter, progress
         self.eager = TrainingStep(replica, meter)
         self.of: dict[int, Speed] = {}
+        self.taken: Counter[int] = Counter()
 
     def __call__(self, step: Step, arrivals: list[Arrival]) -> Taken:
         """Take one step."""
@@ -72,8 +76,12 @@ class Speeds:
             self.flush()
             return self.eager(step, arrivals)
         if rounds not in self.of:
-            self.flush()
             self.of[rounds] = self._begin()
+        for other, speed in self.of.items():
+            if other != rounds:
+                # What was put off comes first.
+                speed.flush()
+        self.taken[rounds] += 1
         return self.of[rounds](step, arrivals)
 
     def flush(self) -> None:
@@ -82,11 +90,11 @@ class Speeds:
             speed.flush()
 
     def summary(self) -> dict[str, Any]:
-        """For run.json: of steps of one round, if there were any."""
+        """For run.json: of the length that most steps had."""
         if not self.of:
             # The last batch of an epoch is always eager, also where it is the only one.
             return self._begin().summary()
-        return self.of[min(self.of)].summary()
+        return self.of[self.taken.most_common(1)[0][0]].summary()
 
     def _begin(self) -> Speed:
         return Speed(self.job, self.replica, self.meter, self.progress, self.eager)
@@ -150,7 +158,7 @@ class Speed:
         if self.gpu:
             # Peak memory is that of the path, not of the search. What a graph uses while it is
             # replayed counts as free: remember what its steps took before they were recorded.
-            self.replica.path_peak = self.peaks.get(name, 0)
+            self.replica.path_peak = max(self.replica.path_peak, self.peaks.get(name, 0))
             torch.cuda.empty_cache()
             torch.cuda.reset_peak_memory_stats(self.group.device)
 
@@ -375,7 +383,7 @@ class Speed:
 
     def _record(self, inner: TrainingStep, ticket: Ticket) -> tuple[Captured | None, str | None]:
         """The step as a graph, or the reason why not."""
-        graph, reason = None, self._waits_for_host(inner, ticket)
+        graph, reason = None, self._too_long(ticket[0]) or self._waits_for_host(inner, ticket)
         if self._agreed(reason) is None:
             update = self.replica.update
             numbers, state, go_back = update.numbers(), update.state(), update.bookmark()
@@ -394,6 +402,11 @@ class Speed:
             update.forget_gradients()
         reason = self._agreed(reason)
         return (graph if reason is None else None), reason
+
+    @staticmethod
+    def _too_long(step: Step) -> str | None:
+        parts = len(step.parts)
+        return f"a step has {parts} parts" if parts > MOST_RECORDED else None
 
     def _break_off(self) -> None:
         """After a recording that failed, which leaves the generator waiting for its end."""

@@ -21,9 +21,9 @@ LEAST_PERIOD = 24
 """Steps, at least, between two decisions: more than are read ahead."""
 PERIODS = 4
 """Decisions in an epoch, if it is long enough for them."""
-LOOKS = 16
-"""Measurements in a period, if it is long enough for them."""
-APART = 8
+LOOKS = 6
+"""Measurements in a period: so few that most steps are taken on the fastest path."""
+APART = 9
 """Rounds from one measurement to the next, at least: each costs as much as a round."""
 LAG = 2
 """Periods from a measurement to the steps that follow it."""
@@ -85,40 +85,42 @@ class Growth:
         (1, 8)
         """
         if period < LAG:
-            return self.least, Moments(math.nan, math.nan)
+            # More would be taken at no gain.
+            return 1, _NOTHING
         moments = self.measured[period - LAG]
         gradient_sqr, trace = moments
         if not trace > 0.0:
             return self.least, moments  # no noise, or nothing was seen
         # A gradient that drowns in noise asks for the largest batch.
         batches = trace / gradient_sqr / self.batch if gradient_sqr > 0.0 else math.inf
-        return min(self.most, max(self.least, _power_below(batches, self.most))), moments
+        return max(self.least, _power_below(batches, self.most)), moments
 
     def strides(self, start: int = 0) -> Iterator[Stride]:
         """The steps from number `start` on, each decided when it is asked for."""
+        if not self.grows:
+            for number in range(start, self.planned):
+                progress, last = (number + 0.5) / self.planned, number + 1 == self.planned
+                yield Stride(number, number, 1, 1.0, progress, False, False, last)
+            return
         number, at, gained = 0, 0, 0.0
         period, left, unseen = -1, 0, 0
-        most, moments = 1, _NOTHING
-        if not self.grows:
-            number, at, gained = start, start, float(start)
         while gained < self.planned:
-            if self.grows and not left:
+            if not left:
                 period += 1
                 most, moments = self.chosen(period)
-                left = length = max(LEAST_PERIOD, -(-self.per_epoch // (PERIODS * most)))
-                apart = max(-(-APART // most), length // LOOKS)
+                left = max(LEAST_PERIOD, -(-self.per_epoch // (PERIODS * most)))
+                apart = max(-(-APART // most), -(-left // LOOKS))
             batch = at % self.per_epoch
             # The last batch of an epoch may be smaller: it is a step of its own.
             rounds = _power_below(self.whole - batch, most)
             gain = AdaScale(rounds, self.batch, self.planned).gain(moments) if rounds > 1 else 1.0
-            looks = self.grows and unseen <= 0 and batch < self.whole
-            if self.grows:
-                unseen, left = (apart if looks else unseen) - 1, left - 1
+            looks = unseen <= 0 and batch < self.whole
+            unseen, left = (apart if looks else unseen) - 1, left - 1
             progress = min(1.0, (gained + gain / 2) / self.planned)
             gained += gain
             if number >= start:
-                ends, last = self.grows and not left, gained >= self.planned
-                yield Stride(number, at, rounds, gain, progress, looks, ends, last)
+                last = gained >= self.planned
+                yield Stride(number, at, rounds, gain, progress, looks, not left, last)
             number, at = number + 1, at + rounds
 
 

@@ -47,8 +47,8 @@ class Shards:
         self.rows = range(local)
         self.sizes: tuple[int, ...] = (1,) * local
         self.counts = True
-        self.draws, self.round, self.rounds = 0, 0, 1
-        self._rounds: dict[int, Tensor] = {}
+        self.draws, self.rounds = 0, 1
+        self._rounds: dict[tuple[int, int], Tensor] = {}
         self.random = False
         """Whether any layer draws."""
 
@@ -76,17 +76,19 @@ class Shards:
         `counts` false the batch leaves no trace in running statistics.
         """
         self.rows, self.sizes, self.counts = rows, tuple(sizes), counts
-        self.draws, self.round, self.rounds = 0, round, rounds
+        self.draws, self.rounds = 0, rounds
         self.own = self.keys[rows.start : rows.stop]
-        if self.random and rounds > 1:
-            self.own = (self.own[:, None] ^ self._of_rounds(rounds)).flatten()
+        if self.random and round + rounds > 1:
+            self.own = (self.own[:, None] ^ self._of_rounds(round, rounds)).flatten()
 
-    def _of_rounds(self, rounds: int) -> Tensor:
-        """What tells the random numbers of the rounds apart, where they come at once."""
-        if rounds not in self._rounds:
-            values = [signed(number * _ROUND) for number in range(rounds)]
-            self._rounds[rounds] = torch.tensor(values, device=self.keys.device)
-        return self._rounds[rounds]
+    def _of_rounds(self, first: int, rounds: int) -> Tensor:
+        """What tells the random numbers of these rounds apart: no number, so that nothing in a
+        compiled step depends on it.
+        """
+        if (first, rounds) not in self._rounds:
+            values = [signed(number * _ROUND) for number in range(first, first + rounds)]
+            self._rounds[first, rounds] = torch.tensor(values, device=self.keys.device)
+        return self._rounds[first, rounds]
 
     @property
     def even(self) -> bool:
@@ -96,7 +98,7 @@ class Shards:
     def keep(self, shape: Sequence[int], share: float) -> Tensor:
         """True for about `share` of the places of a batch of this shape; fresh at every call."""
         self.draws += 1
-        bases = self.own ^ self.step ^ (signed(self.draws * _DRAW) ^ signed(self.round * _ROUND))
+        bases = self.own ^ self.step ^ signed(self.draws * _DRAW)
         total = math.prod(shape)
         if self.even or len(self.sizes) == 1:
             return _bits(bases, total // len(self.sizes), share).view(*shape)

@@ -18,6 +18,8 @@ from lockstep.world import gpu_count
 REPLACED = {
     *("--replicas", "--steps", "--link", "--seeds", "--margin", "--out"),
     *("--global-batch", "--shards", "--learning-rate", "--epochs", "--warmup", "--warmup-start"),
+    "--grow-to",
+    "--grow-from",
 }
 """Flags with a value that are tune's own, or that its advice sets."""
 ASSUMED_LINK = 12.5
@@ -167,6 +169,8 @@ def followed(recipe: Recipe, advice: Advice | dict[str, Any]) -> Recipe:
         epochs=given["epochs"],
         warmup=given["warmup"],
         warmup_start=given["warmup_start"],
+        grow_to=None,
+        grow_from=None,
     )
     if given["betas"] is None:
         return changed

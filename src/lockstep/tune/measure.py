@@ -73,7 +73,9 @@ class Probe:
     def __init__(
         self, recipe: Recipe, device: str, options: dict[str, Any], folder: Path, console: Console
     ) -> None:
-        self.recipe, self.device, self.options = recipe, device, options
+        # What is advised is one batch for all of a run.
+        self.recipe = replace(recipe, grow_to=None, grow_from=None)
+        self.device, self.options = device, options
         self.folder, self.console = folder, console
 
     def noise(self, steps: int) -> tuple[Noise, dict[str, Any]]:

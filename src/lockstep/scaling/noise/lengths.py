@@ -23,22 +23,28 @@ def squared_length(gradients: Sequence[Tensor]) -> Tensor:
     return torch.stack([length.double() for length in lengths]).square().sum()
 
 
-def adam_diagonal(optimizer: torch.optim.Optimizer) -> Diagonal:
+def adam_diagonal(optimizer: torch.optim.Optimizer, *, coming: bool = False) -> Diagonal:
     """What Adam divides by: 1 / (sqrt(v) + eps), with its correction for the first steps.
 
     Adam's noise scale is that of the gradient in these units. Parameters that have not been updated
-    yet are taken as they are.
+    yet are taken as they are. With `coming`, v is that of the update to come, with the gradient
+    that is there: also for the first one, and for weights that had none for long.
     """
     settings = {p: group for group in optimizer.param_groups for p in group["params"]}
 
     def diagonal(p: Tensor) -> Tensor | None:
         state = optimizer.state.get(p, {})
-        if "exp_avg_sq" not in state:
+        group, squares, step = settings[p], state.get("exp_avg_sq"), state.get("step", 0)
+        share = 1.0 - group["betas"][1]
+        if coming and p.grad is not None:
+            now = p.grad.detach().square()
+            squares = now.mul_(share) if squares is None else squares.lerp(now, share)
+            step = step + 1
+        if squares is None:
             return None
-        group = settings[p]
         # In double: the first steps of a long memory are a small difference of large numbers.
-        correction = 1.0 - group["betas"][1] ** torch.as_tensor(state["step"], dtype=torch.float64)
-        root = (state["exp_avg_sq"] / correction).sqrt_()
+        correction = 1.0 - group["betas"][1] ** torch.as_tensor(step, dtype=torch.float64)
+        root = (squares / correction).sqrt_()
         return root.add_(group["eps"]).reciprocal_()
 
     return diagonal
