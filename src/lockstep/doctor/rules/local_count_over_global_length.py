@@ -1,0 +1,71 @@
+"""A local count over the global length: N ranks report an N-th of the accuracy."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import libcst as cst
+
+from lockstep.doctor.findings import Found, Rule
+from lockstep.source.script import Script
+from lockstep.source.tally import Tally, split_by, tallies
+from lockstep.source.training import Loader, Training
+
+_REPLICAS = re.compile(r"world|replicas|nprocs|num_proc|n_?gpu|device_count", re.I)
+
+
+def look(training: Training) -> Iterator[Found]:
+    """What one rank counted, divided by the length of the data set of all ranks."""
+    for loader in training.loaders:
+        samplers, only = split_by(training, loader)
+        if not samplers:
+            continue
+        for tally in tallies(training, loader):
+            if tally.reduced or not tally.known:
+                continue
+            for script, node in global_divisions(training, tally):
+                yield Found(
+                    script,
+                    node,
+                    "this rank counted its own part of the samples, and divides by all of them",
+                    certain=only,
+                )
+
+
+def global_divisions(training: Training, tally: Tally) -> Iterator[tuple[Script, cst.CSTNode]]:
+    """Divisions by the length of the data set, and not by the ranks' share of it."""
+    for script, node, divisor in tally.divisions:
+        if _REPLICAS.search(script.code(script.statement_of(node))):
+            continue
+        for origin in training.project.origins(script, divisor):
+            if origin.call is None or _REPLICAS.search(origin.script.code(origin.node)):
+                continue
+            if _is_length(training, origin.script, origin.call, tally.loop.loader):
+                yield script, node
+                break
+
+
+def _is_length(training: Training, script: Script, call: cst.Call, loader: Loader) -> bool:
+    """`len(loader.dataset)`, or the len of what the loader was given."""
+    if script.code(call.func) != "len" or len(call.args) != 1:
+        return False
+    measured = call.args[0].value
+    project = training.project
+    if isinstance(measured, cst.Attribute) and measured.attr.value == "dataset":
+        return any(o.node is loader.call for o in project.origins(script, measured.value))
+    data = loader.given("dataset")
+    if data is None:
+        return False
+    whole = [(o.node, o.index) for o in project.origins(loader.script, data)]
+    return any((o.node, o.index) in whole for o in project.origins(script, measured))
+
+
+RULE = Rule(
+    name="local_count_over_global_length",
+    code="LS08",
+    summary="A rank counts its share of the samples: over the length of all it is N times too low.",
+    advice="Sum the count over the ranks with dist.all_reduce before dividing by len(dataset).",
+    look=look,
+    handled_by=frozenset({"Lightning", "Hugging Face Trainer"}),
+)
