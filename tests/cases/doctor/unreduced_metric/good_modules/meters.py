@@ -1,0 +1,25 @@
+"""Running averages."""
+
+import torch
+import torch.distributed as dist
+
+
+class AverageMeter:
+    """Average and sum of values with weights."""
+
+    def __init__(self):
+        self.sum, self.count = 0.0, 0
+
+    def update(self, value, n=1):
+        self.sum += value * n
+        self.count += n
+
+    @property
+    def avg(self):
+        return self.sum / max(self.count, 1)
+
+
+def reduced(meter):
+    both = torch.tensor([meter.sum, meter.count], device="cuda")
+    dist.all_reduce(both)
+    return (both[0] / both[1]).item()
