@@ -1,0 +1,88 @@
+"""Padded validation: the sampler fills up the last round, and some samples count twice."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import libcst as cst
+
+from lockstep.doctor.findings import Found, Rule
+from lockstep.source.project import Origin
+from lockstep.source.tally import Tally, evaluates, split_by, tallies
+from lockstep.source.training import Loader, Training
+from lockstep.source.tree import argument, constant
+
+_METRIC = re.compile(
+    r"correct|acc|hit|right|top_?\d|pred|prob|logit|output|score|(^|_)[tf][pn](_|$)|confusion|"
+    r"error|f1|iou|dice|recall|precision",
+    re.I,
+)
+_ONCE = re.compile(
+    r"dedup|duplicat|unique|in seen|seen\.|trunc|padd(ed|ing)(?!=)|remainder|\bset\(|"
+    r"\[\s*:\s*(len\(|[\w.]*(len|num|size|total|count|n_))|%\s*[\w.]*(world|replicas|nprocs)",
+    re.I,
+)
+_EVEN = {"MNIST", "FashionMNIST", "KMNIST", "CIFAR10", "CIFAR100", "ImageNet", "SVHN", "STL10"}
+"""Test sets of torchvision that 2, 4 and 8 ranks divide."""
+
+
+def look(training: Training) -> Iterator[Found]:
+    """Metrics over all ranks whose DistributedSampler may hand out some samples twice."""
+    for loader in training.loaders:
+        samplers, _ = split_by(training, loader)
+        if not samplers or not evaluates(training, loader) or _divides(training, loader):
+            continue
+        if not any(_counts_twice(tally) for tally in tallies(training, loader)):
+            continue
+        for origin in samplers:
+            if origin.call is not None and argument(origin.call, "drop_last", 5) is None:
+                yield Found(
+                    origin.script,
+                    origin.call,
+                    "this sampler repeats samples until the ranks have equally many, and the "
+                    "metric counts them twice",
+                    certain=False,
+                )
+
+
+def _counts_twice(tally: Tally) -> bool:
+    """A metric, other than a loss, that is reduced and does not take out what is double."""
+    if not tally.reduced or not tally.known or not any(map(_METRIC.search, tally.names)):
+        return False
+    return not any(_ONCE.search(script.code(node)) for script, node in tally.functions)
+
+
+def _divides(training: Training, loader: Loader) -> bool:
+    """Whether the data set is known to divide by 8."""
+    data = loader.given("dataset")
+    if data is None:
+        return True
+    function = loader.script.function_of(loader.call) or loader.script.tree
+    if _ONCE.search(loader.script.code(function)):
+        return True
+    return any(_is_even(training, o) for o in training.project.origins(loader.script, data))
+
+
+def _is_even(training: Training, origin: Origin) -> bool:
+    if origin.call is None or not origin.call.args:
+        return False
+    name = training.project.name(origin.script, origin.call.func) or ""
+    if name.rsplit(".", 1)[-1] in _EVEN:
+        return True
+    # TensorDataset(torch.randn(1000, 784), ...)
+    for inner in training.project.origins(origin.script, origin.call.args[0].value):
+        if isinstance(inner.node, cst.Call) and name.endswith("TensorDataset") and inner.node.args:
+            size = constant(inner.node.args[0].value)
+            return isinstance(size, int) and size % 8 == 0
+    return False
+
+
+RULE = Rule(
+    name="padded_validation",
+    code="LS06",
+    summary="A DistributedSampler repeats samples to fill its last round, so metrics depend on N.",
+    advice="Evaluate Subset(data, range(rank, len(data), world_size)), or cut what is double.",
+    look=look,
+    handled_by=frozenset({"Accelerate", "Hugging Face Trainer"}),
+)
