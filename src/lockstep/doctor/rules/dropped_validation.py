@@ -1,0 +1,77 @@
+"""`drop_last` in validation: the last samples are never seen, and how many depends on N."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import libcst as cst
+
+from lockstep.doctor.findings import Edit, Fix, Found, Rule
+from lockstep.source.project import matches
+from lockstep.source.script import Script
+from lockstep.source.tally import evaluates, split_by
+from lockstep.source.training import Loader, Training
+from lockstep.source.tree import argument, constant, walk
+
+_BATCHES = "torch.utils.data.BatchSampler", "torch.utils.data.sampler.BatchSampler"
+_REST = re.compile(r"world|replicas|len\(\s*\w*sampler", re.I)
+
+
+def look(training: Training) -> Iterator[Found]:
+    """Evaluation loaders that leave out a short batch, or a sampler that leaves out the rest."""
+    for loader in training.loaders:
+        if not evaluates(training, loader) or _is_estimate(loader):
+            continue
+        for script, call, place in _batching(training, loader):
+            drop = argument(call, "drop_last", place)
+            if drop is not None and constant(drop) is True:
+                reason = "every rank leaves out its last short batch of the evaluation"
+                yield Found(script, drop, reason, fix=_fix(script, drop))
+        for origin in split_by(training, loader)[0]:
+            drop = argument(origin.call, "drop_last", 5) if origin.call else None
+            if drop is not None and constant(drop) is True and not _rest_is_seen(training):
+                reason = "samples that do not divide by the ranks are left out of the evaluation"
+                yield Found(origin.script, drop, reason, certain=False)
+
+
+def _batching(training: Training, loader: Loader) -> Iterator[tuple[Script, cst.Call, int]]:
+    """The calls that cut the samples into batches, and the place of their drop_last."""
+    yield loader.script, loader.call, 8
+    batches = loader.given("batch_sampler")
+    for origin in training.project.origins(loader.script, batches) if batches else ():
+        name = origin.call and training.project.name(origin.script, origin.call.func)
+        if origin.call and name and matches(name, _BATCHES):
+            yield origin.script, origin.call, 2
+
+
+def _is_estimate(loader: Loader) -> bool:
+    """A loop that ends before its time looks at some samples only, and means to."""
+    for loop in loader.loops:
+        if "islice" in loop.script.code(loop.node.iter):
+            return True
+        if any(isinstance(node, cst.Break) for node in walk(loop.node.body)):
+            return True
+    return False
+
+
+def _rest_is_seen(training: Training) -> bool:
+    """`Subset(data, range(len(sampler) * world_size, len(data)))`: evaluated by itself."""
+    subsets = training.named("torch.utils.data.Subset", "torch.utils.data.dataset.Subset")
+    return any(_REST.search(script.code(call)) for script, call in subsets)
+
+
+def _fix(script: Script, drop: cst.BaseExpression) -> Fix:
+    place = script.place(drop)
+    start, end = (place.start.line, place.start.column), (place.end.line, place.end.column)
+    # Somebody may rely on batches of one size.
+    return Fix("evaluate the last batch too", (Edit(start, end, "False"),), safe=False)
+
+
+RULE = Rule(
+    name="dropped_validation",
+    code="LS07",
+    summary="With drop_last an evaluation never sees its last samples, on every rank anew.",
+    advice="Set drop_last=False where you evaluate, and weigh each batch by its size.",
+    look=look,
+)
