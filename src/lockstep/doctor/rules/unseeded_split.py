@@ -1,0 +1,163 @@
+"""An unseeded split: every rank cuts the data in another way, and tests on what others train on."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import TypeGuard
+
+import libcst as cst
+
+from lockstep.doctor.findings import Edit, Fix, Found, Rule
+from lockstep.source.script import Script
+from lockstep.source.training import Training, asks_rank
+from lockstep.source.tree import argument, constant, dotted, spreads, walk
+
+_DRAWS = {
+    "torch.utils.data.random_split": ("generator", "torch"),
+    "torch.utils.data.dataset.random_split": ("generator", "torch"),
+    "torch.randperm": ("generator", "torch"),
+    "random.shuffle": ("", "random"),
+    "random.sample": ("", "random"),
+    "numpy.random.shuffle": ("", "numpy"),
+    "numpy.random.permutation": ("", "numpy"),
+    "sklearn.model_selection.train_test_split": ("random_state", "numpy"),
+}
+"""What draws an order, the argument that fixes it, and whose random numbers it takes."""
+_SEEDS = {
+    "torch": ("torch.manual_seed", "torch.random.manual_seed"),
+    "random": ("random.seed",),
+    "numpy": ("numpy.random.seed",),
+}
+_SHARED = re.compile(r"broadcast|scatter|all_gather_object")
+_STARTS = re.compile(r"(mp|multiprocessing)\.(spawn|Process|start_processes)$")
+
+
+def look(training: Training) -> Iterator[Found]:
+    """Orders drawn on every rank by itself that a loader's data set is cut by."""
+    shared = any(_SHARED.search(s.code(c.func)) for s in training.project.scripts for c in s.calls)
+    if shared:
+        return
+    data = _behind_loaders(training)
+    for script, call in training.named(*_DRAWS):
+        name = training.project.name(script, call.func) or ""
+        fixed, source = _DRAWS[name]
+        given = argument(call, fixed, 2 if name.endswith("random_split") else None)
+        in_order = constant(argument(call, "shuffle")) is False
+        if in_order or spreads(call) or (given is not None and constant(given) is not None):
+            continue
+        cuts = call in data or (name.endswith("shuffle") and _target(script, call) in data)
+        if not cuts or training.guarded(script, call) or _drawn_once(training, script, call):
+            continue
+        if any(_helps(training, s, seed, script, call) for s, seed in _seeds(training, source)):
+            continue
+        yield Found(
+            script,
+            call,
+            "every rank draws this by itself, so the ranks cut the data in different ways",
+            certain=training.distributed,
+            fix=_fix(script, call) if fixed == "generator" and given is None else None,
+        )
+
+
+def _behind_loaders(training: Training) -> set[object]:
+    """Calls that loaders' data sets come from, and (function or class, name) on the way."""
+    seen: set[object] = set()
+    given = [(loader.script, loader.given("dataset")) for loader in training.loaders]
+    waiting: list[tuple[Script, cst.CSTNode]] = []
+    waiting += [(script, data) for script, data in given if data is not None]
+    while waiting:
+        script, node = waiting.pop()
+        for part in walk(node) if node in script.order else ():
+            if part in seen or part is getattr(script.parents.get(part), "attr", None):
+                continue
+            seen.add(part)
+            made = training.project.definition(script, part.func) if _is_call(part) else None
+            if made is not None and isinstance(made[1], cst.ClassDef):
+                # What a data set does in its constructor; elsewhere it may augment.
+                begins = made[0].scopes[made[1]].bindings.get("__init__", [])
+                waiting += [(made[0], begin.node) for begin in begins]
+            name = dotted(part)
+            if name is not None:
+                seen.add((_owner(script, part, name), name))
+            if name is not None or isinstance(part, cst.Call):
+                waiting += [(o.script, o.node) for o in training.project.origins(script, part)]
+    return seen
+
+
+def _is_call(node: cst.CSTNode) -> TypeGuard[cst.Call]:
+    return isinstance(node, cst.Call)
+
+
+def _owner(script: Script, node: cst.CSTNode, name: str) -> object:
+    """Where a name lives: the class for self's, else the function or the module."""
+    if name.startswith("self."):
+        return script.class_of(node)
+    found = script.scope_of(node).find(name)
+    return found[0].node if found else None
+
+
+def _target(script: Script, call: cst.Call) -> object:
+    """What is shuffled in place."""
+    name = dotted(call.args[0].value) if call.args else None
+    return (_owner(script, call.args[0].value, name), name) if name else None
+
+
+def _seeds(training: Training, source: str) -> Iterator[tuple[Script, cst.Call]]:
+    for script in training.project.scripts:
+        for call in script.calls:
+            name = training.project.name(script, call.func) or script.code(call.func)
+            # Somebody else's set_seed, seed_everything, seed_all_rng.
+            foreign = "seed" in name.rsplit(".", 1)[-1] and not name.startswith(
+                ("./", "torch.", "random.", "numpy.")
+            )
+            if name in _SEEDS[source] or foreign:
+                yield script, call
+
+
+def _helps(
+    training: Training, where: Script, seed: cst.Call, script: Script, call: cst.Call
+) -> bool:
+    """Whether a seed may stand before the draw and be the same on all ranks."""
+    for arg in seed.args:
+        origins = training.project.origins(where, arg.value)
+        if asks_rank(arg.value) or (origins and all(asks_rank(o.node) for o in origins)):
+            return False
+    same = where is script and script.function_of(seed) is script.function_of(call)
+    return not same or script.order[seed] < script.order[call]
+
+
+def _drawn_once(training: Training, script: Script, call: cst.Call) -> bool:
+    """Drawn before the ranks are started, by the process that starts them."""
+    starts = [
+        (s, c)
+        for s in training.project.scripts
+        for c in s.calls
+        if _STARTS.search(training.project.name(s, c.func) or s.code(c.func))
+    ]
+    function = script.function_of(call)
+    if function is None:
+        tests = (script.code(p.test) for p in script.above(call) if isinstance(p, cst.If))
+        return bool(starts) and any("__name__" in test for test in tests)
+    return any(s is script and script.function_of(c) is function for s, c in starts)
+
+
+def _fix(script: Script, call: cst.Call) -> Fix | None:
+    """A generator with a seed, where torch is in sight by its name."""
+    known = any(binding.path == "torch" for binding in script.top.bindings.get("torch", []))
+    # A generator must be on the device that randperm is told.
+    if not known or not call.args or argument(call, "device") is not None:
+        return None
+    end = script.place(call.args[-1].value).end
+    place = (end.line, end.column)
+    text = ", generator=torch.Generator().manual_seed(0)"
+    return Fix("draw it with a seeded generator", (Edit(place, place, text),))
+
+
+RULE = Rule(
+    name="unseeded_split",
+    code="LS04",
+    summary="A split that each rank draws by itself mixes training and test samples across ranks.",
+    advice="Draw it with a fixed seed: generator=torch.Generator().manual_seed(0).",
+    look=look,
+)
