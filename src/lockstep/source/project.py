@@ -68,11 +68,11 @@ class Project:
             return None
         found = scope.find(node.value)
         if found is None:
-            return self._starred(script, node.value)
+            return self._starred(script, node.value, depth + 1)
         owner_scope, bindings = found
         for binding in bindings:
             if binding.kind == "import":
-                return self._imported(script, binding.path)
+                return self._imported(script, binding.path, depth + 1)
             if binding.kind in ("function", "class"):
                 return f"./{script.path.name}:{node.value}"
         if len(bindings) == 1 and bindings[0].kind == "assign" and not bindings[0].index:
@@ -82,20 +82,20 @@ class Project:
                 return self._name(script, value, owner_scope, depth + 1)
         return None
 
-    def _imported(self, script: Script, path: str) -> str:
+    def _imported(self, script: Script, path: str, depth: int) -> str:
         found = self._definition(script, path)
         if found is None:
             return path
         other, name = found
         if name is None:
             return path
-        return self._name(other, cst.Name(name), other.top, 1) or path
+        return self._name(other, cst.Name(name), other.top, depth) or path
 
-    def _starred(self, script: Script, name: str) -> str | None:
+    def _starred(self, script: Script, name: str, depth: int) -> str | None:
         for binding in script.top.bindings.get("*", []):
             other = self.module(script, binding.path)
             if other is not None and name in other.top.bindings:
-                return self._name(other, cst.Name(name), other.top, 1)
+                return self._name(other, cst.Name(name), other.top, depth)
             if other is None and binding.path.split(".")[0] == "torch":
                 return f"{binding.path}.{name}"
         return None
@@ -146,19 +146,20 @@ class Project:
     # --- definitions ---
 
     def definition(
-        self, script: Script, node: cst.CSTNode
+        self, script: Script, node: cst.CSTNode, depth: int = 0
     ) -> tuple[Script, cst.FunctionDef | cst.ClassDef] | None:
         """The function or class of the project that an expression names."""
         if node not in script.order:
-            return self._defined(script, node)
+            # Modules may import a name from each other, in a circle.
+            return self._defined(script, node, depth) if depth <= DEEPEST else None
         if node not in self._definitions:
             # Whoever asks again on the way, as in `x = x.to(device)`, learns nothing from it.
             self._definitions[node] = None
-            self._definitions[node] = self._defined(script, node)
+            self._definitions[node] = self._defined(script, node, depth)
         return self._definitions[node]
 
     def _defined(
-        self, script: Script, node: cst.CSTNode
+        self, script: Script, node: cst.CSTNode, depth: int
     ) -> tuple[Script, cst.FunctionDef | cst.ClassDef] | None:
         if isinstance(node, cst.Attribute) and isinstance(node.value, cst.Name):
             if node.value.value in ("self", "cls"):
@@ -186,7 +187,7 @@ class Project:
                 path = ".".join([binding.path, *name.split(".")[1:]])
                 place = self._definition(script, path)
                 if place is not None and place[1] is not None:
-                    return self.definition(place[0], cst.Name(place[1]))
+                    return self.definition(place[0], cst.Name(place[1]), depth + 1)
         return None
 
     def _method(
