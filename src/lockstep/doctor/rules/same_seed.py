@@ -1,0 +1,134 @@
+"""One seed on all ranks: they all draw the same augmentation, the same dropout, the same noise."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import libcst as cst
+
+from lockstep.doctor.findings import Found, Rule
+from lockstep.source.script import Script
+from lockstep.source.training import Training, asks_rank
+from lockstep.source.tree import constant
+
+_SEEDS = "torch.manual_seed", "torch.random.manual_seed", "torch.cuda.manual_seed"
+_SEEDING = re.compile(r"seed", re.I)
+_SPAWN = "torch.multiprocessing.spawn", "torch.multiprocessing.spawn.spawn"
+_AUGMENTATION = re.compile(
+    r"torchvision\.transforms\.(v2\.)?(Random\w+|ColorJitter|RandAugment|AutoAugment|"
+    r"TrivialAugmentWide|AugMix|GaussianBlur|MixUp|CutMix)"
+)
+_DROPOUT = re.compile(r"torch\.nn\.(\w*Dropout\w*|functional\.dropout\w*)")
+_NOISE = re.compile(r"torch\.(rand|randn|randint|rand_like|randn_like|bernoulli|normal)")
+
+
+def look(training: Training) -> Iterator[Found]:
+    """torch.manual_seed with a constant, no seed with the rank in it, and something random."""
+    if any(_differs(training, script, call) for script, call in _all_seedings(training)):
+        return
+    random = _random_part(training)
+    if random is None or next(training.methods("backward"), None) is None:
+        return
+    for script, call in training.named(*_SEEDS):
+        if not _is_constant(training, script, call) or training.guarded(script, call):
+            continue
+        function = script.function_of(call)
+        if function is not None and function.name.value.startswith(("test", "setUp", "eval")):
+            continue
+        if _on_the_ranks(training, script, call):
+            yield Found(
+                script,
+                call,
+                f"all ranks get this seed, so {random} draws the same numbers on each of them",
+                certain=False,
+            )
+            return
+
+
+def _all_seedings(training: Training) -> Iterator[tuple[Script, cst.Call]]:
+    for script in training.project.scripts:
+        for call in script.calls:
+            if _SEEDING.search(script.code(call.func).rsplit(".", 1)[-1]):
+                yield script, call
+
+
+def _differs(training: Training, script: Script, call: cst.Call) -> bool:
+    """Whether the seed has the rank in it, or comes out of nowhere: torch.seed()."""
+    if training.project.name(script, call.func) in ("torch.seed", "torch.random.seed"):
+        return True
+    for arg in call.args:
+        origins = training.project.origins(script, arg.value)
+        if asks_rank(arg.value) or any(asks_rank(origin.node) for origin in origins):
+            return True
+    return False
+
+
+def _is_constant(training: Training, script: Script, call: cst.Call) -> bool:
+    if len(call.args) != 1:
+        return False
+    seed = call.args[0].value
+    if isinstance(seed, cst.Name):
+        known = script.scope_of(seed).find(seed.value)
+        if known is not None and any(b.kind == "augment" for b in known[1]):
+            return False
+    values = [constant(o.node) for o in training.project.origins(script, seed)]
+    return bool(values) and all(type(value) is int for value in values)
+
+
+def _on_the_ranks(training: Training, script: Script, call: cst.Call) -> bool:
+    """Whether it runs in every process; what runs before mp.spawn does not reach the others."""
+    spawns = list(training.named(*_SPAWN))
+    function = script.function_of(call)
+    if not spawns:
+        return function is None or bool(training.project.uses.get(function) or function.decorators)
+    if function is None:
+        return not any(isinstance(parent, cst.If) for parent in script.above(call))
+    for where, spawn in spawns:
+        target = training.project.definition(where, spawn.args[0].value) if spawn.args else None
+        if target is None or not isinstance(target[1], cst.FunctionDef):
+            continue
+        if training.reaches(target[0], target[1].body, lambda _, node: node is call):
+            return True
+    return False
+
+
+def _random_part(training: Training) -> str | None:
+    """What draws random numbers while the ranks train, as one would call it."""
+    for script in training.project.scripts:
+        for call in script.calls:
+            name = training.project.name(script, call.func) or ""
+            if _AUGMENTATION.fullmatch(name):
+                return f"the augmentation ({name.rsplit('.', 1)[-1]})"
+            if _DROPOUT.fullmatch(name) and _drops(call):
+                return "dropout"
+    for loop in training.loops:
+        if loop.trains:
+            for script, node in training.reached(loop.script, loop.node.body, _is_call):
+                name = training.project.name(script, node.func) or ""  # type: ignore[attr-defined]
+                if _NOISE.fullmatch(name) and not _own_generator(node):
+                    return f"the noise ({name})"
+    return None
+
+
+def _drops(call: cst.Call) -> bool:
+    return not (call.args and constant(call.args[0].value) in (0, 0.0))
+
+
+def _is_call(_: Script, node: cst.CSTNode) -> bool:
+    return isinstance(node, cst.Call)
+
+
+def _own_generator(node: cst.CSTNode) -> bool:
+    assert isinstance(node, cst.Call)
+    return any(arg.keyword is not None and arg.keyword.value == "generator" for arg in node.args)
+
+
+RULE = Rule(
+    name="same_seed",
+    code="LS20",
+    summary="With one seed on all ranks, augmentation, dropout and noise are the same on each.",
+    advice="Seed with the rank in it, seed + dist.get_rank(); DDP makes the weights equal anyway.",
+    look=look,
+    handled_by=frozenset({"Accelerate", "Lightning", "Hugging Face Trainer", "Ray Train"}),
+)
