@@ -1,0 +1,149 @@
+"""The workers of a DataLoader draw the same numbers: they got copies of one generator or seed.
+
+Since torch 1.9 every worker seeds torch, random and NumPy's global generator by itself, anew in
+every epoch. What is left are generators of one's own, which are copied into every worker, and a
+worker_init_fn that undoes what torch did.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import libcst as cst
+
+from lockstep.doctor.findings import Found, Rule
+from lockstep.source.project import walk_shallow
+from lockstep.source.script import Script
+from lockstep.source.training import Loader, Training
+from lockstep.source.tree import constant, dotted, spreads, walk
+
+_GENERATORS = (
+    "numpy.random.RandomState",
+    "numpy.random.default_rng",
+    "numpy.random.Generator",
+    "random.Random",
+    "torch.Generator",
+)
+_SEEDS = {"numpy.random.seed": "numpy.random.", "random.seed": "random."}
+_DIFFERS = re.compile(r"initial_seed|rank|get_worker_info|epoch|time|urandom|SeedSequence", re.I)
+_RESEEDS = {"seed", "manual_seed", "set_state", "setstate"}
+
+
+def look(training: Training) -> Iterator[Found]:
+    """Training loaders with workers, whose data set or worker_init_fn repeats numbers."""
+    for loader in training.loaders:
+        if (
+            not training.trains(loader)
+            or spreads(loader.call)
+            or not _has_workers(training, loader)
+        ):
+            continue
+        data = loader.given("dataset")
+        start = loader.given("worker_init_fn")
+        if data is None:
+            continue
+        for origin in training.project.origins(loader.script, data):
+            made = origin.call and training.project.definition(origin.script, origin.call.func)
+            if not made or not isinstance(made[1], cst.ClassDef):
+                continue
+            if start is None or constant(start) is None:
+                yield from _copied(training, made[0], made[1])
+            else:
+                yield from _repeated(training, loader.script, start, made[0], made[1])
+
+
+def _has_workers(training: Training, loader: Loader) -> bool:
+    workers = loader.given("num_workers")
+    if workers is None:
+        return False
+    return all(
+        constant(o.node) not in (0, None) for o in training.project.origins(loader.script, workers)
+    )
+
+
+def _items(training: Training, script: Script, data: cst.ClassDef) -> list[tuple[Script, cst.Call]]:
+    """All calls that making an item needs, in the methods that it goes through."""
+    for binding in script.scopes[data].bindings.get("__getitem__", []):
+        if isinstance(binding.node, cst.FunctionDef):
+            reached = training.reached(
+                script, binding.node.body, lambda _, n: isinstance(n, cst.Call)
+            )
+            return [(where, node) for where, node in reached if isinstance(node, cst.Call)]
+    return []
+
+
+def _copied(training: Training, script: Script, data: cst.ClassDef) -> Iterator[Found]:
+    """A generator that the data set keeps: every worker goes on from the same state."""
+    if "get_worker_info" in script.code(data):
+        return
+    calls = [call for where, call in _items(training, script, data) if where is script]
+    used: set[str] = set()
+    for call in calls:
+        owner = dotted(call.func.value) if isinstance(call.func, cst.Attribute) else None
+        if owner and isinstance(call.func, cst.Attribute) and call.func.attr.value in _RESEEDS:
+            return
+        used |= {owner} if owner else set()
+        used |= {dotted(arg.value) or "" for arg in call.args}
+    for name, bindings in [*script.scopes[data].bindings.items(), *script.top.bindings.items()]:
+        if name not in used or len(bindings) != 1:
+            continue
+        made = bindings[0].value
+        function = script.function_of(bindings[0].node)
+        if not isinstance(made, cst.Call) or (function and function.name.value != "__init__"):
+            continue
+        if function is None and not made.args:
+            # Where workers import the module anew, it is another one in each.
+            continue
+        if training.project.name(script, made.func) in _GENERATORS:
+            reason = f"every worker gets a copy of {name}, so all workers draw the same numbers"
+            yield Found(script, made, f"{reason}, in every epoch")
+
+
+def _repeated(
+    training: Training, script: Script, start: cst.CSTNode, place: Script, data: cst.ClassDef
+) -> Iterator[Found]:
+    """A worker_init_fn with a seed that knows neither rank nor epoch."""
+    found = training.project.definition(script, start)
+    where, body = (found[0], found[1].body) if found else (script, start)
+    if not isinstance(body, cst.BaseSuite | cst.Lambda) or _DIFFERS.search(where.code(body)):
+        return
+    names = [training.project.name(s, c.func) or "" for s, c in _items(training, place, data)]
+    for call in walk(body) if isinstance(body, cst.Lambda) else walk_shallow(body):
+        name = training.project.name(where, call.func) if isinstance(call, cst.Call) else None
+        if not isinstance(call, cst.Call) or name not in _SEEDS:
+            continue
+        if any(n.startswith(_SEEDS[name]) for n in names) and _is_known(training, where, call):
+            yield Found(
+                where,
+                call,
+                "the workers of all ranks start every epoch with these seeds, and so draw the "
+                "same numbers again",
+                certain=False,
+            )
+
+
+def _is_known(training: Training, script: Script, call: cst.Call) -> bool:
+    """Whether the seed is made of constants, the worker's number and NumPy's own state.
+
+    torch seeds NumPy with several words; the first word of its state is then always 2**31.
+    """
+    for arg in call.args:
+        for origin in training.project.origins(script, arg.value):
+            text = origin.script.code(origin.node)
+            known = text.replace("np.random.get_state()", "").replace(
+                "numpy.random.get_state()", ""
+            )
+            if "(" in re.sub(r"\bint\(", "", known) or _DIFFERS.search(text):
+                return False
+    return bool(call.args)
+
+
+RULE = Rule(
+    name="worker_seed",
+    code="LS21",
+    summary="Workers with copies of one generator, or with one seed, make the same augmentation.",
+    advice="Draw from the global generators, which torch seeds for each worker and epoch, or seed "
+    "from torch.initial_seed() in a worker_init_fn.",
+    look=look,
+)
