@@ -1,0 +1,98 @@
+"""The rate is not fitted: N ranks take batches N times as large, with the rate of one."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import libcst as cst
+
+from lockstep.doctor.findings import Found, Rule
+from lockstep.source.script import Script
+from lockstep.source.training import Loader, Training
+from lockstep.source.tree import argument, constant, spreads
+
+_WORLD = re.compile(
+    r"world|(n|num|number_of)_?(gpus?|replicas?|devices?|nodes?|ranks?|proc\w*)\b|ngpus|device_count"
+    r"|hvd\.size|\b(gpus|replicas)\b",
+    re.I,
+)
+_RATE = re.compile(r"(^|[^a-z])lrs?($|[^a-z])|learning.?rate|batch", re.I)
+_NOTE = re.compile(r"world|gpu|replica|ranks?\b|node|process|global|effective|total|scale", re.I)
+
+_SCALES = cst.Multiply, cst.MultiplyAssign, cst.FloorDivide, cst.FloorDivideAssign
+
+
+def look(training: Training) -> Iterator[Found]:
+    """SGD with a constant rate beside a loader with a constant batch per rank."""
+    batches = [_batch(training, loader) for loader in training.loaders if training.trains(loader)]
+    if not batches or None in batches or _is_thought_of(training):
+        return
+    for script, call in training.named("torch.optim.SGD", "torch.optim.sgd.SGD"):
+        rate = argument(call, "lr", 1)
+        if rate is None or spreads(call):
+            continue
+        values = _constants(training, script, rate)
+        if len(values) != 1 or not isinstance(values[0], float | int):
+            continue
+        yield Found(
+            script,
+            call,
+            f"is the rate {values[0]:g} meant for one batch of {batches[0]}? Each rank takes one, "
+            "so the effective batch grows with the number of ranks",
+            certain=False,
+        )
+
+
+def _constants(training: Training, script: Script, node: cst.CSTNode) -> list[object]:
+    """The literal values that an expression may have, `...` for one that is computed."""
+    return [constant(o.node) for o in training.project.origins(script, node)]
+
+
+def _batch(training: Training, loader: Loader) -> int | None:
+    """The batch size if it is one number for any world."""
+    size = loader.given("batch_size")
+    if size is None or spreads(loader.call):
+        return None
+    values = _constants(training, loader.script, size)
+    return values[0] if len(values) == 1 and isinstance(values[0], int) else None
+
+
+def _is_thought_of(training: Training) -> bool:
+    """Whether anything in the program brings rate or batch and the number of ranks together."""
+    for script in training.project.scripts:
+        for comment in re.findall(r"#.*", script.text):
+            if _RATE.search(comment) and _NOTE.search(comment):
+                return True
+        if any(_joins(script, node) for node in script.order):
+            return True
+    return False
+
+
+def _joins(script: Script, node: cst.CSTNode) -> bool:
+    if isinstance(node, cst.SimpleString | cst.ConcatenatedString):
+        text = script.code(node)
+        return bool(_RATE.search(text) and _NOTE.search(text))
+    if isinstance(node, cst.BinaryOperation | cst.AugAssign) and isinstance(node.operator, _SCALES):
+        # Whatever is scaled by the number of ranks may find its way into rate or batch.
+        return _WORLD.search(script.code(node)) is not None
+    if isinstance(node, cst.BinaryOperation | cst.Assign | cst.AugAssign):
+        text = script.code(node)
+        return bool(_RATE.search(text) and _WORLD.search(text))
+    if isinstance(node, cst.Call):
+        name = script.code(node.func)
+        return bool(re.search(r"lr|rate|scale", name) and _WORLD.search(script.code(node)))
+    return False
+
+
+RULE = Rule(
+    name="unscaled_learning_rate",
+    code="LS22",
+    summary="More ranks make a larger global batch; a rate for the small one then trains worse.",
+    advice="Multiply the rate by dist.get_world_size() with some warm-up, or divide the batch by "
+    "it; if the rate was chosen for all ranks, say so in a comment.",
+    look=look,
+    handled_by=frozenset(
+        {"Accelerate", "Lightning", "DeepSpeed", "Hugging Face Trainer", "Ray Train"}
+    ),
+)
