@@ -1,0 +1,238 @@
+"""A collective that only some ranks reach: the others never come, and the job hangs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import libcst as cst
+
+from lockstep.doctor.findings import Found, Rule
+from lockstep.source.project import walk_shallow
+from lockstep.source.script import Script
+from lockstep.source.training import SAMPLER, WRAPPERS, Training, is_backward
+from lockstep.source.tree import argument, constant, dotted, statements
+
+COLLECTIVES = [
+    f"torch.distributed.{name}"
+    for name in (
+        "all_reduce",
+        "barrier",
+        "monitored_barrier",
+        "broadcast",
+        "broadcast_object_list",
+        "all_gather",
+        "all_gather_object",
+        "all_gather_into_tensor",
+        "reduce",
+        "gather",
+        "gather_object",
+        "scatter",
+        "scatter_object_list",
+        "reduce_scatter",
+        "reduce_scatter_tensor",
+        "all_to_all",
+        "all_to_all_single",
+        "new_group",
+    )
+]
+_RANK = re.compile(
+    r"(get_)?(global|local|world|node|dist|ddp|my|this|process|proc|_)*rank(_id)?", re.I
+)
+_MAIN = re.compile(
+    r"_?(is_)?(local_)?(main|master|primary|chief|rank_?(zero|0))(_process|_rank|_proc)?"
+)
+_ALONE = re.compile(r"initialized|distributed|available|world|ddp|multi|gpu", re.I)
+_NO = re.compile(r"\bnot\b|== *1\b|< *2\b|<= *1\b")
+_EMPTY = cst.Module([])
+_LOCAL = re.compile(
+    r"loss|acc|metric|score|patien|stop|improv|bad_epochs|wait|no_gain|plateau", re.I
+)
+
+
+def look(training: Training) -> Iterator[Found]:
+    """Branches on the rank with a collective in them; loops that one rank leaves."""
+    for script in training.project.scripts:
+        branches = [n for n in script.order if isinstance(n, cst.If) and divides(n.test)]
+        for branch in branches:
+            yield from _unmatched(training, script, branch, branches)
+        yield from _left(training, script)
+
+
+def divides(test: cst.CSTNode) -> bool:
+    """Whether a condition is true on some ranks and false on others."""
+    if isinstance(test, cst.UnaryOperation) and isinstance(test.operator, cst.Not):
+        return divides(test.expression) or _is_rank(test.expression)
+    if isinstance(test, cst.BooleanOperation):
+        parts = (test.left, test.right)
+        told = [divides(part) for part in parts]
+        rest = [_EMPTY.code_for_node(p) for p, t in zip(parts, told, strict=True) if not t]
+        if isinstance(test.operator, cst.And):
+            # `rank == 0 and world_size == 1`: there are no others.
+            return any(told) and not any(_ALONE.search(r) and _NO.search(r) for r in rest)
+        return any(told) and all(_ALONE.search(r) for r in rest)
+    if isinstance(test, cst.Comparison):
+        return _compares(test)
+    name = dotted(test.func if isinstance(test, cst.Call) and not test.args else test)
+    return name is not None and _MAIN.fullmatch(name.rsplit(".", 1)[-1]) is not None
+
+
+def _compares(test: cst.Comparison) -> bool:
+    """`rank == 0`, `rank > 0`, `local_rank in (-1, 0)`; not `rank >= 0`, which always holds."""
+    if len(test.comparisons) != 1 or not _is_rank(test.left):
+        return False
+    operator, other = test.comparisons[0].operator, test.comparisons[0].comparator
+    if isinstance(other, cst.Tuple | cst.List):
+        return any(constant(e.value) == 0 for e in other.elements)
+    value = constant(other)
+    if type(value) is not int or value < 0:
+        return False
+    if isinstance(operator, cst.Equal | cst.NotEqual | cst.GreaterThan):
+        return True
+    return isinstance(operator, cst.LessThan | cst.GreaterThanEqual) and value > 0
+
+
+def _is_rank(node: cst.CSTNode) -> bool:
+    if isinstance(node, cst.BinaryOperation) and isinstance(node.operator, cst.Modulo):
+        return _is_rank(node.left)
+    if isinstance(node, cst.Call):
+        node = node.func
+    name = dotted(node)
+    return name is not None and _RANK.fullmatch(name.rsplit(".", 1)[-1]) is not None
+
+
+def _unmatched(
+    training: Training, script: Script, branch: cst.If, branches: list[cst.If]
+) -> Iterator[Found]:
+    """Collectives on one side of a branch that the other side does not make."""
+    sides = [dict(_made(training, script, branch.body)), {}]
+    if branch.orelse is not None:
+        sides[1] = dict(_made(training, script, branch.orelse))
+    owner = script.class_of(branch) or script.function_of(branch) or script.tree
+    elsewhere: set[str] = set()
+    for other in branches:
+        apart = not script.inside(other, branch) and not script.inside(branch, other)
+        if other is not branch and apart and script.inside(other, owner):
+            elsewhere |= {what for _, what in _made(training, script, other)}
+    if _ends(branch.body):
+        after = dict(_after(training, script, branch))
+        sides[1] = {**after, **sides[1]}
+    for here, there in (sides, sides[::-1]):
+        others = set(there.values()) | elsewhere
+        for call, what in here.items():
+            if what not in others:
+                forward = what == "forward"
+                reason = f"only some ranks come to this {what}, and they wait for the others"
+                if forward:
+                    reason = "only some ranks run the wrapped model here, and it sends its buffers"
+                yield Found(script, call, reason, certain=not forward)
+
+
+def _made(training: Training, script: Script, node: cst.CSTNode) -> Iterator[tuple[cst.Call, str]]:
+    """Calls that make a collective, here or in the functions that they lead to, and which."""
+    for call in walk_shallow(node):
+        if isinstance(call, cst.Call):
+            what = _collective(training, script, call) or _within(training, script, call)
+            if what is not None:
+                yield call, what
+
+
+def _within(training: Training, script: Script, call: cst.Call) -> str | None:
+    """The collective that a function of the project makes."""
+    found = training.project.definition(script, call.func)
+    if found is None or not isinstance(found[1], cst.FunctionDef):
+        return None
+    own = script.code(call.func).startswith("self.")
+    handed = own or any(_is_wrapped(training, script, arg.value) for arg in call.args)
+    for where, inner in training.reached(found[0], found[1].body, _is_call):
+        assert isinstance(inner, cst.Call)
+        what = _collective(training, where, inner)
+        # A function that gets another model here, such as model.module, makes no collective.
+        if what is not None and (what != "forward" or handed):
+            return what
+    return None
+
+
+def _collective(training: Training, script: Script, call: cst.Call) -> str | None:
+    name = training.project.name(script, call.func)
+    if name in COLLECTIVES:
+        # A group may hold just the ranks that come here.
+        group = argument(call, "group")
+        return name.rsplit(".", 1)[-1] if group is None else None
+    return "forward" if name is None and _is_wrapped(training, script, call.func) else None
+
+
+def _is_wrapped(training: Training, script: Script, node: cst.CSTNode) -> bool:
+    """Whether this is the wrapped model itself, for sure."""
+    if dotted(node) is None:
+        return False
+    origins = training.project.origins(script, node)
+    calls = [(o.script, o.call) for o in origins if o.call is not None]
+    if any(isinstance(o.node, cst.Attribute) for o in origins):
+        return False
+    return any(training.project.name(where, call.func) in WRAPPERS for where, call in calls)
+
+
+def _is_call(_: Script, node: cst.CSTNode) -> bool:
+    return isinstance(node, cst.Call)
+
+
+def _ends(body: cst.BaseSuite) -> bool:
+    last = statements(body)[-1:]
+    return bool(last) and isinstance(last[0], cst.Return)
+
+
+def _after(training: Training, script: Script, branch: cst.If) -> Iterator[tuple[cst.Call, str]]:
+    """What the ranks do that do not return in the branch: the rest of its function."""
+    function = script.function_of(branch)
+    if function is not None:
+        for call, what in _made(training, script, function.body):
+            if script.order[call] > script.order[branch] and not script.inside(call, branch):
+                yield call, what
+
+
+def _left(training: Training, script: Script) -> Iterator[Found]:
+    """`break` out of a loop that trains, on one rank or on a value of one rank."""
+    for node in script.order:
+        if not isinstance(node, cst.Break | cst.Return):
+            continue
+        tests: list[cst.If] = []
+        for parent in script.above(node):
+            if isinstance(parent, cst.FunctionDef | cst.For | cst.While):
+                break
+            if isinstance(parent, cst.If):
+                tests.append(parent)
+        else:
+            continue
+        if not isinstance(parent, cst.For | cst.While) or not tests:
+            continue
+        if not training.reaches(script, parent.body, is_backward):
+            continue
+        if any(divides(test.test) for test in tests):
+            yield Found(script, node, "one rank leaves the loop, and the others wait in backward")
+        elif _is_local(training, script, tests[0].test):
+            reason = "each rank decides by its own part of the data when to stop; one that stops "
+            yield Found(script, node, f"{reason}leaves the others waiting", certain=False)
+
+
+def _is_local(training: Training, script: Script, test: cst.BaseExpression) -> bool:
+    """Whether a condition hangs on a measure that nothing in the program reduces."""
+    if not _LOCAL.search(script.code(test)) or next(training.named(*COLLECTIVES), None):
+        return False
+    # Who validates on all samples on every rank gets the same value everywhere.
+    for loader in training.loaders:
+        sampler = loader.given("sampler")
+        if sampler is None or not training.project.made_by(loader.script, sampler, *SAMPLER):
+            return False
+    text = "\n".join(other.text for other in training.project.scripts)
+    return re.search(r"torchmetrics|all_reduce|gather|broadcast|distributed\.nn", text) is None
+
+
+RULE = Rule(
+    name="collective_in_branch",
+    code="LS29",
+    summary="A collective that not all ranks make waits for ever, or meets the wrong one.",
+    advice="Make the collective on all ranks, outside of the branch, and let one rank only print, "
+    "save or decide.",
+    look=look,
+)
