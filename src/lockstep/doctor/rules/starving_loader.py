@@ -1,0 +1,112 @@
+"""No workers: the process that feeds the GPU reads and decodes by itself, and the GPU waits."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import libcst as cst
+
+from lockstep.doctor.findings import Found, Rule
+from lockstep.source.project import Origin
+from lockstep.source.script import Script
+from lockstep.source.training import Loader, Training
+from lockstep.source.tree import argument, constant, spreads
+
+_READS = re.compile(
+    r"open|.*\.(imread|imdecode|read_image|decode_image|pil_loader|default_loader|read_parquet|"
+    r"read_csv|read_video|Image\.open|numpy\.load|torch\.load|json\.load|pickle\.load|"
+    r"torchaudio\.load|librosa\.load|soundfile\.read)|(numpy|torch|torchaudio|librosa|json|pickle)\.load"
+    r"|soundfile\.read"
+)
+_WORKS = re.compile(r"(self\.)?_?(\w*transforms?|augment\w*|\w*loader|tokenizer|tokenize)")
+_PARTS = (
+    "torch.utils.data.Subset",
+    "torch.utils.data.random_split",
+    "torch.utils.data.ConcatDataset",
+)
+_FOLDERS = re.compile(r"torchvision\.datasets\.\w+")
+
+
+def look(training: Training) -> Iterator[Found]:
+    """Training loaders without workers, over data whose items cost something."""
+    for loader in training.loaders:
+        data = loader.given("dataset")
+        if not training.trains(loader) or spreads(loader.call) or data is None:
+            continue
+        if _has_workers(training, loader) or _prefetched(training, loader):
+            continue
+        kinds = [_cost(training, o) for o in training.project.origins(loader.script, data)]
+        if kinds and all(kinds):
+            yield Found(
+                loader.script,
+                loader.call,
+                f"without workers each rank {kinds[0]} between its steps, while its GPU waits",
+                certain=False,
+            )
+
+
+def _has_workers(training: Training, loader: Loader) -> bool:
+    """Whether there are workers, or may be."""
+    workers = loader.given("num_workers")
+    if workers is None:
+        return False
+    return any(constant(o.node) != 0 for o in training.project.origins(loader.script, workers))
+
+
+def _prefetched(training: Training, loader: Loader) -> bool:
+    """Whether something else reads ahead: a thread around the loader."""
+    text = "\n".join(script.text for script in training.project.scripts)
+    return re.search(r"prefetch|BackgroundGenerator", text, re.I) is not None
+
+
+def _cost(training: Training, origin: Origin, depth: int = 3) -> str | None:
+    """What an item of this data set needs, as one would say it; None if it is cheap or unknown."""
+    call = origin.node
+    if not isinstance(call, cst.Call) or not depth:
+        return None
+    name = training.project.name(origin.script, call.func) or ""
+    if name in _PARTS and call.args:
+        first: cst.CSTNode = call.args[0].value
+        if isinstance(first, cst.List) and first.elements:
+            first = first.elements[0].value
+        inner = training.project.origins(origin.script, first)
+        costs = [_cost(training, o, depth - 1) for o in inner]
+        return costs[0] if costs and all(costs) else None
+    if _FOLDERS.fullmatch(name):
+        given = argument(call, "transform")
+        return "decodes and transforms its images" if given is not None else None
+    made = training.project.definition(origin.script, call.func)
+    if made is None or not isinstance(made[1], cst.ClassDef):
+        return None
+    return _class_cost(training, made[0], made[1])
+
+
+def _class_cost(training: Training, script: Script, data: cst.ClassDef) -> str | None:
+    if "cache" in script.code(data).lower():
+        return None
+    found = None
+    for binding in script.scopes[data].bindings.get("__getitem__", []):
+        if not isinstance(binding.node, cst.FunctionDef):
+            continue
+        for where, node in training.reached(script, binding.node.body, _is_call):
+            assert isinstance(node, cst.Call)
+            text = training.project.name(where, node.func) or where.code(node.func)
+            if _READS.fullmatch(text):
+                return "reads its samples from files"
+            if _WORKS.fullmatch(where.code(node.func)):
+                found = "transforms its samples"
+    return found
+
+
+def _is_call(_: Script, node: cst.CSTNode) -> bool:
+    return isinstance(node, cst.Call)
+
+
+RULE = Rule(
+    name="starving_loader",
+    code="LS30",
+    summary="A loader without workers prepares batches while the GPU waits; more GPUs wait too.",
+    advice="Give the DataLoader workers, for example num_workers=4, and pin_memory=True.",
+    look=look,
+)
