@@ -24,6 +24,7 @@ WRAPPERS = (
     "torch.distributed.fsdp.FullyShardedDataParallel",
     "apex.parallel.DistributedDataParallel",
 )
+_CUTS = "FullyShardedDataParallel"
 FRAMEWORKS = {
     "accelerate": "Accelerate",
     "lightning": "Lightning",
@@ -134,6 +135,26 @@ class Training:
     def wraps(self) -> list[Wrap]:
         """Models that are wrapped."""
         return [Wrap(script, call) for script, call in self.named(*WRAPPERS)]
+
+    @cached_property
+    def copies(self) -> list[Wrap]:
+        """Those wrapped in DDP, with a copy of the model on every rank; FSDP cuts it instead."""
+        name = self.project.name
+        return [w for w in self.wraps if not (name(w.script, w.call.func) or "").endswith(_CUTS)]
+
+    def wrapped(self, script: Script, node: cst.CSTNode) -> bool:
+        """Whether a value may be a model in DDP; not before the wrap, in the same function."""
+        calls = {wrap.call for wrap in self.copies}
+        function = script.function_of(node)
+        for origin in self.project.origins(script, node):
+            wrap = origin.call
+            if wrap is None or wrap not in calls:
+                continue
+            here = origin.script is script and script.function_of(wrap) is function
+            if here and (script.order[wrap] > script.order[node] or script.inside(node, wrap)):
+                continue
+            return True
+        return False
 
     @cached_property
     def loaders(self) -> list[Loader]:

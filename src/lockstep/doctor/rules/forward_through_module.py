@@ -1,0 +1,133 @@
+"""Forward through `.module`: DDP does not see the pass, so gradients are not exchanged."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+
+import libcst as cst
+
+from lockstep.doctor.findings import Found, Rule
+from lockstep.source.script import Script
+from lockstep.source.training import DEPTH, Training, is_backward
+from lockstep.source.tree import dotted
+
+_NO_GRADIENT = re.compile("no_grad|inference_mode|set_grad_enabled")
+_BY_HAND = re.compile(r"all_?reduce|average|sync", re.I)
+
+
+def look(training: Training) -> Iterator[Found]:
+    """Calls of the model inside DDP, in a loop with backward where no wrapper is called."""
+    if not training.copies or _exchanged_by_hand(training):
+        return
+    models = [(wrap.script, wrap.model) for wrap in training.copies if wrap.model is not None]
+    inner = {o.call for place in models for o in training.project.origins(*place)} - {None}
+    for script in training.project.scripts:
+        for call in script.calls:
+            if not _is_bare(training, script, _called(call), inner):
+                continue
+            place = _trained(training, script, call)
+            if place is None or _wrapper_runs(training, *place):
+                continue
+            yield Found(
+                script,
+                call,
+                "this calls the model inside the DDP wrapper, so gradients are not exchanged",
+            )
+
+
+def _exchanged_by_hand(training: Training) -> bool:
+    for script in training.project.scripts:
+        for call in script.calls:
+            text = script.code(call)
+            if _BY_HAND.search(script.code(call.func)) and "grad" in text:
+                return True
+    return False
+
+
+def _called(call: cst.Call) -> cst.BaseExpression:
+    func = call.func
+    plain = isinstance(func, cst.Attribute) and func.attr.value == "forward"
+    return func.value if plain and isinstance(func, cst.Attribute) else func
+
+
+def _is_bare(
+    training: Training, script: Script, node: cst.CSTNode, inner: set[cst.Call | None]
+) -> bool:
+    """Whether this is `ddp.module`, a name for it, or the model that was wrapped."""
+    if _is_module(training, script, node):
+        return True
+    if dotted(node) is None or training.project.definition(script, node) is not None:
+        return False
+    origins = training.project.origins(script, node)
+    wraps = {wrap.call for wrap in training.copies}
+    if any(origin.call in wraps for origin in origins):
+        return False
+    return any(o.call in inner or _is_module(training, o.script, o.node) for o in origins)
+
+
+def _is_module(training: Training, script: Script, node: cst.CSTNode) -> bool:
+    if not isinstance(node, cst.Attribute) or node.attr.value != "module":
+        return False
+    return training.wrapped(script, node.value)
+
+
+def _trained(
+    training: Training, script: Script, node: cst.CSTNode, depth: int = DEPTH
+) -> tuple[Script, cst.CSTNode] | None:
+    """The body of the loop or function where backward follows; None if there is no gradient."""
+    if _without_gradient(script, node):
+        return None
+    for parent in script.above(node):
+        if isinstance(parent, cst.Attribute) and parent.attr.value == "detach":
+            return None
+        if isinstance(parent, cst.For | cst.While | cst.FunctionDef):
+            if training.reaches(script, parent.body, is_backward):
+                return script, parent.body
+            if not isinstance(parent, cst.FunctionDef) or not depth:
+                return None
+            uses = training.project.uses.get(parent, [])
+            found = (_trained(training, where, call, depth - 1) for where, call in uses)
+            return next((place for place in found if place is not None), None)
+    return None
+
+
+def _without_gradient(script: Script, node: cst.CSTNode) -> bool:
+    around: Sequence[cst.CSTNode] = ()
+    for parent in script.above(node):
+        if isinstance(parent, cst.With):
+            around = parent.items
+        elif isinstance(parent, cst.FunctionDef):
+            around = parent.decorators
+        if any(_NO_GRADIENT.search(script.code(item)) for item in around):
+            return True
+        if isinstance(parent, cst.FunctionDef):
+            return False
+    return False
+
+
+def _wrapper_runs(training: Training, script: Script, body: cst.CSTNode) -> bool:
+    """Whether a wrapper is called here, or is handed to somebody who may, for a result."""
+
+    def wanted(script: Script, node: cst.CSTNode) -> bool:
+        if not isinstance(node, cst.Call):
+            return False
+        if training.wrapped(script, _called(node)):
+            return not _without_gradient(script, node)
+        made = training.project.definition(script, node.func)
+        if made is not None and isinstance(made[1], cst.FunctionDef):
+            return False
+        if isinstance(script.parents.get(node), cst.Expr):
+            return False
+        return any(training.wrapped(script, arg.value) for arg in node.args)
+
+    return training.reaches(script, body, wanted)
+
+
+RULE = Rule(
+    name="forward_through_module",
+    code="LS10",
+    summary="DDP exchanges gradients only of passes that went through the wrapper.",
+    advice="Call the wrapped model itself, and keep .module for saving and for its methods.",
+    look=look,
+)

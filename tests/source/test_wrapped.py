@@ -1,0 +1,42 @@
+"""Which values are models in DDP, and where."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from lockstep.source.project import Project
+from lockstep.source.script import parse
+from lockstep.source.training import Training
+
+SCRIPT = """
+from torch.nn.parallel import DistributedDataParallel as DDP
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+def train(net):
+    net(1)
+
+model = Net()
+model(2)
+model = DDP(model)
+model(3)
+other = FSDP(Net())
+other(4)
+train(model)
+"""
+
+
+def told() -> dict[str, bool]:
+    script = parse(Path("a.py"), SCRIPT)
+    training = Training(Project([script]))
+    calls = [call for call in script.calls if script.code(call.func) in ("net", "model", "other")]
+    return {script.code(call): training.wrapped(script, call.func) for call in calls}
+
+
+def test_a_model_is_wrapped_after_the_wrap_and_in_functions_that_get_it():
+    assert told()["model(3)"]
+    assert told()["net(1)"]
+
+
+def test_a_model_is_not_wrapped_before_the_wrap_nor_by_fsdp():
+    assert not told()["model(2)"]
+    assert not told()["other(4)"]
