@@ -1,0 +1,112 @@
+"""`torch.load` without map_location: every rank puts the checkpoint on the GPU it came from."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import libcst as cst
+
+from lockstep.doctor.findings import Edit, Fix, Found, Rule
+from lockstep.source.script import Script
+from lockstep.source.training import Training
+from lockstep.source.tree import argument, constant, spreads
+
+_GPU = re.compile(r"\.cuda\b|[\"']cuda|\bnccl\b")
+_PLAIN = re.compile(r"sched|scaler|sampler|loader|token|vocab", re.I)
+_MODEL_STATE = re.compile(r"\bstate_dict\(\)")
+
+
+def look(training: Training) -> Iterator[Found]:
+    """Loads of a model's state that every rank comes by and that name no device."""
+    loads = [
+        (script, call)
+        for script, call in training.named("torch.load")
+        if not spreads(call) and not _has_device(script, call)
+    ]
+    if not loads or not any(_GPU.search(s.text) for s in training.project.scripts):
+        return
+    used = _loaded(training)
+    saved = any(_saves_gpu_state(training, *place) for place in training.named("torch.save"))
+    for script, call in loads:
+        if call in used and not training.guarded(script, call):
+            yield Found(
+                script,
+                call,
+                "every rank loads this checkpoint onto the GPU that saved it, mostly GPU 0",
+                certain=saved,
+                fix=_fix(script, call),
+            )
+
+
+def _has_device(script: Script, call: cst.Call) -> bool:
+    """Whether the place is known: an argument, a mapped file, or `with torch.device(...)`."""
+    place = argument(call, "map_location", 1)
+    if place is not None and constant(place) is not None:
+        return True
+    mapped = argument(call, "mmap")
+    if mapped is not None and constant(mapped) is not False:
+        return True
+    around = [p for p in script.above(call) if isinstance(p, cst.With)]
+    return any("device(" in script.code(item) for block in around for item in block.items)
+
+
+def _loaded(training: Training) -> set[cst.CSTNode]:
+    """Calls whose result goes into load_state_dict, or is the model that is wrapped."""
+    values = [(wrap.script, wrap.model) for wrap in training.copies if wrap.model is not None]
+    for script, call in training.methods("load_state_dict"):
+        # What these keep are numbers, not tensors on a GPU.
+        if not _PLAIN.search(script.code(call.func)):
+            values += [(script, arg.value) for arg in call.args[:1]]
+    found: set[cst.CSTNode] = set()
+    for script, value in values:
+        for origin in training.project.origins(script, value):
+            found.update(_sources(training, origin.script, origin.node))
+    return found
+
+
+def _sources(training: Training, script: Script, node: cst.CSTNode) -> set[cst.CSTNode]:
+    """`checkpoint["model"]` and `checkpoint.pop("model")` come from where the checkpoint does."""
+    while True:
+        if isinstance(node, cst.Subscript):
+            node = node.value
+        elif isinstance(node, cst.Call) and isinstance(node.func, cst.Attribute):
+            if node.func.attr.value not in ("get", "pop", "state_dict", "to", "cuda"):
+                break
+            node = node.func.value
+        else:
+            break
+    if node not in script.order:
+        return {node}
+    return {node} | {origin.node for origin in training.project.origins(script, node)}
+
+
+def _saves_gpu_state(training: Training, script: Script, call: cst.Call) -> bool:
+    """Whether this program writes such checkpoints itself, with tensors where the model is."""
+    origins = training.project.origins(script, call.args[0].value) if call.args else []
+    texts = [origin.script.code(origin.node) for origin in origins]
+    return any(_MODEL_STATE.search(text) and "cpu" not in text for text in texts)
+
+
+def _fix(script: Script, call: cst.Call) -> Fix | None:
+    title = 'load to the CPU: map_location="cpu"'
+    given = argument(call, "map_location", 1)
+    if given is not None:
+        place = script.place(given)
+        start, end = (place.start.line, place.start.column), (place.end.line, place.end.column)
+        return Fix(title, (Edit(start, end, '"cpu"'),))
+    if not call.args:
+        return None
+    last = script.place(call.args[-1]).end
+    here = (last.line, last.column)
+    return Fix(title, (Edit(here, here, ', map_location="cpu"'),))
+
+
+RULE = Rule(
+    name="load_without_map_location",
+    code="LS26",
+    summary="A checkpoint returns to the GPU that it was saved from: on every rank, to the same.",
+    advice='Load with map_location="cpu"; load_state_dict copies it to where the model is.',
+    look=look,
+    handled_by=frozenset({"Lightning", "Hugging Face Trainer"}),
+)
