@@ -15,20 +15,30 @@ from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
 def train(net):
     net(1)
 
+def early(first):
+    first(5)
+
 model = Net()
 model(2)
+inner = model
+early(model)
 model = DDP(model)
 model(3)
 other = FSDP(Net())
 other(4)
 train(model)
+inner(6)
+for fold in range(2):
+    again(7)
+    again = DDP(again)
 """
+NAMES = "net", "model", "other", "first", "inner", "again"
 
 
 def told() -> dict[str, bool]:
     script = parse(Path("a.py"), SCRIPT)
     training = Training(Project([script]))
-    calls = [call for call in script.calls if script.code(call.func) in ("net", "model", "other")]
+    calls = [call for call in script.calls if script.code(call.func) in NAMES]
     return {script.code(call): training.wrapped(script, call.func) for call in calls}
 
 
@@ -40,3 +50,12 @@ def test_a_model_is_wrapped_after_the_wrap_and_in_functions_that_get_it():
 def test_a_model_is_not_wrapped_before_the_wrap_nor_by_fsdp():
     assert not told()["model(2)"]
     assert not told()["other(4)"]
+
+
+def test_a_value_that_was_handed_on_before_a_later_assignment_is_the_old_one():
+    assert not told()["first(5)"]
+    assert not told()["inner(6)"]
+
+
+def test_a_loop_brings_later_assignments_back():
+    assert told()["again(7)"]

@@ -303,8 +303,13 @@ class Project:
                         go(cst.Name(place[1]), index, place[0])
                         return True
             return self._follow_argument(script, node, go)
+        bindings = found[1]
+        if found[0] is scope and node in script.order:
+            # What is assigned further down does not count yet.
+            now = [b for b in bindings if b.kind != "assign" or not script.later(b.node, node)]
+            bindings = now or bindings
         known = False
-        for binding in found[1]:
+        for binding in bindings:
             if binding.kind in ("assign", "with") and binding.value is not None:
                 go(binding.value, (*binding.index, *index))
                 known = True

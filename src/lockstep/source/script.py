@@ -105,6 +105,19 @@ class Script:
         """Whether `node` is somewhere below `outer`."""
         return any(parent is outer for parent in self.above(node))
 
+    def later(self, node: cst.CSTNode, than: cst.CSTNode) -> bool:
+        """Whether a statement has not yet run when a place of its function is first come to."""
+        if self.function_of(node) is not self.function_of(than):
+            return False
+        if self.order[node] < self.order[than] and not self.inside(than, node):
+            return False
+        for parent in self.above(node):
+            if isinstance(parent, cst.For | cst.While) and self.inside(than, parent):
+                return False
+            if isinstance(parent, cst.FunctionDef):
+                break
+        return True
+
     def statement_of(self, node: cst.CSTNode) -> cst.CSTNode:
         """The whole statement that a node is part of."""
         for parent in (node, *self.above(node)):

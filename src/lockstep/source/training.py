@@ -145,15 +145,10 @@ class Training:
     def wrapped(self, script: Script, node: cst.CSTNode) -> bool:
         """Whether a value may be a model in DDP; not before the wrap, in the same function."""
         calls = {wrap.call for wrap in self.copies}
-        function = script.function_of(node)
         for origin in self.project.origins(script, node):
-            wrap = origin.call
-            if wrap is None or wrap not in calls:
-                continue
-            here = origin.script is script and script.function_of(wrap) is function
-            if here and (script.order[wrap] > script.order[node] or script.inside(node, wrap)):
-                continue
-            return True
+            wrap = origin.call if origin.call in calls else None
+            if wrap is not None and not (origin.script is script and script.later(wrap, node)):
+                return True
         return False
 
     @cached_property

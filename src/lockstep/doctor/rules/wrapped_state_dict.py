@@ -1,0 +1,109 @@
+"""The wrapper's state is saved: every key begins with `module.`, as no plain model's does."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import libcst as cst
+
+from lockstep.doctor.findings import Edit, Fix, Found, Rule
+from lockstep.source.script import Script
+from lockstep.source.training import Training
+from lockstep.source.tree import argument, walk
+
+_STRIPS = re.compile(r"[\"'](\w+\.)?module\.|\[7:\]|len\([\"']module|\w*prefix\w*\(", re.I)
+_ASKS = re.compile(
+    r"\.module\b|[\"']module[\"']|isinstance|(?<!torch.)distributed|ddp|world_size", re.I
+)
+
+
+def look(training: Training) -> Iterator[Found]:
+    """state_dict() of a model in DDP inside torch.save, unless the keys are seen to later."""
+    if not training.copies or any(_STRIPS.search(s.text) for s in training.project.scripts):
+        return
+    for script, call in training.methods("load_state_dict"):
+        assert isinstance(call.func, cst.Attribute)
+        if training.wrapped(script, call.func.value):
+            return
+    loaded = {text for place in training.named("torch.load") for text in _path(training, *place, 0)}
+    for script, save in training.named("torch.save"):
+        state = argument(save, "obj", 0)
+        again = any(text in loaded for text in _path(training, script, save, 1))
+        for where, call in _states(training, script, state) if state is not None else ():
+            yield Found(
+                where,
+                call,
+                "every key of this state begins with module., as only the wrapper's do",
+                certain=again,
+                fix=_fix(where, call),
+            )
+
+
+def _path(training: Training, script: Script, call: cst.Call, place: int) -> list[str]:
+    """The texts that a path may come from."""
+    value = argument(call, "f", place)
+    origins = training.project.origins(script, value) if value is not None else []
+    return [origin.script.code(origin.node) for origin in origins]
+
+
+def _states(
+    training: Training, script: Script, state: cst.CSTNode
+) -> Iterator[tuple[Script, cst.Call]]:
+    """Calls of the wrapper's state_dict that a saved value is made of."""
+    for origin in training.project.origins(script, state):
+        for node in walk(origin.node):
+            if isinstance(node, cst.Name | cst.Attribute) and isinstance(
+                origin.script.parents.get(node), cst.DictElement
+            ):
+                if node is not state:
+                    yield from _states(training, origin.script, node)
+            elif (
+                isinstance(node, cst.Call)
+                and isinstance(node.func, cst.Attribute)
+                and node.func.attr.value == "state_dict"
+                and _is_wrapper(training, origin.script, node.func.value)
+                and not _is_one_of_two(origin.script, node)
+            ):
+                yield origin.script, node
+
+
+def _is_wrapper(training: Training, script: Script, node: cst.CSTNode) -> bool:
+    """Whether a value is in DDP, and has not been taken out on one of its ways here."""
+    origins = [origin.node for origin in training.project.origins(script, node)]
+    if any(isinstance(n, cst.Attribute) and n.attr.value == "module" for n in origins):
+        return False
+    return training.wrapped(script, node)
+
+
+def _is_one_of_two(script: Script, node: cst.CSTNode) -> bool:
+    """`model.module.state_dict() if distributed else model.state_dict()`, or as an if."""
+    for parent in script.above(node):
+        if isinstance(parent, cst.IfExp) and _ASKS.search(script.code(parent)):
+            return True
+        if isinstance(parent, cst.If):
+            other = script.code(parent.orelse) if parent.orelse is not None else ""
+            if _ASKS.search(script.code(parent.test)) or ".module" in other:
+                return True
+        if isinstance(parent, cst.FunctionDef):
+            return False
+    return False
+
+
+def _fix(script: Script, call: cst.Call) -> Fix:
+    assert isinstance(call.func, cst.Attribute)
+    end = script.place(call.func.value).end
+    here = (end.line, end.column)
+    name = script.code(call.func.value)
+    # Whoever loads the file elsewhere may count on the keys as they are.
+    return Fix(f"save {name}.module.state_dict()", (Edit(here, here, ".module"),), safe=False)
+
+
+RULE = Rule(
+    name="wrapped_state_dict",
+    code="LS27",
+    summary="A state with module. before every key does not fit the model outside of the wrapper.",
+    advice="Save model.module.state_dict(), and load it into the model before it is wrapped.",
+    look=look,
+    handled_by=frozenset({"Lightning", "Hugging Face Trainer", "DeepSpeed"}),
+)
