@@ -1,0 +1,107 @@
+"""Local batch norm: with few samples on each rank its statistics are noise, and differ by rank."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import libcst as cst
+
+from lockstep.doctor.findings import Found, Rule
+from lockstep.source.script import Script
+from lockstep.source.training import DEPTH, Loader, Training
+from lockstep.source.tree import argument, constant, walk
+
+SMALL = 16
+"""Samples per rank, at most, for which the statistics of a batch are noisy."""
+_SEEN_TO = re.compile(
+    r"sync_?batch_?norm|sync_?bn|frozen_?batch_?norm|freeze_bn|isinstance\([^)]*batchnorm", re.I
+)
+"""Another kind of batch norm, or code that treats its layers in a way of its own."""
+_LAYER = re.compile(r"torch\.nn\.(modules\.batchnorm\.)?(Lazy)?BatchNorm[123]d")
+_GPU = re.compile(r"\.cuda\b|[\"']cuda|\bnccl\b")
+_TORCHVISION = re.compile(
+    r"torchvision\.models\.(\w+\.)*((wide_)?resnet\d|resnext\d|densenet\d|mobilenet_v|mnasnet\d|"
+    r"efficientnet_|shufflenet_|regnet_|googlenet|inception_v3|vgg\d+_bn)\w*"
+)
+_PASSES = ("to", "cuda", "train", "float", "half", "bfloat16", "requires_grad_")
+
+
+def look(training: Training) -> Iterator[Found]:
+    """DDP around a model with batch norm, trained with few samples per rank."""
+    text = "\n".join(script.text for script in training.project.scripts)
+    if _SEEN_TO.search(text) or not _GPU.search(text):
+        return
+    batches = [_batch(training, loader) for loader in training.loaders if training.trains(loader)]
+    if not batches or not all(0 < batch <= SMALL for batch in batches):
+        return
+    for wrap in training.copies:
+        model = wrap.model
+        if model is not None and _has_batch_norm(training, wrap.script, model, DEPTH):
+            yield Found(
+                wrap.script,
+                wrap.call,
+                f"batch norm sees only the {max(batches)} samples of its own rank",
+                certain=False,
+            )
+
+
+def _batch(training: Training, loader: Loader) -> int:
+    """Samples per rank and batch; 0 if nobody can tell."""
+    size = loader.given("batch_size")
+    origins = training.project.origins(loader.script, size) if size is not None else []
+    values = [constant(origin.node) for origin in origins]
+    known = [v for v in values if isinstance(v, int) and not isinstance(v, bool)]
+    return max(known) if known and len(known) == len(values) else 0
+
+
+def _has_batch_norm(training: Training, script: Script, node: cst.CSTNode, depth: int) -> bool:
+    """Whether a model is made with batch norm: a layer in sight, or in a class of the project."""
+    for origin in training.project.origins(script, node) if depth else ():
+        made = _made(origin.node)
+        if made is not origin.node and not isinstance(made, cst.Call):
+            if _has_batch_norm(training, origin.script, made, depth - 1):
+                return True
+        elif any(_brings(training, origin.script, call, set()) for call in _calls(made)):
+            return True
+    return False
+
+
+def _calls(node: cst.CSTNode) -> Iterator[cst.Call]:
+    return (part for part in walk(node) if isinstance(part, cst.Call))
+
+
+def _made(node: cst.CSTNode) -> cst.CSTNode:
+    """`Net()` of `Net().to(device)`, and what torch.compile gets."""
+    while isinstance(node, cst.Call) and isinstance(node.func, cst.Attribute):
+        last = node.func.attr.value
+        if last in _PASSES:
+            node = node.func.value
+        elif last == "compile" and node.args:
+            node = node.args[0].value
+        else:
+            break
+    return node
+
+
+def _brings(training: Training, script: Script, call: cst.Call, seen: set[cst.CSTNode]) -> bool:
+    """Whether a call makes batch norm, itself or in what the project defines for it."""
+    name = training.project.name(script, call.func) or ""
+    if _LAYER.fullmatch(name):
+        return True
+    if _TORCHVISION.fullmatch(name):
+        return argument(call, "norm_layer") is None
+    made = training.project.definition(script, call.func)
+    if made is None or made[1] in seen:
+        return False
+    seen.add(made[1])
+    return any(_brings(training, made[0], inner, seen) for inner in _calls(made[1].body))
+
+
+RULE = Rule(
+    name="local_batch_norm",
+    code="LS28",
+    summary="DDP leaves batch norm to each rank: with few samples there its statistics are noise.",
+    advice="Convert before the wrap: model = nn.SyncBatchNorm.convert_sync_batchnorm(model).",
+    look=look,
+)
