@@ -1,0 +1,261 @@
+"""The model changes after the wrap: DDP keeps to the parameters that it met when it was made."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import libcst as cst
+
+from lockstep.doctor.findings import Found, Rule
+from lockstep.source.project import walk_shallow
+from lockstep.source.script import Script
+from lockstep.source.training import DEPTH, Training, Wrap, is_backward
+from lockstep.source.tree import argument, constant, dotted, spreads, walk
+
+_LAYER = re.compile(
+    r"torch\.nn\.(\w+\.)*(Linear|Lazy\w+|Conv\w+|Embedding\w*|Parameter|Sequential|LayerNorm|"
+    r"GroupNorm|BatchNorm\dd|GRU|LSTM|MultiheadAttention)"
+)
+_OUTSIDE = re.compile(r"(torch\.nn|torchvision|timm|transformers)\.")
+_DEVICE = re.compile(r"cuda|\.to\(|device")
+_DEFAULT = re.compile(r"set_default_(device|tensor_type)|with torch\.device")
+_DTYPE = re.compile(
+    r"\.(half|bfloat16|double)\(\)$|\.to\((dtype=)?torch\.(b?float16|half|double)\b"
+)
+
+
+@dataclass(frozen=True, eq=False)
+class _Place:
+    """Something that runs after a wrap."""
+
+    script: Script
+    node: cst.CSTNode
+    straight: bool
+    """Whether it stands in the function of the wrap, and not in a loop."""
+
+
+@dataclass(frozen=True, eq=False)
+class _Switch:
+    """A place where parameters are frozen (False) or thawed (True)."""
+
+    script: Script
+    node: cst.CSTNode
+    owner: str
+    """Whose parameters, as text."""
+    value: bool
+    part: bool
+    """Whether only some of the model's parameters are meant."""
+
+
+class _Model:
+    """The model of one wrap."""
+
+    def __init__(self, training: Training, wrap: Wrap) -> None:
+        self.training, self.wrap = training, wrap
+        origins = training.project.origins(wrap.script, wrap.model) if wrap.model else []
+        self.calls = {origin.call for origin in origins} - {None}
+
+    def depth(self, script: Script, node: cst.CSTNode, most: int = DEPTH) -> int | None:
+        """0 for the model, in the wrapper or without, more for its parts, None for others."""
+        parts = 0
+        while True:
+            if dotted(node) is not None and node in script.order:
+                for origin in self.training.project.origins(script, node):
+                    if origin.call is self.wrap.call or origin.call in self.calls:
+                        return parts
+                    if isinstance(origin.node, cst.Attribute) and origin.node is not node and most:
+                        found = self.depth(origin.script, origin.node, most - 1)
+                        if found is not None:
+                            return parts + found
+            if not isinstance(node, cst.Attribute):
+                return None
+            parts += node.attr.value != "module"
+            node = node.value
+
+    def was_moved(self) -> bool:
+        """Whether it was, or may have been, on its device before the wrap."""
+        script, model, project = self.wrap.script, self.wrap.model, self.training.project
+        if model is None or any(_DEFAULT.search(s.text) for s in project.scripts):
+            return True
+        start = re.compile(re.escape(script.code(model)) + r"\.(to|cuda)\(")
+        if _DEVICE.search(script.code(model)) or any(
+            start.match(script.code(call)) and script.order[call] < script.order[self.wrap.call]
+            for call in script.calls
+        ):
+            return True
+        for origin in project.origins(script, model):
+            if origin.call is None or _DEVICE.search(origin.script.code(origin.call)):
+                return True
+            made = project.definition(origin.script, origin.call.func)
+            name = project.name(origin.script, origin.call.func) or ""
+            if _DEVICE.search(made[0].code(made[1])) if made else not _OUTSIDE.match(name):
+                return True
+        return False
+
+
+def look(training: Training) -> Iterator[Found]:
+    """Moves, new layers, conversions and changes of requires_grad between a wrap and training."""
+    models = [wrap.model for wrap in training.copies]
+    if any(isinstance(m, cst.Attribute) and m.attr.value == "module" for m in models):
+        # Whoever wraps `model.module` once more does so after the change.
+        return
+    for wrap in training.copies:
+        model = _Model(training, wrap)
+        places = list(_after(training, wrap))
+        for place in places:
+            reason = _changed(model, place)
+            if reason is not None:
+                sure = "converted" not in reason
+                yield Found(place.script, place.node, reason, certain=sure)
+        yield from _switched(model, {place.node for place in places})
+
+
+def _after(training: Training, wrap: Wrap) -> Iterator[_Place]:
+    """What runs between the wrap and the end of training, also in functions called there."""
+    script, call = wrap.script, wrap.call
+    function = script.function_of(call)
+    if isinstance(script.statement_of(call), cst.Return):
+        return
+    chain = [p for p in script.above(call) if isinstance(p, cst.Call)]
+    yield from (_Place(script, node, True) for node in chain)
+    trained: cst.CSTNode | None = None
+    for node in walk_shallow(function.body if function else script.tree):
+        if script.order[node] <= script.order[call] or script.inside(node, call):
+            continue
+        loops = [p for p in script.above(node) if isinstance(p, cst.For | cst.While)]
+        loops = [p for p in loops if function is None or script.inside(p, function)]
+        if trained is not None and trained not in loops:
+            return
+        if _excludes(script, call, node):
+            continue
+        yield _Place(script, node, not loops)
+        if isinstance(node, cst.Call):
+            ends = is_backward(script, node)
+            made = training.project.definition(script, node.func)
+            if made is not None and isinstance(made[1], cst.FunctionDef):
+                for where, inside in training.reached(made[0], made[1].body, lambda s, n: True):
+                    yield _Place(where, inside, False)
+                    ends = ends or is_backward(where, inside)
+            if ends and trained is None:
+                trained = loops[-1] if loops else node
+    owner = script.class_of(call)
+    if owner is not None and function is not None and function.name.value == "__init__":
+        calls = (n for n in walk(function.body) if isinstance(n, cst.Call))
+        made_first = [training.project.definition(script, n.func) for n in calls]
+        early = [function, *(made[1] for made in made_first if made is not None)]
+        for method in owner.body.body:
+            if isinstance(method, cst.FunctionDef) and method not in early:
+                yield from (_Place(script, n, False) for n in walk_shallow(method.body))
+
+
+def _excludes(script: Script, one: cst.CSTNode, other: cst.CSTNode) -> bool:
+    """Whether two places are in two branches of an if, or the first one's branch returns."""
+    for parent in script.above(one):
+        if isinstance(parent, cst.FunctionDef):
+            return False
+        if isinstance(parent, cst.If):
+            if not script.inside(other, parent):
+                if any(isinstance(n, cst.Return) for n in walk(parent.body)):
+                    return True
+            elif not script.inside(other, parent.body) and script.inside(one, parent.body):
+                return True
+    return False
+
+
+def _changed(model: _Model, place: _Place) -> str | None:
+    """What becomes of the model here, if anything does."""
+    script, node, project = place.script, place.node, model.training.project
+    wrap = model.wrap
+    if isinstance(node, cst.Assign) and isinstance(node.value, cst.Call):
+        target = node.targets[0].target
+        here = script is wrap.script and script.function_of(node) is script.function_of(wrap.call)
+        owner = target.value if isinstance(target, cst.Attribute) else None
+        new = _LAYER.fullmatch(project.name(script, node.value.func) or "")
+        if new and here and owner is not None and model.depth(script, owner) is not None:
+            return "this layer is new after the wrap, so DDP does not exchange its gradients"
+    if not isinstance(node, cst.Call) or not place.straight:
+        return None
+    name = project.name(script, node.func) or script.code(node.func)
+    if name.endswith("SyncBatchNorm.convert_sync_batchnorm") and node.args:
+        value = node.args[0].value
+        if value is wrap.call or model.depth(script, value) is not None:
+            return "batch norm is converted after the wrap, and DDP was made for other layers"
+    elif isinstance(node.func, cst.Attribute):
+        value, last = node.func.value, node.func.attr.value
+        if last not in ("to", "cuda", "half", "bfloat16", "double"):
+            return None
+        if value is not wrap.call and model.depth(script, value) is None:
+            return None
+        if _DTYPE.search(script.code(node)):
+            return "parameters change their type after the wrap, and DDP's buffers do not"
+        goes = last == "cuda" or (last == "to" and (argument(node, "device", 0) is not None))
+        if goes and not model.was_moved():
+            return "parameters move after the wrap, and DDP was made for the old place"
+    return None
+
+
+def _switched(model: _Model, nodes: set[cst.CSTNode]) -> Iterator[Found]:
+    """Parameters thawed after a wrap that met them frozen, or frozen when it waits for them."""
+    scripts = model.training.project.scripts
+    every = [found for s in scripts for n in s.order if (found := _switch(model, s, n))]
+    after = [switch for switch in every if switch.node in nodes]
+    frozen = any(not switch.value for switch in every if switch.node not in nodes)
+    call = model.wrap.call
+    unused = ("find_unused_parameters", "static_graph")
+    waits = not spreads(call) and all(argument(call, name) is None for name in unused)
+    thawed = {switch.owner for switch in after if switch.value}
+    for switch in after:
+        reason = None
+        if switch.value and frozen:
+            reason = "these were frozen at the wrap, so DDP never exchanges their gradients"
+        elif switch.value or frozen or not waits or switch.owner in thawed:
+            continue
+        elif switch.part or thawed:
+            reason = "these are frozen after the wrap, and DDP waits for their gradients"
+        if reason is not None:
+            yield Found(switch.script, switch.node, reason)
+
+
+def _switch(model: _Model, script: Script, node: cst.CSTNode) -> _Switch | None:
+    """`p.requires_grad = ...` in a loop over parameters, or `x.requires_grad_(...)`."""
+    if isinstance(node, cst.Assign) and isinstance(node.targets[0].target, cst.Attribute):
+        subject, value = node.targets[0].target.value, node.value
+        last = node.targets[0].target.attr.value
+    elif isinstance(node, cst.Call) and isinstance(node.func, cst.Attribute) and node.args:
+        subject, value, last = node.func.value, node.args[0].value, node.func.attr.value
+    else:
+        return None
+    if last not in ("requires_grad", "requires_grad_"):
+        return None
+    # `p.requires_grad = name in (...)` freezes the others.
+    part = isinstance(value, cst.Comparison)
+    flag = False if part else constant(value)
+    loop = next((p for p in script.above(node) if isinstance(p, cst.For | cst.FunctionDef)), None)
+    if isinstance(loop, cst.For) and isinstance(loop.iter, cst.Call):
+        called = loop.iter.func
+        if isinstance(called, cst.Attribute) and called.attr.value.endswith("parameters"):
+            asked = [p for p in script.above(node) if isinstance(p, cst.If)]
+            part |= any(script.inside(p, loop) for p in asked)
+            subject = called.value
+    depth = model.depth(script, subject)
+    if depth is None:
+        # A module that freezes parts of itself while it is made.
+        function, owner = script.function_of(node), script.class_of(node)
+        made = function is not None and function.name.value == "__init__"
+        bases = owner.bases if made and owner is not None else ()
+        if not any("Module" in script.code(base) for base in bases):
+            return None
+    if not isinstance(flag, bool):
+        return None
+    return _Switch(script, node, script.code(subject), flag, part or bool(depth))
+
+
+RULE = Rule(
+    name="changed_after_wrap",
+    code="LS11",
+    summary="DDP knows the parameters that it met when it was made, and no later ones.",
+    advice="Move, convert, freeze and replace first, and wrap last; wrap anew after a change.",
+    look=look,
+)
