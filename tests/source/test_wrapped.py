@@ -31,8 +31,10 @@ inner(6)
 for fold in range(2):
     again(7)
     again = DDP(again)
+moved = torch.compile(DDP(Net()).to(0))
+moved(8)
 """
-NAMES = "net", "model", "other", "first", "inner", "again"
+NAMES = "net", "model", "other", "first", "inner", "again", "moved"
 
 
 def told() -> dict[str, bool]:
@@ -45,6 +47,7 @@ def told() -> dict[str, bool]:
 def test_a_model_is_wrapped_after_the_wrap_and_in_functions_that_get_it():
     assert told()["model(3)"]
     assert told()["net(1)"]
+    assert told()["moved(8)"]
 
 
 def test_a_model_is_not_wrapped_before_the_wrap_nor_by_fsdp():

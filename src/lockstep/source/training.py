@@ -146,8 +146,10 @@ class Training:
         """Whether a value may be a model in DDP; not before the wrap, in the same function."""
         calls = {wrap.call for wrap in self.copies}
         for origin in self.project.origins(script, node):
-            wrap = origin.call if origin.call in calls else None
-            if wrap is not None and not (origin.script is script and script.later(wrap, node)):
+            made = origin.call
+            while made is not None and made not in calls:
+                made = _inner_call(made)
+            if made is not None and not (origin.script is script and script.later(made, node)):
                 return True
         return False
 
@@ -293,6 +295,16 @@ class Training:
                 if ends and asks_rank(child.test) and not script.inside(node, child):
                     return True
         return False
+
+
+def _inner_call(call: cst.Call) -> cst.Call | None:
+    """`DDP(model)` of `DDP(model).to(device)` and of `torch.compile(DDP(model))`."""
+    inner: cst.CSTNode | None = None
+    if isinstance(call.func, cst.Attribute) and call.func.attr.value in ("to", "cuda", "train"):
+        inner = call.func.value
+    elif call.args and _EMPTY.code_for_node(call.func) in ("torch.compile", "compile"):
+        inner = call.args[0].value
+    return inner if isinstance(inner, cst.Call) else None
 
 
 _RANK = re.compile(

@@ -57,12 +57,14 @@ def _is_bare(
     """Whether this is `ddp.module`, a name for it, or the model that was wrapped."""
     if _is_module(training, script, node):
         return True
-    if dotted(node) is None or training.project.definition(script, node) is not None:
+    name = dotted(node) or ""
+    if not name.startswith("self.") and script.scope_of(node).find(name) is None:
+        return False
+    if training.project.definition(script, node) is not None:
+        return False
+    if training.wrapped(script, node):
         return False
     origins = training.project.origins(script, node)
-    wraps = {wrap.call for wrap in training.copies}
-    if any(origin.call in wraps for origin in origins):
-        return False
     return any(o.call in inner or _is_module(training, o.script, o.node) for o in origins)
 
 

@@ -48,7 +48,11 @@ def _has_device(script: Script, call: cst.Call) -> bool:
     if mapped is not None and constant(mapped) is not False:
         return True
     around = [p for p in script.above(call) if isinstance(p, cst.With)]
-    return any("device(" in script.code(item) for block in around for item in block.items)
+    if any("device(" in script.code(item) for block in around for item in block.items):
+        return True
+    # Another branch names the device: this one is for other runs.
+    branches = [p for p in script.above(call) if isinstance(p, cst.If)]
+    return any("map_location" in script.code(branch) for branch in branches)
 
 
 def _loaded(training: Training) -> set[cst.CSTNode]:

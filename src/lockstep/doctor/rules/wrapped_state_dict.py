@@ -13,6 +13,7 @@ from lockstep.source.training import Training
 from lockstep.source.tree import argument, walk
 
 _STRIPS = re.compile(r"[\"'](\w+\.)?module\.|\[7:\]|len\([\"']module|\w*prefix\w*\(", re.I)
+_OTHERS = re.compile("optim|sched|scaler|sampler|loader|ema", re.I)
 _ASKS = re.compile(
     r"\.module\b|[\"']module[\"']|isinstance|(?<!torch.)distributed|ddp|world_size", re.I
 )
@@ -24,7 +25,8 @@ def look(training: Training) -> Iterator[Found]:
         return
     for script, call in training.methods("load_state_dict"):
         assert isinstance(call.func, cst.Attribute)
-        if training.wrapped(script, call.func.value):
+        owner = call.func.value
+        if training.wrapped(script, owner) or not _is_known(training, script, owner):
             return
     loaded = {text for place in training.named("torch.load") for text in _path(training, *place, 0)}
     for script, save in training.named("torch.save"):
@@ -38,6 +40,14 @@ def look(training: Training) -> Iterator[Found]:
                 certain=again,
                 fix=_fix(where, call),
             )
+
+
+def _is_known(training: Training, script: Script, node: cst.CSTNode) -> bool:
+    """Whether it can be told what a state is loaded into, or that it is no model."""
+    if _OTHERS.search(script.code(node)):
+        return True
+    origins = training.project.origins(script, node)
+    return all(o.call is not None or isinstance(o.node, cst.Attribute) for o in origins)
 
 
 def _path(training: Training, script: Script, call: cst.Call, place: int) -> list[str]:
