@@ -1,0 +1,87 @@
+"""`no_sync` is missing while gradients are accumulated: an all-reduce for every micro-batch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import libcst as cst
+
+from lockstep.doctor.findings import Found, Rule
+from lockstep.source.script import Script
+from lockstep.source.training import Training
+from lockstep.source.turns import Act, Kind, acts, is_one, kind_of, windows
+
+_DDP = "torch.nn.parallel.DistributedDataParallel"
+_SWITCHES = "no_sync", "require_backward_grad_sync", "set_requires_gradient_sync"
+"""All that stops the all-reduce for a while."""
+
+
+def look(training: Training) -> Iterator[Found]:
+    """Several backwards of a DDP model for one step, where all of them reduce the gradients."""
+    wraps = [wrap.call for wrap in training.wraps if _is_ddp(training, wrap.script, wrap.call)]
+    if not wraps or len(wraps) != len(training.wraps):
+        return
+    texts = [script.text for script in training.project.scripts]
+    known = any(switch in text for text in texts for switch in _SWITCHES)
+    for window in windows(training):
+        if is_one(training, window) or training.guarded(window.script, window.loop):
+            continue
+        if not known:
+            yield Found(
+                window.backward.script,
+                window.backward.call,
+                "the gradients are reduced in every micro-step, though only the last one needs it",
+                certain=False,
+            )
+            continue
+        # DDP decides in the forward whether the next backward will reduce.
+        here = acts(training, window.script, window.loop.body, _with_forward(training, wraps))
+        forwards = [act for act in here if act.kind == "forward"]
+        quiet = [act for act in here if act.kind == "backward" and _unsynced(training, act)]
+        if quiet and forwards and not any(_unsynced(training, act) for act in forwards):
+            script, block = _unsynced(training, quiet[0])[0]
+            yield Found(
+                script,
+                block.items[0].item,
+                "the forward is outside of no_sync, so the backward inside it still reduces",
+                certain=False,
+            )
+
+
+def _is_ddp(training: Training, script: Script, call: cst.Call) -> bool:
+    name = training.project.name(script, call.func) or ""
+    return name.startswith("torch.") and name.endswith(_DDP.rsplit(".", 1)[-1])
+
+
+def _with_forward(training: Training, wraps: list[cst.Call]) -> Kind:
+    def kind(script: Script, call: cst.Call) -> str | None:
+        if isinstance(call.func, cst.Name | cst.Attribute):
+            for origin in training.project.origins(script, call.func):
+                if origin.call is not None and origin.call in wraps:
+                    return "forward"
+        return kind_of(script, call)
+
+    return kind
+
+
+def _unsynced(training: Training, act: Act) -> list[tuple[Script, cst.With]]:
+    """The `with` blocks around it that may be a no_sync."""
+    return [
+        (script, block)
+        for script, block in act.withs
+        for item in block.items
+        for node in [item.item, *(o.node for o in training.project.origins(script, item.item))]
+        if "no_sync" in script.code(node)
+    ]
+
+
+RULE = Rule(
+    name="missing_no_sync",
+    code="LS14",
+    summary="Without no_sync DDP reduces the gradients in every micro-step: K times the traffic.",
+    advice="Run forward and backward of all micro-steps but the last under model.no_sync().",
+    look=look,
+    handled_by=frozenset(
+        {"Accelerate", "Lightning", "DeepSpeed", "Hugging Face Trainer", "Horovod"}
+    ),
+)
