@@ -1,0 +1,167 @@
+"""Accumulated losses are not divided: K mean losses are summed, a gradient K times as large."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import libcst as cst
+
+from lockstep.doctor.findings import Found, Rule
+from lockstep.source.script import Script
+from lockstep.source.training import Training
+from lockstep.source.tree import argument, constant, dotted, walk
+from lockstep.source.turns import Act, Window, acts, feeding, is_one, loss_of, windows
+
+_MEANS = re.compile(r"torch\.nn\.(functional\.\w*(entropy|loss)\w*|\w+Loss)$")
+_FORGIVING = re.compile(r"Adam|Lamb|Lion|Adafactor|RMSprop|Adagrad")
+"""Optimizers that hardly mind how large a gradient is."""
+_COUNTS = re.compile(r"\blen\(|num|total|steps|size|samples|count|item\(|detach\(")
+
+
+def look(training: Training) -> Iterator[Found]:
+    """Windows whose loss nothing divides, and last windows that are cut short."""
+    for window in windows(training):
+        if is_one(training, window):
+            continue
+        script, call = window.backward.script, window.backward.call
+        loss = loss_of(call)
+        if loss is None:
+            continue
+        parts = list(feeding(training, script, loss))
+        if _is_sum(parts) or _grad_is_touched(training, window):
+            continue
+        divided = _divided(training, window, parts)
+        if not divided:
+            times = f"{window.at.code(window.steps)} times" if window.steps else "over and over"
+            reason = f"the loss is added up {times} and never divided"
+            yield Found(script, call, reason, certain=_certain(training, window, parts))
+        elif window.test is not None and _drops_the_rest(training, window):
+            yield Found(
+                window.script,
+                window.loop,
+                "batches after the last full window are never stepped: their gradients are zeroed",
+                certain=False,
+            )
+        elif window.steps is not None and _ends_early(window, parts):
+            yield Found(
+                script,
+                call,
+                "the last window of an epoch may be shorter, and is divided by all of "
+                f"{window.at.code(window.steps)}",
+                certain=False,
+            )
+
+
+def _is_sum(parts: list[tuple[Script, cst.CSTNode]]) -> bool:
+    """Whether the loss is a sum by intent, to which the micro-batches may well be added."""
+    text = " ".join(s.code(n) for s, n in parts if isinstance(n, cst.Call))
+    return re.search(r"reduction\s*=\s*.sum|\bsum\(", text) is not None
+
+
+def _grad_is_touched(training: Training, window: Window) -> bool:
+    """Whether the gradients are worked on by hand, so that they may be divided there."""
+    script, body = window.script, window.loop.body
+    return training.reaches(
+        script, body, lambda _, n: isinstance(n, cst.Attribute) and n.attr.value == "grad"
+    )
+
+
+def _divided(training: Training, w: Window, parts: list[tuple[Script, cst.CSTNode]]) -> bool:
+    """Whether something divides the loss, or divides by K anywhere, or is told K with the loss."""
+    for script, node in parts:
+        if isinstance(node, cst.BinaryOperation) and isinstance(node.operator, cst.Divide):
+            return True
+        if isinstance(node, cst.Call) and re.search(r"\b(div_?|mul_?)$", script.code(node.func)):
+            return True
+        above = script.parents.get(node)
+        if isinstance(above, cst.AugAssign) and isinstance(
+            above.operator, cst.DivideAssign | cst.MultiplyAssign
+        ):
+            return True
+        scaled = isinstance(node, cst.BinaryOperation) and isinstance(node.operator, cst.Multiply)
+        if scaled and isinstance(above, cst.Assign):
+            return True
+    name = (dotted(w.steps) or "").rsplit(".", 1)[-1] if w.steps is not None else ""
+    return bool(name) and any(_by(s, n, name) for s in training.project.scripts for n in s.order)
+
+
+def _by(script: Script, node: cst.CSTNode, name: str) -> bool:
+    if isinstance(node, cst.BinaryOperation) and isinstance(node.operator, cst.Divide):
+        right = [(dotted(n) or "").rsplit(".", 1)[-1] for n in walk(node.right)]
+        return name in right and _COUNTS.search(script.code(node.left)) is None
+    if isinstance(node, cst.Call):
+        given = [(dotted(arg.value) or "").rsplit(".", 1)[-1] for arg in node.args]
+        return name in given and any("loss" in text for text in given)
+    return False
+
+
+def _certain(training: Training, window: Window, parts: list[tuple[Script, cst.CSTNode]]) -> bool:
+    """Whether the loss is known to be a mean, and the optimizer one that minds."""
+    project = training.project
+    means = False
+    for script, node in parts:
+        if isinstance(node, cst.Call):
+            made = [(o.script, o.call) for o in project.origins(script, node.func) if o.call]
+            for where, call in [(script, node), *made]:
+                known = _MEANS.match(project.name(where, call.func) or "") is not None
+                means |= known and argument(call, "reduction") is None
+    return means and not _forgives(training, window.step)
+
+
+def _forgives(training: Training, step: Act) -> bool:
+    assert isinstance(step.call.func, cst.Attribute)
+    owner = step.call.args[0].value if step.call.args else step.call.func.value
+    origins = training.project.origins(step.script, owner)
+    names = [training.project.name(o.script, o.call.func) or "" for o in origins if o.call]
+    return not names or any(_FORGIVING.search(name) for name in names)
+
+
+def _ends_early(window: Window, parts: list[tuple[Script, cst.CSTNode]]) -> bool:
+    """`i % K == 0 or i == len(loader)`, with a division by K itself."""
+    name = dotted(window.steps) if window.steps is not None else None
+    divisors = [
+        dotted(node.right)
+        for _, node in parts
+        if isinstance(node, cst.BinaryOperation) and isinstance(node.operator, cst.Divide)
+    ]
+    test = window.at.code(window.test.test) if window.test is not None else ""
+    return name is not None and divisors == [name] and " or " in test and "len(" in test
+
+
+def _drops_the_rest(training: Training, window: Window) -> bool:
+    """Each epoch zeroes first, steps after K batches only, and not once more after the loop."""
+    script, loop, test = window.script, window.loop, window.test
+    counted = (
+        {node.value for node in walk(loop.target) if isinstance(node, cst.Name)}
+        if (isinstance(loop, cst.For))
+        else set()
+    )
+    assert test is not None
+    names = {node.value for node in walk(test.test) if isinstance(node, cst.Name)}
+    plain = isinstance(test.test, cst.Comparison) and isinstance(
+        test.test.left, cst.BinaryOperation
+    )
+    if not plain or not counted & names or constant(window.steps) == 1:
+        return False
+    epochs = [n for n in script.above(loop) if isinstance(n, cst.For | cst.While | cst.FunctionDef)]
+    if not epochs or not training.loops_around(script, loop):
+        return False
+    here = acts(training, script, epochs[0].body)
+    outside = [a for a in here if not a.loops and not a.branches]
+    order = script.order
+    zeroed = any(
+        a.kind == "zero_grad" and a.script is script and order[a.call] < order[loop]
+        for a in outside
+    )
+    return zeroed and not any(a.kind == "step" for a in here if not a.loops)
+
+
+RULE = Rule(
+    name="undivided_accumulation",
+    code="LS16",
+    summary="Mean losses of K micro-batches that are added give K times the gradient.",
+    advice="Divide each loss by the number of micro-batches in its window, also in the last one.",
+    look=look,
+    handled_by=frozenset({"Accelerate", "Lightning", "DeepSpeed", "Hugging Face Trainer"}),
+)
