@@ -1,0 +1,110 @@
+"""A masked mean per rank: ranks with few valid tokens weigh as much as ranks with many."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import libcst as cst
+
+from lockstep.doctor.findings import Found, Rule
+from lockstep.source.project import walk_shallow
+from lockstep.source.script import Script
+from lockstep.source.training import Training
+from lockstep.source.tree import argument, constant
+from lockstep.source.turns import feeding, loops, loss_of
+
+_ENTROPIES = re.compile(
+    r"torch\.nn\.(functional\.(cross_entropy|nll_loss)|CrossEntropyLoss|NLLLoss)$"
+)
+_PADDED = re.compile(r"pad_sequence|pad_token|pad_id|pad_idx|\bPAD\b|padding\s*=|-100|pad_to")
+_VALID = re.compile(r"mask|valid|!=|\.ne\(|is_pad|not_pad|non_pad|token|weight", re.I)
+_FIXED = re.compile(r"mask_ratio|masking_ratio|len_keep|num_masked|register_comm_hook")
+"""As many places are masked in every sample, or ranks average gradients in their own way."""
+_SHARED = re.compile(r"tok|mask|valid|denom|weight|norm|num|count|\bn_", re.I)
+_SHORT = re.compile(r"\.sum\(\)|\.count_nonzero\(\)|(torch\.)(sum|count_nonzero)\([^,]*\)")
+
+
+def look(training: Training) -> Iterator[Found]:
+    """Divisions by a count of valid places, on the way to backward, that no rank shares."""
+    if any(_FIXED.search(script.text) for script in training.project.scripts):
+        return
+    padded = any(_PADDED.search(script.text) for script in training.project.scripts)
+    for script, loop, found in loops(training):
+        if any(act.loops for act in found if act.kind == "backward"):
+            continue
+        if _shares(training, script, loop.body):
+            continue
+        for act in (act for act in found if act.kind == "backward"):
+            loss = loss_of(act.call)
+            for where, node in feeding(training, act.script, loss) if loss is not None else ():
+                if _is_masked_mean(training, where, node):
+                    reason = "each rank divides by its own number of valid places"
+                elif padded and _is_padded_entropy(training, where, node):
+                    reason = "each rank averages over its own tokens, padding left out"
+                else:
+                    continue
+                if not _has_no_grad(where, node) and not _shares(
+                    training, where, where.function_of(node)
+                ):
+                    yield Found(where, node, f"{reason}, then all ranks count the same", False)
+
+
+def _has_no_grad(script: Script, node: cst.CSTNode) -> bool:
+    """Whether it only shifts or scales the loss, such as rewards made with mean 0."""
+    blocks = (parent for parent in script.above(node) if isinstance(parent, cst.With))
+    return any("no_grad" in script.code(item) for block in blocks for item in block.items)
+
+
+def _is_masked_mean(training: Training, script: Script, node: cst.CSTNode) -> bool:
+    """`(loss * mask).sum() / mask.sum()`; with a dimension in sum() it is a mean per sample."""
+    if not isinstance(node, cst.BinaryOperation) or not isinstance(node.operator, cst.Divide):
+        return False
+    above = [script.code(o.node) for o in training.project.origins(script, node.left)]
+    below = [script.code(o.node) for o in training.project.origins(script, node.right)]
+    summed = all(_SHORT.search(t) or re.search(r"reduction\s*=\s*.sum", t) for t in above)
+    return summed and all(_SHORT.search(text) and _VALID.search(text) for text in below)
+
+
+def _is_padded_entropy(training: Training, script: Script, node: cst.CSTNode) -> bool:
+    """A mean cross entropy that leaves places out; 255 is a label for pixels, not for padding."""
+    if not isinstance(node, cst.Call):
+        return False
+    made = [(o.script, o.call) for o in training.project.origins(script, node.func) if o.call]
+    for where, call in [(script, node), *made]:
+        name = training.project.name(where, call.func) or ""
+        ignored = argument(call, "ignore_index")
+        # Where the loss is computed, not where the module for it is made.
+        computes = name.endswith("Loss") != (call is node)
+        if _ENTROPIES.match(name) and computes and ignored is not None and constant(ignored) != 255:
+            reduction = argument(call, "reduction")
+            return reduction is None or constant(reduction) == "mean"
+    return False
+
+
+def _shares(training: Training, script: Script, body: cst.CSTNode | None) -> bool:
+    """Whether ranks tell each other a count here."""
+    if body is None:
+        return False
+
+    def tells(where: Script, node: cst.CSTNode) -> bool:
+        if not isinstance(node, cst.Call) or not node.args:
+            return False
+        last = where.code(node.func).rsplit(".", 1)[-1]
+        collective = re.search(r"all_?reduce|all_?gather|reduce_sum|reduce_mean", last)
+        return collective is not None and _SHARED.search(where.code(node.args[0])) is not None
+
+    below = body.body if isinstance(body, cst.FunctionDef) else body
+    return training.reaches(script, below, tells) or any(
+        tells(script, node) for node in walk_shallow(below)
+    )
+
+
+RULE = Rule(
+    name="masked_mean",
+    code="LS17",
+    summary="A mean over valid tokens per rank, averaged over ranks, weighs tokens by their rank.",
+    advice="Sum the count over ranks by all_reduce; divide the sum times the world size by it.",
+    look=look,
+    handled_by=frozenset({"Hugging Face Trainer"}),
+)

@@ -1,0 +1,62 @@
+"""Trains a masked autoencoder: torchrun --nproc-per-node 4 fixed_ratio.py."""
+
+import argparse
+import os
+
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel as DDP
+from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data.distributed import DistributedSampler
+
+
+def random_mask(patches, mask_ratio=0.75):
+    noise = torch.rand(patches.shape[:2], device=patches.device)
+    hidden = int(patches.shape[1] * mask_ratio)
+    mask = torch.zeros_like(noise)
+    return mask.scatter(1, noise.topk(hidden).indices, 1.0)
+
+
+def train_one_epoch(model, loader, optimizer, args, device):
+    model.train()
+    for images, _ in loader:
+        patches = images.to(device).unflatten(1, (49, 16))
+        mask = random_mask(patches)
+        restored = model(patches * (1 - mask).unsqueeze(-1))
+        losses = (restored - patches).pow(2).mean(dim=-1)
+        loss = (losses * mask).sum() / mask.sum()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--epochs", type=int, default=10)
+    parser.add_argument("--batch-size", type=int, default=32)
+    parser.add_argument("--lr", type=float, default=0.05)
+    parser.add_argument("--accum", type=int, default=4)
+    parser.add_argument("--clip", type=float, default=1.0)
+    args = parser.parse_args()
+
+    dist.init_process_group("nccl")
+    local_rank = int(os.environ["LOCAL_RANK"])
+    torch.cuda.set_device(local_rank)
+    device = torch.device("cuda", local_rank)
+    model = DDP(nn.Linear(16, 16).to(device), device_ids=[local_rank])
+    data = TensorDataset(torch.randn(6000, 784), torch.randint(10, (6000,)))
+    sampler = DistributedSampler(data, shuffle=True)
+    loader = DataLoader(data, args.batch_size, sampler=sampler, num_workers=4, pin_memory=True)
+    optimizer = torch.optim.SGD(model.parameters(), lr=args.lr * dist.get_world_size())
+    for epoch in range(args.epochs):
+        sampler.set_epoch(epoch)
+        train_one_epoch(model, loader, optimizer, args, device)
+        if dist.get_rank() == 0:
+            torch.save(model.module.state_dict(), "last.pt")
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()
