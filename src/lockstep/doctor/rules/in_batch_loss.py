@@ -1,0 +1,107 @@
+"""A loss across the batch sees one rank's samples only: N ranks have fewer negatives than one."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import libcst as cst
+
+from lockstep.doctor.findings import Found, Rule
+from lockstep.source.script import Script
+from lockstep.source.training import Training
+from lockstep.source.tree import argument, walk
+from lockstep.source.turns import acts, called, feeding, loops, loss_of
+
+_GATHERS = re.compile(
+    r"all_?gather|gather_?(from|all|layer|feat|embed|tensor|with|across|distributed)|SyncFunction",
+    re.I,
+)
+_TRANSPOSED = re.compile(r"(\.T|\.mT|\.t\(\)|\.transpose\((0, ?1|1, ?0)\))$")
+_PRODUCTS = "torch.matmul", "torch.mm"
+# A plain `- torch.eye(n)` asks for orthogonal weights: no loss across the batch.
+_DIAGONAL = re.compile(
+    r"fill_diagonal_|\.diagonal\(|torch\.diag|~\s*torch\.eye|eye\(.*bool|eye\((.|\n)*masked_fill"
+)
+_SOFTMAX = re.compile(r"cross_entropy|CrossEntropyLoss|logsumexp|log_softmax|\.exp\(|torch\.exp\(")
+
+
+def look(training: Training) -> Iterator[Found]:
+    """Similarities of a batch with itself that make the loss, where no features are gathered."""
+    for script, loop, found in loops(training):
+        backwards = [act for act in found if act.kind == "backward" and not act.loops]
+        if not backwards or _gathers(training, script, loop.body):
+            continue
+        for act in backwards:
+            loss = loss_of(act.call)
+            parts = list(feeding(training, act.script, loss)) if loss is not None else []
+            for where, node in sorted(parts, key=lambda part: part[0].order[part[1]]):
+                if _targets_the_batch(training, where, node) or _contrasts(where, node):
+                    yield Found(
+                        where,
+                        node,
+                        "each sample is compared with those of its own rank only",
+                        certain=False,
+                    )
+                    break
+
+
+def _targets_the_batch(training: Training, script: Script, node: cst.CSTNode) -> bool:
+    """A cross entropy whose targets are 0, 1, 2...: the right one is the sample's own place."""
+    if not isinstance(node, cst.Call):
+        return False
+    made = [(o.script, o.call) for o in training.project.origins(script, node.func) if o.call]
+    names = [training.project.name(s, c.func) or "" for s, c in [(script, node), *made]]
+    if not any(name.endswith((".cross_entropy", ".CrossEntropyLoss")) for name in names):
+        return False
+    target = argument(node, "target", 1)
+    origins = training.project.origins(script, target) if target is not None else []
+    texts = [origin.script.code(origin.node) for origin in origins]
+    return any("arange(" in text and "rank" not in text for text in texts)
+
+
+def _contrasts(script: Script, node: cst.CSTNode) -> bool:
+    """`z @ z.T` with its diagonal left out or picked, and a softmax, all in one function."""
+    function = script.function_of(node)
+    if function is None or not _is_similarity(script, node):
+        return False
+    text = script.code(function)
+    return _DIAGONAL.search(text) is not None and _SOFTMAX.search(text) is not None
+
+
+def _is_similarity(script: Script, node: cst.CSTNode) -> bool:
+    left: cst.CSTNode | None = None
+    right: cst.CSTNode | None = None
+    if isinstance(node, cst.BinaryOperation) and isinstance(node.operator, cst.MatrixMultiply):
+        left, right = node.left, node.right
+    elif isinstance(node, cst.Call) and script.code(node.func) in _PRODUCTS and node.args[1:]:
+        left, right = node.args[0].value, node.args[1].value
+    if left is None or right is None:
+        return False
+    code = script.code(right)
+    return _TRANSPOSED.search(code) is not None and "weight" not in code
+
+
+def _gathers(training: Training, script: Script, body: cst.CSTNode) -> bool:
+    """Whether features of other ranks come in anywhere in a turn of the loop."""
+
+    def kind(where: Script, call: cst.Call) -> str | None:
+        if _GATHERS.search(where.code(call.func)):
+            return "gather"
+        for other, function in called(training, where, call):
+            owner = other.class_of(function) or function
+            names = (other.code(n.func) for n in walk(owner) if isinstance(n, cst.Call))
+            if any(_GATHERS.search(name) for name in names):
+                return "gather"
+        return None
+
+    return any(act.kind == "gather" for act in acts(training, script, body, kind))
+
+
+RULE = Rule(
+    name="in_batch_loss",
+    code="LS18",
+    summary="A contrastive loss per rank has fewer negatives the more ranks there are.",
+    advice="Gather the features of all ranks, with gradients, before comparing them.",
+    look=look,
+)
