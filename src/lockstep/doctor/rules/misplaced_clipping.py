@@ -1,0 +1,90 @@
+"""Clipping in the wrong place: what is clipped is not the gradient that the step takes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import libcst as cst
+
+from lockstep.doctor.findings import Found, Rule
+from lockstep.source.training import Training
+from lockstep.source.tree import argument, constant
+from lockstep.source.turns import Act, Window, is_one, loops, timed, windows
+
+_SWITCH = re.compile(r"clip|norm|amp|scaler|fp16", re.I)
+
+
+def look(training: Training) -> Iterator[Found]:
+    """Clips that stand on the wrong side of backward, unscale_, step or the window's end."""
+    gathering = [window for window in windows(training) if not is_one(training, window)]
+    for _, loop, found in loops(training):
+        parts = [w for w in gathering if loop in _micro_loop(w)]
+        for number, clip in enumerate(found):
+            if clip.kind != "clip" or clip.loops:
+                continue
+            before = [act for act in found[:number] if act.beside(clip)]
+            after = [act for act in found[number + 1 :] if act.beside(clip)]
+            reason = _reason(training, clip, before, after)
+            gathered = any(act.call is w.backward.call for act in before for w in parts)
+            if reason is None and gathered and _always(training, clip):
+                reason = "every micro-step clips what is gathered so far, not the whole sum"
+            if reason is not None:
+                yield Found(clip.script, clip.call, reason)
+
+
+def _micro_loop(window: Window) -> list[cst.For | cst.While]:
+    return [loop for _, loop in window.backward.loops] or [window.loop]
+
+
+def _always(training: Training, clip: Act) -> bool:
+    """Whether it happens in all turns, or in none: `if args.clip > 0` does not tell them apart."""
+    tests = [script.code(test.test) for script, test, _ in clip.branches]
+    return timed(training, clip) is None and all(_SWITCH.search(test) for test in tests)
+
+
+def _reason(training: Training, clip: Act, before: list[Act], after: list[Act]) -> str | None:
+    """What is wrong with the order, if anything is."""
+    if any(_is_no_sync(item) for _, block in clip.withs for item in block.items):
+        return "under no_sync every rank clips its own gradients, before they are averaged"
+    past = [act.kind for act in before if act.kind in ("backward", "step")]
+    next_ = [act.kind for act in after if act.kind in ("backward", "step", "clip")]
+    if past[-1:] != ["backward"] and next_[:2] == ["backward", "step"]:
+        return "this clips before backward: the new gradients are not there yet"
+    if past[-2:] == ["backward", "step"] and "step" not in next_[:1]:
+        first = [act.kind for act in before]
+        if "clip" not in first[len(first) - 1 - first[::-1].index("backward") :]:
+            return "this clips after the step has been taken, so the step takes gradients unclipped"
+    following = next((act for act in after if act.kind == "step"), None)
+    if past[-1:] == ["backward"] and following is not None and _is_scaled(training, following):
+        kinds = [act.kind for act in before]
+        if "unscale" not in kinds and "get_scale" not in clip.script.code(clip.call):
+            return "the gradients are still multiplied by the loss scale when they are clipped"
+    return None
+
+
+def _is_no_sync(item: cst.WithItem) -> bool:
+    call = item.item
+    if not isinstance(call, cst.Call) or not isinstance(call.func, cst.Attribute):
+        return False
+    return call.func.attr.value == "no_sync"
+
+
+def _is_scaled(training: Training, step: Act) -> bool:
+    """Whether the step is a GradScaler's, of one that is not switched off by the text."""
+    assert isinstance(step.call.func, cst.Attribute)
+    for origin in training.project.origins(step.script, step.call.func.value):
+        name = training.project.name(origin.script, origin.call.func) if origin.call else None
+        if origin.call is not None and name is not None and name.endswith("GradScaler"):
+            return constant(argument(origin.call, "enabled")) is not False
+    return False
+
+
+RULE = Rule(
+    name="misplaced_clipping",
+    code="LS19",
+    summary="Clipping anywhere but between the last backward and the step clips something else.",
+    advice="Clip once per step: after the last backward and scaler.unscale_, before the step.",
+    look=look,
+    handled_by=frozenset({"Accelerate", "Lightning", "DeepSpeed", "Hugging Face Trainer"}),
+)
