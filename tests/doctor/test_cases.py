@@ -20,7 +20,7 @@ SECTIONS = ["What it does", "Why it is bad", "Example", "Use instead", "When to 
 def entries(kind: str) -> list[Path]:
     """Scripts to look at; a folder of several files has a main.py."""
     names = (p for p in EVERY if kind in p.relative_to(CASES).parts[1].split("_")[0])
-    return [p for p in names if p.parent.parent == CASES or p.name == "main.py"]
+    return [p for p in names if p.parent.parent == CASES or p.stem == "main"]
 
 
 def name_of(path: Path) -> str:

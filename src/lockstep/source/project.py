@@ -415,7 +415,12 @@ def returned(function: cst.FunctionDef) -> list[cst.BaseExpression | None]:
 
 def walk_shallow(node: cst.CSTNode) -> Iterator[cst.CSTNode]:
     """Everything below a node, without what functions and classes inside it hold."""
-    yield node
-    for child in children(node):
-        if not isinstance(child, cst.FunctionDef | cst.ClassDef | cst.Lambda):
-            yield from walk_shallow(child)
+    waiting = [node]
+    while waiting:
+        node = waiting.pop()
+        yield node
+        below = [n for n in children(node) if not isinstance(n, _INNER)]
+        waiting.extend(reversed(below))
+
+
+_INNER = (cst.FunctionDef, cst.ClassDef, cst.Lambda)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import re
 import tokenize
+import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -16,8 +18,10 @@ import libcst as cst
 from libcst.metadata import CodeRange, MetadataWrapper, PositionProvider
 
 from lockstep.errors import SourceError
-from lockstep.source.tree import children, dotted
+from lockstep.source.tree import children, constant, dotted
 
+EACH = -1
+"""In place of an index or a key: any of them."""
 MOST_BYTES = 2_000_000
 """A larger file was not written by hand."""
 
@@ -32,7 +36,7 @@ class Binding:
     """The statement, or the parameter."""
     value: cst.CSTNode | None = None
     """The expression that it gets, if there is one."""
-    index: tuple[int, ...] = ()
+    index: tuple[int | str, ...] = ()
     """Which part of it, where several names are assigned at once."""
     path: str = ""
     """Of an import: what it names, such as torch.nn.functional."""
@@ -47,6 +51,9 @@ class Scope:
     parent: Scope | None
     bindings: dict[str, list[Binding]] = field(default_factory=dict)
     globals: set[str] = field(default_factory=set)
+    nonlocals: set[str] = field(default_factory=set)
+    items: dict[str, list[Binding]] = field(default_factory=dict)
+    """What is put into containers, by their names: `loaders["train"] = ...`."""
 
     def bind(self, name: str, binding: Binding) -> None:
         """One more place where `name` gets a value."""
@@ -54,6 +61,9 @@ class Scope:
         if name in self.globals:
             while scope.parent is not None:
                 scope = scope.parent
+        elif name in self.nonlocals and self.parent is not None:
+            found = self.parent.find(name)
+            scope = found[0] if found else self.parent
         scope.bindings.setdefault(name, []).append(binding)
 
     def find(self, name: str) -> tuple[Scope, list[Binding]] | None:
@@ -64,6 +74,13 @@ class Scope:
                 return scope, scope.bindings[name]
             scope = scope.parent
         return None
+
+    def put(self, name: str) -> Iterator[Binding]:
+        """All that is put into the container of a name, seen from here."""
+        scope: Scope | None = self
+        while scope is not None:
+            yield from scope.items.get(name, ())
+            scope = scope.parent
 
 
 class Script:
@@ -80,7 +97,7 @@ class Script:
         self._around: dict[cst.CSTNode, Scope] = {}
         self.top = Scope("module", tree, None)
         self.scopes[tree] = self.top
-        self._index(tree, self.top)
+        self._index(tree)
         self.calls = [node for node in self.order if isinstance(node, cst.Call)]
 
     def scope_of(self, node: cst.CSTNode) -> Scope:
@@ -137,30 +154,35 @@ class Script:
         """First and last line and column; found when somebody asks, which is rare."""
         return self._positions[node]
 
-    def _index(self, node: cst.CSTNode, scope: Scope) -> None:
-        """Note parents, order and names, and go down."""
-        self.order[node] = len(self.order)
-        self._around[node] = scope
-        inner = scope
-        if isinstance(node, cst.FunctionDef | cst.Lambda):
-            if isinstance(node, cst.FunctionDef):
-                scope.bind(node.name.value, Binding("function", node))
-            inner = Scope("function", node, scope)
-            self.scopes[node] = inner
-            self._index_parameters(node.params, inner)
-        elif isinstance(node, cst.ClassDef):
-            scope.bind(node.name.value, Binding("class", node))
-            inner = Scope("class", node, scope)
-            self.scopes[node] = inner
-        else:
-            _bind(node, scope)
-        for child in children(node):
-            self.parents[child] = node
-            # Decorators, defaults and base classes belong to the outside.
-            outside = inner is not scope and child is not getattr(node, "body", None)
-            self._index(
-                child, scope if outside and not isinstance(child, cst.Parameters) else inner
-            )
+    def _index(self, tree: cst.CSTNode) -> None:
+        """Note parents, order and names; without recursion, as a chain of elif may be long."""
+        waiting = [(tree, self.top)]
+        while waiting:
+            node, scope = waiting.pop()
+            self.order[node] = len(self.order)
+            self._around[node] = scope
+            inner = scope
+            if isinstance(node, cst.FunctionDef | cst.Lambda):
+                if isinstance(node, cst.FunctionDef):
+                    scope.bind(node.name.value, Binding("function", node))
+                inner = Scope("function", node, scope)
+                self.scopes[node] = inner
+                self._index_parameters(node.params, inner)
+            elif isinstance(node, cst.ClassDef):
+                scope.bind(node.name.value, Binding("class", node))
+                inner = Scope("class", node, scope)
+                self.scopes[node] = inner
+            elif isinstance(node, _BINDERS):
+                _bind(node, scope)
+            below = []
+            for child in children(node):
+                self.parents[child] = node
+                # Decorators, defaults and base classes belong to the outside.
+                outside = inner is not scope and child is not getattr(node, "body", None)
+                below.append(
+                    (child, scope if outside and not isinstance(child, cst.Parameters) else inner)
+                )
+            waiting.extend(reversed(below))
 
     def _index_parameters(self, parameters: cst.Parameters, scope: Scope) -> None:
         every = [*parameters.posonly_params, *parameters.params, *parameters.kwonly_params]
@@ -169,6 +191,22 @@ class Script:
                 every.append(star)
         for parameter in every:
             scope.bind(parameter.name.value, Binding("parameter", parameter, parameter.default))
+
+
+_BINDERS = (
+    cst.Assign,
+    cst.AnnAssign,
+    cst.AugAssign,
+    cst.NamedExpr,
+    cst.For,
+    cst.CompFor,
+    cst.WithItem,
+    cst.Global,
+    cst.Nonlocal,
+    cst.Import,
+    cst.ImportFrom,
+    cst.ExceptHandler,
+)
 
 
 def _bind(node: cst.CSTNode, scope: Scope) -> None:
@@ -187,6 +225,8 @@ def _bind(node: cst.CSTNode, scope: Scope) -> None:
         _bind_target(node.asname.name, "with", node, node.item, (), scope)
     elif isinstance(node, cst.Global):
         scope.globals.update(item.name.value for item in node.names)
+    elif isinstance(node, cst.Nonlocal):
+        scope.nonlocals.update(item.name.value for item in node.names)
     elif isinstance(node, cst.Import | cst.ImportFrom):
         _bind_imports(node, scope)
     elif isinstance(node, cst.ExceptHandler) and node.name is not None:
@@ -198,7 +238,7 @@ def _bind_target(
     kind: str,
     node: cst.CSTNode,
     value: cst.CSTNode | None,
-    index: tuple[int, ...],
+    index: tuple[int | str, ...],
     scope: Scope,
 ) -> None:
     if isinstance(target, cst.Name):
@@ -213,7 +253,20 @@ def _bind_target(
             owner.bind(name, Binding(kind, node, value, index))
     elif isinstance(target, cst.Tuple | cst.List):
         for number, element in enumerate(target.elements):
+            if isinstance(element, cst.StarredElement):
+                # What comes after it is counted from the end: nobody knows which it is.
+                break
             _bind_target(element.value, kind, node, value, (*index, number), scope)
+    elif isinstance(target, cst.Subscript) and kind == "assign" and not index:
+        name = dotted(target.value)
+        place = target.slice[0].slice
+        key = constant(place.value) if isinstance(place, cst.Index) else ...
+        if name is not None:
+            owner = scope
+            while owner.kind == "function" and name.startswith("self.") and owner.parent:
+                owner = owner.parent
+            found = Binding("item", node, value, (key if isinstance(key, int | str) else EACH,))
+            owner.items.setdefault(name, []).append(found)
 
 
 def _bind_imports(node: cst.Import | cst.ImportFrom, scope: Scope) -> None:
@@ -271,25 +324,65 @@ def decoded(path: Path, content: bytes) -> str:
 
 def parse(path: Path, text: str, places: list[str] | None = None) -> Script:
     """A script from its text."""
+    trouble = _trouble(path, text)
     try:
         return Script(path, text, cst.parse_module(text), places)
     except cst.ParserSyntaxError as error:
-        line = error.editor_line
+        # Python's own words are better, where it stumbles too: LibCST names no line for some.
+        line = trouble.lineno if trouble and trouble.lineno else error.editor_line
+        why = f" ({trouble.msg.rstrip('.')})" if trouble else ""
         where = places[line - 1] if places and line <= len(places) else f"line {line}"
-        source = text.splitlines()[line - 1].strip() if line <= len(text.splitlines()) else ""
-        old = re.match(r"(print|exec)\s+[^(=\s]|except\s+[\w.]+\s*,", source)
-        hint = " It looks like Python 2." if old else ""
-        raise SourceError(f"{path}, {where}: not Python: {source!r}.{hint}") from None
+        lines = text.splitlines()
+        source = lines[line - 1].strip()[:80] if line <= len(lines) else ""
+        old = _PYTHON_2.match(source)
+        todo = (
+            " It looks like Python 2: convert it to Python 3 first." if old else " Mend it first."
+        )
+        raise SourceError(f"{path}, {where}: not Python: {source!r}{why}.{todo}") from None
     except RecursionError:
-        raise SourceError(f"{path} is nested too deeply to be read.") from None
+        raise _too_deep(path) from None
+
+
+_PYTHON_2 = re.compile(r"(print|exec)\s+[^(=\s]|except\s+[\w.]+\s*,|raise\s+\w+\s*,|.*\b0\d+\b")
+
+
+def _too_deep(path: Path) -> SourceError:
+    return SourceError(f"{path} is nested too deeply to be read. Leave it out, or take it apart.")
+
+
+def _trouble(path: Path, text: str) -> SyntaxError | None:
+    """What Python itself has against a text; LibCST's parser would crash where Python refuses."""
+    if "\0" in text:
+        line = text[: text.index("\0")].count("\n") + 1
+        raise SourceError(
+            f"{path}, line {line}: a null byte, so this is no script. Leave it out, or save it as "
+            "UTF-8 text."
+        )
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            ast.parse(text)
+    except SyntaxError as error:
+        if "too many nested" in error.msg or "too many indentation" in error.msg.lower():
+            raise _too_deep(path) from None
+        return error
+    except (RecursionError, MemoryError):
+        raise _too_deep(path) from None
+    except ValueError as error:
+        raise SourceError(f"{path} is not Python: {error}. Save it as UTF-8 text.") from None
+    return None
 
 
 def _cells(path: Path, content: bytes) -> tuple[str, list[str]]:
-    """The code of a notebook as one script; magic lines become comments."""
+    """The code of a notebook as one script; lines for the notebook itself become comments."""
     try:
         cells = json.loads(content)["cells"]
-    except (ValueError, KeyError, TypeError):
-        raise SourceError(f"{path} is not a notebook: no JSON with cells in it.") from None
+        assert isinstance(cells, list)
+    except (ValueError, KeyError, TypeError, AssertionError, RecursionError):
+        raise SourceError(
+            f"{path} is not a notebook: no JSON with cells in it. Open it in Jupyter and save it "
+            "again."
+        ) from None
     lines: list[str] = []
     places: list[str] = []
     for number, cell in enumerate(cells, 1):
@@ -297,10 +390,41 @@ def _cells(path: Path, content: bytes) -> tuple[str, list[str]]:
             continue
         source = cell.get("source", "")
         text = source if isinstance(source, str) else "".join(map(str, source))
-        if text.lstrip().startswith("%%") and not text.lstrip().startswith("%%time"):
+        # `%%time` is above Python, `%%bash` is above something else.
+        magic = _CELL_MAGIC.match(text)
+        if magic is not None and magic[1] not in _PYTHON_MAGICS:
             continue
-        for line, content_line in enumerate(text.splitlines(), 1):
-            magic = content_line.lstrip().startswith(("%", "!", "?"))
-            lines.append("# " + content_line if magic else content_line)
+        inside = re.split(r"\r\n|\r|\n", text)
+        if not _is_python(text):
+            inside = [_without_magic(line) for line in inside]
+        for line, content_line in enumerate(inside, 1):
+            lines.append(content_line)
             places.append(f"cell {number}, line {line}")
     return "\n".join(lines) + "\n", places
+
+
+_CELL_MAGIC = re.compile(r"\s*%%(\w+)")
+_PYTHON_MAGICS = {"time", "timeit", "capture", "prun", "python", "python3"}
+_LINE_MAGIC = re.compile(r"(\s*)(%|!|\?).*")
+_ASSIGNED_MAGIC = re.compile(r"(\s*[\w., ]+=\s*)(!|%\w).*")
+_HELP = re.compile(r"(\s*)[\w.]+\?\??\s*$")
+
+
+def _is_python(text: str) -> bool:
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            ast.parse(text)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return False
+    return True
+
+
+def _without_magic(line: str) -> str:
+    """`!pip install`, `%time f()`, `files = !ls` and `f?` as Python that does nothing."""
+    found = _LINE_MAGIC.match(line) or _HELP.match(line)
+    if found is not None:
+        # A block may hold nothing else.
+        return f"{found[1]}pass  # {line.strip()}"
+    found = _ASSIGNED_MAGIC.match(line)
+    return f"{found[1]}None  # {line[found.end(1) :]}" if found is not None else line

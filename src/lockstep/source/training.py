@@ -116,11 +116,17 @@ class Training:
         """What does part of the work by itself, if anything does."""
         for script in self.project.scripts:
             for scope in script.scopes.values():
-                for bindings in scope.bindings.values():
-                    for binding in bindings:
-                        for start, name in FRAMEWORKS.items():
-                            if binding.kind == "import" and _begins(binding.path, start):
-                                return name
+                for binding in (b for bindings in scope.bindings.values() for b in bindings):
+                    if binding.kind == "import" and (name := _framework(binding.path)):
+                        return name
+            # `transformers.Trainer(...)`, or a class made from it.
+            used = [call.func for call in script.calls]
+            for node in script.scopes:
+                used += [b.value for b in node.bases] if isinstance(node, cst.ClassDef) else []
+            for node in used:
+                path = self.project.name(script, node)
+                if path is not None and (name := _framework(path)):
+                    return name
         return None
 
     @cached_property
@@ -352,6 +358,10 @@ _AROUND = {
     "list",
     "cycle",
 }
+
+
+def _framework(path: str) -> str | None:
+    return next((name for start, name in FRAMEWORKS.items() if _begins(path, start)), None)
 
 
 def _begins(path: str, start: str) -> bool:

@@ -61,9 +61,11 @@ def children(node: cst.CSTNode) -> Iterator[cst.CSTNode]:
 
 def walk(node: cst.CSTNode) -> Iterator[cst.CSTNode]:
     """The node and everything below it, parents first."""
-    yield node
-    for child in children(node):
-        yield from walk(child)
+    waiting = [node]
+    while waiting:
+        node = waiting.pop()
+        yield node
+        waiting.extend(reversed(list(children(node))))
 
 
 def dotted(node: cst.CSTNode) -> str | None:
