@@ -134,7 +134,13 @@ class Training:
         """Whether the scripts train on several replicas at all."""
         if self.wraps:
             return True
-        names = ("torch.distributed.init_process_group", "torch.distributed.init_device_mesh")
+        names = (
+            "torch.distributed.init_process_group",
+            "torch.distributed.distributed_c10d.init_process_group",
+            "torch.distributed.init_device_mesh",
+            "torch.distributed.device_mesh.init_device_mesh",
+            "torch.distributed.fsdp.fully_shard",
+        )
         return next(self.named(*names), None) is not None
 
     @cached_property
@@ -290,7 +296,8 @@ class Training:
             before = parent
         if function is None or not depth:
             return False
-        uses = self.project.uses.get(function, [])
+        uses = list(self.project.uses.get(function, []))
+        uses += [(h.script, h.call) for h in self.project.handed.get(function, [])]
         return bool(uses) and all(self.guarded(s, call, depth - 1) for s, call in uses)
 
     def _leaves_early(self, script: Script, function: cst.FunctionDef, node: cst.CSTNode) -> bool:
