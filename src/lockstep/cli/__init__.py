@@ -7,36 +7,8 @@ import sys
 import traceback
 from typing import NoReturn
 
-import typer
-
-from lockstep.cli import bench, compare, doctor, train, tune
 from lockstep.errors import Interrupted, LockstepError, NotFinite, PlanError, RecipeError
 from lockstep.world import launched
-
-app = typer.Typer(
-    name="lockstep",
-    help="Train on every GPU you have. Keep the training of one.",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,
-)
-app.command("train")(train.command)
-app.command("compare")(compare.command)
-app.command("bench")(bench.command)
-app.command("tune")(tune.command)
-app.command("doctor")(doctor.command)
-
-
-@app.callback(invoke_without_command=True)
-def _root(version: bool = typer.Option(False, "--version", help="Show the version.")) -> None:
-    if version:
-        from importlib.metadata import version as installed
-
-        from lockstep.console import Console
-
-        Console().say(f"lockstep {installed('lockstep')}")
-        raise typer.Exit
 
 
 def main() -> None:
@@ -44,6 +16,13 @@ def main() -> None:
     from lockstep.console import Console
 
     try:
+        if sys.argv[1:2] == ["doctor"]:
+            # Typer and the other commands take longer to load than a script to be looked at.
+            from lockstep.cli import doctor
+
+            sys.exit(doctor.run(sys.argv[2:]))
+        from lockstep.cli.app import app
+
         app()
     except LockstepError as error:
         joined = launched()

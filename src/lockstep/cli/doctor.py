@@ -1,53 +1,97 @@
 """lockstep doctor: the bugs that data parallelism brings, in a script."""
 
-import sys
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from __future__ import annotations
 
-import typer
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from io import TextIOWrapper
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from lockstep.console import Console
 from lockstep.errors import SourceError, UsageError
 
 if TYPE_CHECKING:
-    from lockstep.doctor import Checked, Rule
+    from lockstep.doctor import Checked, Edit, Fix, Rule
+    from lockstep.source.script import Script
 
 FORMATS = ("text", "json", "sarif", "github")
 
 
-def command(
-    paths: Annotated[
-        list[Path] | None,
-        typer.Argument(help="Scripts, notebooks or folders; - reads a script from standard input."),
-    ] = None,
-    *,
-    select: Annotated[str, typer.Option(help="Only these rules, by name or code: a,b,c.")] = "",
-    ignore: Annotated[str, typer.Option(help="Not these rules, by name or code.")] = "",
-    output: Annotated[str, typer.Option("--format", help="text, json, sarif or github.")] = "text",
-    json: Annotated[bool, typer.Option("--json", help="The same as --format json.")] = False,
-    fix: Annotated[bool, typer.Option("--fix", help="Mend what can be mended safely.")] = False,
-    unsafe_fixes: Annotated[
-        bool, typer.Option("--unsafe-fixes", help="Mend also what a person should look at.")
-    ] = False,
-    rules: Annotated[bool, typer.Option("--rules", help="List all rules.")] = False,
-) -> None:
-    """Find the bugs that data parallelism brings, in anyone's script. Runs nothing."""
+def parser() -> argparse.ArgumentParser:
+    """The flags. Not Typer's: to load it takes longer than to look at a script."""
+    found = argparse.ArgumentParser(
+        "lockstep doctor",
+        description="Find the bugs that data parallelism brings, in anyone's script. Runs nothing.",
+        epilog="Exit code: 0 nothing found, 1 something found, 2 something could not be read.",
+        allow_abbrev=False,
+    )
+    add = found.add_argument
+    add(
+        "paths",
+        nargs="*",
+        type=Path,
+        help="scripts, notebooks or folders; - reads a script from standard input",
+    )
+    add("--select", default="", metavar="RULES", help="only these rules, by name or code: a,b,c")
+    add("--ignore", default="", metavar="RULES", help="not these rules, by name or code")
+    add("--format", default="text", metavar="FORMAT", help=f"one of {', '.join(FORMATS)}")
+    add("--json", action="store_true", help="the same as --format json")
+    add("--fix", action="store_true", help="mend what can be mended safely")
+    add("--unsafe-fixes", action="store_true", help="mend also what a person should look at")
+    add("--rules", action="store_true", help="list all rules")
+    return found
+
+
+def run(arguments: Sequence[str]) -> int:
+    """The command; its exit code."""
+    given = parser().parse_args(arguments)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            # Names of files may be anything, and a terminal may know ASCII only.
+            stream.reconfigure(errors="backslashreplace")
+    try:
+        code = _run(given)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # `| head` has seen enough.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        return 1
+    except KeyboardInterrupt:
+        return 130
+    return code
+
+
+def _run(given: argparse.Namespace) -> int:
     from lockstep.doctor import RULES
     from lockstep.doctor import output as show
 
-    console = Console(as_json=json or output != "text")
-    if rules:
-        console.table("", ["rule", "code", ""], [[r.name, r.code, r.summary] for r in RULES])
-        return
+    output = "json" if given.json else given.format
+    paths, select, ignore = given.paths, given.select, given.ignore
     if output not in FORMATS:
         raise UsageError(f"--format {output}: known are {', '.join(FORMATS)}.")
-    output = "json" if json else output
+    console = Console(as_json=output != "text")
+    if given.rules:
+        if output == "json":
+            console.emit([{"rule": r.name, "code": r.code, "summary": r.summary} for r in RULES])
+        else:
+            width = max(len(rule.name) for rule in RULES)
+            console.lines(f"{r.code}  {r.name:{width}}  {r.summary}" for r in RULES)
+        return 0
     if not paths:
         raise UsageError("name a script, a notebook or a folder, or - for standard input.")
     checked = _check(paths, _chosen(RULES, select, ignore))
-    if fix or unsafe_fixes:
-        mended = _mend(checked, unsafe_fixes)
-        console.say(f"{mended} finding(s) mended.")
+    if given.fix or given.unsafe_fixes:
+        mended, notes = _mend(checked, given.unsafe_fixes)
+        for note in notes:
+            console.error(note)
+        done = f"{mended} finding(s) mended."
+        if output == "text":
+            console.lines([done])
+        else:
+            console.say(done)
         checked = _check(paths, _chosen(RULES, select, ignore))
     for error in checked.errors:
         console.error(error)
@@ -61,11 +105,11 @@ def command(
         console.lines(show.github(finding) for finding in checked.findings)
     else:
         console.lines(show.text(finding) for finding in checked.findings)
-        console.say(show.summary(checked))
-    raise typer.Exit(2 if checked.errors else 1 if checked.findings else 0)
+        console.lines([show.summary(checked)])
+    return 2 if checked.errors else 1 if checked.findings else 0
 
 
-def _chosen(rules: "tuple[Rule, ...]", select: str, ignore: str) -> "list[Rule]":
+def _chosen(rules: tuple[Rule, ...], select: str, ignore: str) -> list[Rule]:
     known = {name: rule for rule in rules for name in (rule.name, rule.code)}
     picked = {}
     for flag, text in (("--select", select), ("--ignore", ignore)):
@@ -80,31 +124,60 @@ def _chosen(rules: "tuple[Rule, ...]", select: str, ignore: str) -> "list[Rule]"
     return [rule for rule in rules if rule.code in wanted - picked["--ignore"]]
 
 
-def _check(paths: list[Path], rules: "list[Rule]") -> "Checked":
+def _check(paths: list[Path], rules: list[Rule]) -> Checked:
     from lockstep.doctor.check import Checked, check, check_scripts
-    from lockstep.source.script import decoded, parse
+    from lockstep.source.script import MOST_BYTES, decoded, parse
 
     if Path("-") not in paths:
         return check(paths, rules)
     if len(paths) > 1:
         raise UsageError("- is standard input: name nothing beside it.")
     name = Path("standard input")
-    return check_scripts([parse(name, decoded(name, sys.stdin.buffer.read()))], rules, Checked())
+    content = sys.stdin.buffer.read(MOST_BYTES + 1)
+    if len(content) > MOST_BYTES:
+        raise SourceError(f"{name} has more than {MOST_BYTES / 1e6:g} MB: that is no script.")
+    return check_scripts([parse(name, decoded(name, content))], rules, Checked())
 
 
-def _mend(checked: "Checked", unsafe: bool) -> int:
-    """Write the fixes into the files; how many there were."""
-    from lockstep.doctor.findings import applied
-
-    mended = 0
-    for path in {finding.path for finding in checked.findings}:
-        here = [f for f in checked.findings if f.path == path and f.fix is not None]
-        fixes = [f.fix for f in here if f.fix is not None and (f.fix.safe or unsafe)]
+def _mend(checked: Checked, unsafe: bool) -> tuple[int, list[str]]:
+    """Write the fixes into the files; how many there were, and what could not be mended."""
+    mended, notes = 0, []
+    for path in dict.fromkeys(finding.path for finding in checked.findings):
+        here = [f.fix for f in checked.findings if f.path == path and f.fix is not None]
+        fixes = _apart([fix for fix in here if fix.safe or unsafe])
         if not fixes:
             continue
-        if path.suffix != ".py":
-            raise SourceError(f"{path}: only scripts can be mended, not notebooks or input.")
-        text = applied(checked.scripts[path].text, [e for fix in fixes for e in fix.edits])
-        path.write_text(text, encoding=checked.scripts[path].tree.encoding, newline="")
-        mended += len(fixes)
-    return mended
+        if path.suffix != ".py" or not path.is_file():
+            notes.append(f"{path} is not mended: only scripts are, not notebooks or input.")
+            continue
+        try:
+            _write(checked.scripts[path], fixes)
+        except OSError as error:
+            notes.append(f"{path} cannot be written: {error.strerror}. Nothing in it was mended.")
+        except SourceError:
+            notes.append(f"{path} is not mended: it would not be Python then. Mend it by hand.")
+        else:
+            mended += len(fixes)
+    return mended, notes
+
+
+def _apart(fixes: Sequence[Fix]) -> list[Fix]:
+    """Fixes that do not touch each other's text; the others wait for the next time."""
+    chosen: list[Fix] = []
+    taken: list[Edit] = []
+    for fix in dict.fromkeys(fixes):
+        new = [edit for edit in fix.edits if edit not in taken]
+        if any(a.start < b.end and b.start < a.end for a in new for b in taken):
+            continue
+        chosen.append(fix)
+        taken += new
+    return chosen
+
+
+def _write(script: Script, fixes: Sequence[Fix]) -> None:
+    from lockstep.doctor.findings import applied
+    from lockstep.source.script import parse
+
+    text = applied(script.text, [edit for fix in fixes for edit in fix.edits])
+    parse(script.path, text)
+    script.path.write_bytes(text.encode(script.encoding))

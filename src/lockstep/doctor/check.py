@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import stat
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,11 +13,14 @@ from lockstep.doctor.findings import Finding, Rule, located
 from lockstep.doctor.registry import RULES
 from lockstep.errors import SourceError
 from lockstep.source.project import Project
-from lockstep.source.script import Script, read_script
+from lockstep.source.script import MOST_BYTES, Script, read_script
 from lockstep.source.training import Training
 
 _IGNORE = re.compile(r"#\s*lockstep:\s*ignore(?:\[([\w\s,.-]*)\])?")
-SKIPPED = {".git", ".venv", "venv", "node_modules", "__pycache__", ".tox", "build", "dist"}
+SKIPPED = {".git", ".venv", "venv", "node_modules", "__pycache__", ".tox", "build", "dist"} | {
+    "site-packages",
+    ".ipynb_checkpoints",
+}
 
 
 @dataclass
@@ -36,11 +41,19 @@ def check(paths: Iterable[Path], rules: Sequence[Rule] | None = None) -> Checked
     """Look at files and folders; every program is looked at with the modules that it imports."""
     result = Checked()
     scripts = []
-    for path in files(paths):
+    for path in dict.fromkeys(paths):
         try:
-            scripts.append(read_script(path))
+            for place in files([path]):
+                if place != path and not may_train(place):
+                    result.files += 1
+                    continue
+                try:
+                    scripts.append(read_script(place))
+                except SourceError as error:
+                    result.errors.append(str(error))
         except SourceError as error:
             result.errors.append(str(error))
+    scripts = list({script.path: script for script in scripts}.values())
     check_scripts(scripts, rules, result)
     return result
 
@@ -54,39 +67,104 @@ def check_scripts(
     wanted = RULES if rules is None else rules
     found: dict[tuple[Path, int, int, str], Finding] = {}
     for program in programs(scripts):
-        training = Training(program)
-        if training.framework is not None:
-            result.frameworks.add(training.framework)
-        elif not training.distributed:
-            continue
-        result.distributed += 1
-        for rule in wanted:
-            if training.framework in rule.handled_by:
-                continue
-            for place in rule.look(training):
-                finding = located(rule, place)
-                key = (finding.path, finding.line, finding.column, rule.code)
-                if key not in found and not ignored(place.script, finding):
-                    found[key] = finding
-                    result.scripts.setdefault(finding.path, place.script)
+        try:
+            _check_program(program, wanted, found, result)
+        except RecursionError:
+            result.errors.append(
+                f"{program.scripts[0].path} is nested too deeply to be checked. Leave it out, or "
+                "take it apart."
+            )
     result.findings += sorted(found.values(), key=lambda f: (str(f.path), f.line, f.column))
     return result
+
+
+def _check_program(
+    program: Project,
+    rules: Sequence[Rule],
+    found: dict[tuple[Path, int, int, str], Finding],
+    result: Checked,
+) -> None:
+    training = Training(program)
+    training = Training(program)
+    if training.framework is not None:
+        result.frameworks.add(training.framework)
+    elif not training.distributed:
+        return
+    result.distributed += 1
+    for rule in rules:
+        if training.framework in rule.handled_by:
+            continue
+        for place in rule.look(training):
+            finding = located(rule, place)
+            key = (finding.path, finding.line, finding.column, rule.code)
+            if key not in found and not ignored(place.script, finding):
+                found[key] = finding
+                result.scripts.setdefault(finding.path, place.script)
 
 
 def files(paths: Iterable[Path]) -> list[Path]:
     """The scripts and notebooks in files and folders."""
     found: dict[Path, None] = {}
     for path in paths:
-        if not path.exists():
-            raise SourceError(f"{path} does not exist.")
-        if path.is_dir():
-            for place in sorted(path.rglob("*")):
-                hidden = set(place.relative_to(path).parts[:-1]) & SKIPPED
-                if place.suffix in (".py", ".ipynb") and place.is_file() and not hidden:
-                    found[place] = None
+        try:
+            mode = path.stat().st_mode
+        except (OSError, ValueError) as error:
+            why = getattr(error, "strerror", None) or str(error)
+            if isinstance(error, FileNotFoundError):
+                raise SourceError(f"{path} does not exist. Check how it is spelled.") from None
+            raise SourceError(f"{path} cannot be read: {why}.") from None
+        if stat.S_ISDIR(mode):
+            if not os.access(path, os.R_OK | os.X_OK):
+                raise SourceError(
+                    f"{path} cannot be read: give yourself the right to, or leave it out."
+                )
+            found |= dict.fromkeys(_inside(path))
+        elif stat.S_ISCHR(mode) or stat.S_ISBLK(mode):
+            raise SourceError(f"{path} is a device, not a script. Name a script or a folder.")
         else:
             found[path] = None
     return list(found)
+
+
+def _inside(folder: Path) -> list[Path]:
+    """Scripts and notebooks below a folder; links to other folders are not followed."""
+    found = []
+    for place, folders, names in os.walk(folder):
+        folders[:] = [
+            name
+            for name in folders
+            if name not in SKIPPED and not os.path.exists(os.path.join(place, name, "pyvenv.cfg"))
+        ]
+        for name in names:
+            path = Path(place, name)
+            if path.suffix in (".py", ".ipynb") and path.is_file():
+                found.append(path)
+    return sorted(found)
+
+
+def may_train(path: Path) -> bool:
+    """Whether a file of a folder is worth reading: it names torch or what stands upon it.
+
+    What does not is still read if another file imports it; what is larger than people write is not.
+    """
+    try:
+        if path.stat().st_size > MOST_BYTES:
+            return False
+        content = path.read_bytes()
+    except OSError:
+        return True
+    return any(name in content for name in _TRAINERS)
+
+
+_TRAINERS = (
+    b"torch",
+    b"accelerate",
+    b"lightning",
+    b"deepspeed",
+    b"transformers",
+    b"horovod",
+    b"ray",
+)
 
 
 def programs(scripts: Sequence[Script]) -> list[Project]:
@@ -124,7 +202,7 @@ def _imports(reader: Project, script: Script) -> list[Script]:
 
 def ignored(script: Script, finding: Finding) -> bool:
     """Whether a comment in its line says that the finding is meant."""
-    lines = script.text.splitlines()
+    lines = script.lines
     for number in {finding.line, finding.end_line}:
         note = _IGNORE.search(lines[number - 1]) if number <= len(lines) else None
         if note is None:

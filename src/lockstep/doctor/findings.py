@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -131,13 +132,14 @@ def applied(text: str, edits: Sequence[Edit]) -> str:
     >>> applied("a = 1\\nb = 2\\n", [Edit((2, 4), (2, 5), "3")])
     'a = 1\\nb = 3\\n'
     """
-    starts = [0]
-    for line in text.splitlines(keepends=True):
-        starts.append(starts[-1] + len(line))
+    # Not splitlines: to Python a form feed does not end a line.
+    starts = [0, *(end.end() for end in re.finditer(r"\r\n|\r|\n", text))]
+    newline = "\r\n" if "\r\n" in text else "\n"
 
     def place(at: tuple[int, int]) -> int:
         return starts[at[0] - 1] + at[1]
 
     for edit in sorted(set(edits), key=lambda e: (e.start, e.end), reverse=True):
-        text = text[: place(edit.start)] + edit.text + text[place(edit.end) :]
+        new = edit.text.replace("\n", newline)
+        text = text[: place(edit.start)] + new + text[place(edit.end) :]
     return text

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from lockstep.doctor.check import Checked
 from lockstep.doctor.findings import Finding
@@ -34,16 +37,34 @@ def summary(checked: Checked) -> str:
 
 def github(finding: Finding) -> str:
     """A workflow command that annotates the line in a pull request."""
-    message = _escaped(f"{finding.message}. {finding.rule.advice}")
+    message = _escaped(_sentence(finding))
     title = f"{finding.rule.code} {finding.rule.name}"
-    return (
-        f"::{finding.severity} file={finding.path},line={finding.line},"
-        f"col={finding.column + 1},endLine={finding.end_line},title={title}::{message}"
-    )
+    path = _escaped(str(finding.path)).replace(":", "%3A").replace(",", "%2C")
+    # A notebook's lines are not those of its file.
+    place = f"line={finding.line},col={finding.column + 1},endLine={finding.end_line},"
+    if _in_notebook(finding):
+        place = ""
+    return f"::{finding.severity} file={path},{place}title={title}::{message}"
 
 
 def _escaped(message: str) -> str:
     return message.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+
+
+def _in_notebook(finding: Finding) -> bool:
+    return finding.path.suffix == ".ipynb"
+
+
+def _sentence(finding: Finding) -> str:
+    cell = f"{finding.where}: " if _in_notebook(finding) else ""
+    return f"{cell}{finding.message}. {finding.rule.advice}"
+
+
+def _uri(path: Path) -> str:
+    """Relative to where the command runs, as code hosts want it."""
+    with suppress(ValueError):
+        path = path.resolve().relative_to(Path.cwd()) if path.is_absolute() else path
+    return path.as_uri() if path.is_absolute() else quote(path.as_posix())
 
 
 def document(checked: Checked) -> dict[str, Any]:
@@ -72,20 +93,8 @@ def sarif(checked: Checked, version: str) -> dict[str, Any]:
         {
             "ruleId": finding.rule.code,
             "level": finding.severity,
-            "message": {"text": f"{finding.message}. {finding.rule.advice}"},
-            "locations": [
-                {
-                    "physicalLocation": {
-                        "artifactLocation": {"uri": finding.path.as_posix()},
-                        "region": {
-                            "startLine": finding.line,
-                            "startColumn": finding.column + 1,
-                            "endLine": finding.end_line,
-                            "endColumn": finding.end_column + 1,
-                        },
-                    }
-                }
-            ],
+            "message": {"text": _sentence(finding)},
+            "locations": [{"physicalLocation": _physical(finding)}],
         }
         for finding in checked.findings
     ]
@@ -93,5 +102,31 @@ def sarif(checked: Checked, version: str) -> dict[str, Any]:
     return {
         "$schema": "https://json.schemastore.org/sarif-2.1.0.json",
         "version": "2.1.0",
-        "runs": [{"tool": {"driver": driver}, "results": results}],
+        "runs": [
+            {
+                "tool": {"driver": driver},
+                "results": results,
+                "columnKind": "unicodeCodePoints",
+                "invocations": [
+                    {
+                        "executionSuccessful": not checked.errors,
+                        "toolExecutionNotifications": [
+                            {"level": "error", "message": {"text": text}} for text in checked.errors
+                        ],
+                    }
+                ],
+            }
+        ],
     }
+
+
+def _physical(finding: Finding) -> dict[str, Any]:
+    found: dict[str, Any] = {"artifactLocation": {"uri": _uri(finding.path)}}
+    if not _in_notebook(finding):
+        found["region"] = {
+            "startLine": finding.line,
+            "startColumn": finding.column + 1,
+            "endLine": finding.end_line,
+            "endColumn": finding.end_column + 1,
+        }
+    return found

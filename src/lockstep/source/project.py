@@ -84,7 +84,7 @@ class Project:
         self._handed: dict[cst.CSTNode, list[Handed]] | None = None
         self._busy = 0
         """Searches under way: what is found meanwhile may lack something."""
-        self._places: dict[tuple[Path, str], Script | None] = {}
+        self._places: dict[tuple[str, str], Script | None] = {}
         self._starts: dict[Path, list[Path]] = {}
 
     # --- names ---
@@ -165,10 +165,9 @@ class Project:
 
     def module(self, script: Script, path: str) -> Script | None:
         """The script of the project that an import names."""
-        folder = script.path.parent
-        key = (folder, path)
+        key = (script.folder, path)
         if key not in self._places:
-            self._places[key] = self._module(folder.resolve(), path)
+            self._places[key] = self._module(script.path.parent.resolve(), path)
         return self._places[key]
 
     def _module(self, folder: Path, path: str) -> Script | None:
@@ -714,11 +713,7 @@ class Project:
             return False
         flag = node.attr.value
         for other in dict.fromkeys([script, *self.scripts]):
-            for call in other.calls:
-                if not (
-                    isinstance(call.func, cst.Attribute) and call.func.attr.value == "add_argument"
-                ):
-                    continue
+            for call in other.named_last("add_argument"):
                 names = [constant(arg.value) for arg in call.args if arg.keyword is None]
                 spelled = [n.lstrip("-").replace("-", "_") for n in names if isinstance(n, str)]
                 target = constant(argument(call, "dest"))
@@ -786,8 +781,8 @@ def walk_shallow(node: cst.CSTNode) -> Iterator[cst.CSTNode]:
     while waiting:
         node = waiting.pop()
         yield node
-        below = [n for n in children(node) if not isinstance(n, _INNER)]
+        below = [n for n in children(node) if type(n) not in _INNER]
         waiting.extend(reversed(below))
 
 
-_INNER = (cst.FunctionDef, cst.ClassDef, cst.Lambda)
+_INNER = {cst.FunctionDef, cst.ClassDef, cst.Lambda}

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from io import BytesIO
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import libcst as cst
 from libcst.metadata import CodeRange, MetadataWrapper, PositionProvider
@@ -90,6 +90,8 @@ class Script:
         self.path, self.text, self.tree = path, text, tree
         self.places = lines
         """For a notebook: where each line comes from."""
+        self.encoding = "utf-8"
+        """Of the file; with its mark, if it begins with one."""
         self.parents: dict[cst.CSTNode, cst.CSTNode] = {}
         self.order: dict[cst.CSTNode, int] = {}
         self.scopes: dict[cst.CSTNode, Scope] = {}
@@ -97,8 +99,31 @@ class Script:
         self._around: dict[cst.CSTNode, Scope] = {}
         self.top = Scope("module", tree, None)
         self.scopes[tree] = self.top
+        self.calls: list[cst.Call] = []
         self._index(tree)
-        self.calls = [node for node in self.order if isinstance(node, cst.Call)]
+
+    @cached_property
+    def lines(self) -> list[str]:
+        """The lines of the text, without their ends: those that Python counts."""
+        return re.split(r"\r\n|\r|\n", self.text)
+
+    @cached_property
+    def folder(self) -> str:
+        """Where the file lies."""
+        return str(self.path.parent)
+
+    @cached_property
+    def _methods(self) -> dict[str, list[cst.Call]]:
+        found: dict[str, list[cst.Call]] = {}
+        for call in self.calls:
+            if type(call.func) is cst.Attribute:
+                found.setdefault(call.func.attr.value, []).append(call)
+        return found
+
+    def named_last(self, *names: str) -> list[cst.Call]:
+        """Calls of methods, whatever the object: `anything.name()`, in the order of the text."""
+        found = [call for name in dict.fromkeys(names) for call in self._methods.get(name, ())]
+        return found if len(names) == 1 else sorted(found, key=self.order.__getitem__)
 
     def scope_of(self, node: cst.CSTNode) -> Scope:
         """The scope that a node stands in."""
@@ -162,26 +187,29 @@ class Script:
             self.order[node] = len(self.order)
             self._around[node] = scope
             inner = scope
-            if isinstance(node, cst.FunctionDef | cst.Lambda):
+            kind = type(node)
+            if kind is cst.Call:
+                self.calls.append(cast(cst.Call, node))
+            elif kind in (cst.FunctionDef, cst.Lambda):
                 if isinstance(node, cst.FunctionDef):
                     scope.bind(node.name.value, Binding("function", node))
                 inner = Scope("function", node, scope)
                 self.scopes[node] = inner
-                self._index_parameters(node.params, inner)
-            elif isinstance(node, cst.ClassDef):
-                scope.bind(node.name.value, Binding("class", node))
+                self._index_parameters(cast(cst.FunctionDef, node).params, inner)
+            elif kind is cst.ClassDef:
+                scope.bind(cast(cst.ClassDef, node).name.value, Binding("class", node))
                 inner = Scope("class", node, scope)
                 self.scopes[node] = inner
-            elif isinstance(node, _BINDERS):
+            elif kind in _BINDERS:
                 _bind(node, scope)
             below = []
             for child in children(node):
                 self.parents[child] = node
-                # Decorators, defaults and base classes belong to the outside.
-                outside = inner is not scope and child is not getattr(node, "body", None)
-                below.append(
-                    (child, scope if outside and not isinstance(child, cst.Parameters) else inner)
-                )
+                place = inner
+                if inner is not scope and child is not getattr(node, "body", None):
+                    # Decorators, defaults and base classes belong to the outside.
+                    place = inner if type(child) is cst.Parameters else scope
+                below.append((child, place))
             waiting.extend(reversed(below))
 
     def _index_parameters(self, parameters: cst.Parameters, scope: Scope) -> None:
@@ -193,7 +221,7 @@ class Script:
             scope.bind(parameter.name.value, Binding("parameter", parameter, parameter.default))
 
 
-_BINDERS = (
+_BINDERS = {
     cst.Assign,
     cst.AnnAssign,
     cst.AugAssign,
@@ -206,7 +234,7 @@ _BINDERS = (
     cst.Import,
     cst.ImportFrom,
     cst.ExceptHandler,
-)
+}
 
 
 def _bind(node: cst.CSTNode, scope: Scope) -> None:
@@ -296,18 +324,24 @@ def _bind_imports(node: cst.Import | cst.ImportFrom, scope: Scope) -> None:
 def read_script(path: Path) -> Script:
     """Read a file, or say what keeps it from being read."""
     try:
-        if path.stat().st_size > MOST_BYTES:
-            raise SourceError(
-                f"{path} has {path.stat().st_size / 1e6:.1f} MB: more than a person writes. Name "
-                "the script itself."
-            )
-        content = path.read_bytes()
-    except OSError as error:
-        raise SourceError(f"{path} cannot be read: {error.strerror}.") from None
+        with path.open("rb") as file:
+            content = file.read(MOST_BYTES + 1)
+    except (OSError, ValueError) as error:
+        why = getattr(error, "strerror", None) or str(error)
+        raise SourceError(
+            f"{path} cannot be read: {why}. Check its name and your rights, or leave it out."
+        ) from None
+    if len(content) > MOST_BYTES:
+        raise SourceError(
+            f"{path} has more than {MOST_BYTES / 1e6:g} MB: more than a person writes. Name the "
+            "script itself."
+        )
     if path.suffix == ".ipynb":
         text, places = _cells(path, content)
         return parse(path, text, places)
-    return parse(path, decoded(path, content))
+    script = parse(path, decoded(path, content))
+    script.encoding = tokenize.detect_encoding(BytesIO(content).readline)[0]
+    return script
 
 
 def decoded(path: Path, content: bytes) -> str:
@@ -332,7 +366,7 @@ def parse(path: Path, text: str, places: list[str] | None = None) -> Script:
         line = trouble.lineno if trouble and trouble.lineno else error.editor_line
         why = f" ({trouble.msg.rstrip('.')})" if trouble else ""
         where = places[line - 1] if places and line <= len(places) else f"line {line}"
-        lines = text.splitlines()
+        lines = re.split(r"\r\n|\r|\n", text)
         source = lines[line - 1].strip()[:80] if line <= len(lines) else ""
         old = _PYTHON_2.match(source)
         todo = (
@@ -396,7 +430,10 @@ def _cells(path: Path, content: bytes) -> tuple[str, list[str]]:
             continue
         inside = re.split(r"\r\n|\r|\n", text)
         if not _is_python(text):
-            inside = [_without_magic(line) for line in inside]
+            # A line that begins with % may also go on with a division.
+            careful = _without_magic(inside, brackets=True)
+            good = _is_python("\n".join(careful))
+            inside = careful if good else _without_magic(inside, brackets=False)
         for line, content_line in enumerate(inside, 1):
             lines.append(content_line)
             places.append(f"cell {number}, line {line}")
@@ -420,11 +457,26 @@ def _is_python(text: str) -> bool:
     return True
 
 
-def _without_magic(line: str) -> str:
+def _without_magic(lines: list[str], *, brackets: bool) -> list[str]:
     """`!pip install`, `%time f()`, `files = !ls` and `f?` as Python that does nothing."""
-    found = _LINE_MAGIC.match(line) or _HELP.match(line)
-    if found is not None:
-        # A block may hold nothing else.
-        return f"{found[1]}pass  # {line.strip()}"
-    found = _ASSIGNED_MAGIC.match(line)
-    return f"{found[1]}None  # {line[found.end(1) :]}" if found is not None else line
+    found = []
+    depth = 0
+    goes_on = False
+    for line in lines:
+        magic = _LINE_MAGIC.match(line) or _HELP.match(line)
+        given = _ASSIGNED_MAGIC.match(line)
+        if goes_on or (magic is not None and not (brackets and depth > 0)):
+            # A block may hold nothing else.
+            indent = magic[1] if magic is not None and not goes_on else ""
+            found.append(f"# {line}" if goes_on else f"{indent}pass  # {line.strip()}")
+            goes_on = line.rstrip().endswith("\\")
+        elif given is not None and not (brackets and depth > 0):
+            found.append(f"{given[1]}None  # {line[given.end(1) :]}")
+        else:
+            found.append(line)
+            bare = _QUOTED.sub("", line)
+            depth += sum(map(bare.count, "([{")) - sum(map(bare.count, ")]}"))
+    return found
+
+
+_QUOTED = re.compile(r"'[^']*'|\"[^\"]*\"|#.*")

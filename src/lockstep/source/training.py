@@ -107,9 +107,8 @@ class Training:
     def methods(self, *names: str) -> Iterator[tuple[Script, cst.Call]]:
         """Calls of methods by their last name, whatever the object."""
         for script in self.project.scripts:
-            for call in script.calls:
-                if isinstance(call.func, cst.Attribute) and call.func.attr.value in names:
-                    yield script, call
+            for call in script.named_last(*names):
+                yield script, call
 
     @cached_property
     def framework(self) -> str | None:
@@ -175,7 +174,7 @@ class Training:
             found[call] = loader
         for script in self.project.scripts:
             for node in script.order:
-                if isinstance(node, cst.For):
+                if type(node) is cst.For:
                     self._note_loop(script, node, found)
         return list(found.values())
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import fields
-from typing import cast
+from typing import Any, cast
 
 import libcst as cst
 
@@ -40,6 +40,16 @@ _LAYOUT = (
 _fields: dict[type[cst.CSTNode], tuple[str, ...]] = {}
 
 
+_nodes: dict[type[Any], bool] = {}
+
+
+def _is_node(kind: type[Any]) -> bool:
+    # isinstance takes a long way round for LibCST's abstract classes.
+    if kind not in _nodes:
+        _nodes[kind] = issubclass(kind, cst.CSTNode)
+    return _nodes[kind]
+
+
 def children(node: cst.CSTNode) -> Iterator[cst.CSTNode]:
     """The parts of a node that have a meaning, in the order of the text."""
     kind = type(node)
@@ -51,12 +61,12 @@ def children(node: cst.CSTNode) -> Iterator[cst.CSTNode]:
         _fields[kind] = tuple(name for name in names if not name.startswith(_LAYOUT))
     for name in _fields[kind]:
         value = getattr(node, name)
-        if isinstance(value, cst.CSTNode):
-            yield value
-        elif isinstance(value, list | tuple):
+        if type(value) in (list, tuple):
             for item in value:
-                if isinstance(item, cst.CSTNode):
+                if _is_node(type(item)):
                     yield item
+        elif value is not None and _is_node(type(value)):
+            yield value
 
 
 def walk(node: cst.CSTNode) -> Iterator[cst.CSTNode]:
@@ -115,7 +125,12 @@ def constant(node: cst.CSTNode | None) -> object:
     """
     if isinstance(node, cst.Integer | cst.Float):
         return node.evaluated_value
-    if isinstance(node, cst.SimpleString | cst.ConcatenatedString):
+    if isinstance(node, cst.SimpleString):
+        text = node.value
+        if text[0] in "'\"" and "\\" not in text and text[1:2] != text[0]:
+            return text[1:-1]
+        return node.evaluated_value
+    if isinstance(node, cst.ConcatenatedString):
         return node.evaluated_value
     if isinstance(node, cst.Name) and node.value in ("True", "False", "None"):
         return {"True": True, "False": False, "None": None}[node.value]

@@ -1,0 +1,43 @@
+"""All commands, for Typer."""
+
+from __future__ import annotations
+
+import sys
+
+import typer
+
+from lockstep.cli import bench, compare, doctor, train, tune
+
+app = typer.Typer(
+    name="lockstep",
+    help="Train on every GPU you have. Keep the training of one.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+app.command("train")(train.command)
+app.command("compare")(compare.command)
+app.command("bench")(bench.command)
+app.command("tune")(tune.command)
+
+
+@app.command(
+    "doctor",
+    add_help_option=False,
+    context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
+)
+def _doctor(context: typer.Context) -> None:
+    """Find the bugs that data parallelism brings, in anyone's script. Runs nothing."""
+    sys.exit(doctor.run(context.args))
+
+
+@app.callback(invoke_without_command=True)
+def _root(version: bool = typer.Option(False, "--version", help="Show the version.")) -> None:
+    if version:
+        from importlib.metadata import version as installed
+
+        from lockstep.console import Console
+
+        Console().say(f"lockstep {installed('lockstep')}")
+        raise typer.Exit
