@@ -24,6 +24,8 @@ def look(training: Training) -> Iterator[Found]:
     inner = {o.call for place in models for o in training.project.origins(*place)} - {None}
     for script in training.project.scripts:
         for call in script.calls:
+            if isinstance(script.parents.get(call), cst.Expr):
+                continue  # nobody uses what it gives: it makes lazy layers, or warms up
             if not _is_bare(training, script, _called(call), inner):
                 continue
             place = _trained(training, script, call)
