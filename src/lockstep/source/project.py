@@ -75,6 +75,9 @@ class Project:
         self.roots = list(roots)
         self._modules: dict[Path, Script | None] = {s.path.resolve(): s for s in scripts}
         self._uses: dict[cst.CSTNode, list[tuple[Script, cst.Call]]] | None = None
+        self._followed: set[cst.CSTNode] = set()
+        self._cut = 0
+        """How often a value was not followed to its end."""
         self._definitions: dict[
             cst.CSTNode, tuple[Script, cst.FunctionDef | cst.ClassDef] | None
         ] = {}
@@ -396,16 +399,25 @@ class Project:
 
     def origins(self, script: Script, node: cst.CSTNode) -> list[Origin]:
         """The expressions that a value may come from, through names, functions and attributes."""
-        if node not in self._origins:
-            found: list[Origin] = []
+        if node in self._origins:
+            return list(self._origins[node])
+        if node in self._followed or len(self._followed) > DEEPEST:
+            # It comes from itself, or from too far.
+            self._cut += 1
+            return [Origin(script, node)]
+        found: list[Origin] = []
+        cut = self._cut
+        self._followed.add(node)
+        try:
             self._follow(script, node, (), found, set(), 0)
-            if not found:
-                # It comes from itself only.
-                found.append(Origin(script, node))
-            if node not in script.order or self._busy:
-                return found
+        finally:
+            self._followed.discard(node)
+        if not found:
+            # It comes from itself only.
+            found.append(Origin(script, node))
+        if node in script.order and not self._busy and cut == self._cut:
             self._origins[node] = found
-        return list(self._origins[node])
+        return list(found)
 
     def _follow(
         self,

@@ -10,7 +10,7 @@ import libcst as cst
 from lockstep.doctor.findings import Found, Rule
 from lockstep.source.script import Script
 from lockstep.source.training import Training, asks_rank
-from lockstep.source.tree import constant
+from lockstep.source.tree import argument, constant
 
 _SEEDS = "torch.manual_seed", "torch.random.manual_seed", "torch.cuda.manual_seed"
 _SEEDING = re.compile(r"seed", re.I)
@@ -100,7 +100,7 @@ def _random_part(training: Training) -> str | None:
             name = training.project.name(script, call.func) or ""
             if _AUGMENTATION.fullmatch(name):
                 return f"the augmentation ({name.rsplit('.', 1)[-1]})"
-            if _DROPOUT.fullmatch(name) and _drops(call):
+            if _DROPOUT.fullmatch(name) and _drops(training, script, call):
                 return "dropout"
     for loop in training.loops:
         if loop.trains:
@@ -111,8 +111,12 @@ def _random_part(training: Training) -> str | None:
     return None
 
 
-def _drops(call: cst.Call) -> bool:
-    return not (call.args and constant(call.args[0].value) in (0, 0.0))
+def _drops(training: Training, script: Script, call: cst.Call) -> bool:
+    """Whether anything is dropped: a share that is 0 wherever it comes from drops nothing."""
+    place = 1 if "functional" in (training.project.name(script, call.func) or "") else 0
+    share = argument(call, "p", place)
+    origins = training.project.origins(script, share) if share is not None else []
+    return not origins or any(constant(origin.node) not in (0, 0.0) for origin in origins)
 
 
 def _is_call(_: Script, node: cst.CSTNode) -> bool:
