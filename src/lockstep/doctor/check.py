@@ -178,7 +178,9 @@ def programs(scripts: Sequence[Script]) -> list[Project]:
     found = []
     for script in scripts:
         if script.path not in imported or script in needs[script.path]:
-            found.append(Project([script, *(o for o in needs[script.path] if o is not script)]))
+            program = Project([script, *(o for o in needs[script.path] if o is not script)])
+            program.share(reader)
+            found.append(program)
     return found
 
 

@@ -18,6 +18,10 @@ MOST_IMPORTED = 500_000
 _ROOT_MARKS = (".git", "pyproject.toml", "setup.py", "setup.cfg")
 _OUTSIDE = {"torch", "numpy", "os", "sys", "typing", "torchvision", "__future__", "collections"}
 """Never part of the project, however often they are imported."""
+MOST_NESTED = 4
+"""Values that are followed in order to follow another one."""
+MOST_STEPS = 300
+"""Expressions that are looked at to follow one value."""
 DEEPEST = 24
 """Steps that a value is followed for."""
 
@@ -89,6 +93,11 @@ class Project:
         """Searches under way: what is found meanwhile may lack something."""
         self._places: dict[tuple[str, str], Script | None] = {}
         self._starts: dict[Path, list[Path]] = {}
+
+    def share(self, other: Project) -> None:
+        """Know what another project knows of files and names, which is the same for both."""
+        self._modules, self._places = other._modules, other._places
+        self._names, self._starts = other._names, other._starts
 
     # --- names ---
 
@@ -401,7 +410,7 @@ class Project:
         """The expressions that a value may come from, through names, functions and attributes."""
         if node in self._origins:
             return list(self._origins[node])
-        if node in self._followed or len(self._followed) > DEEPEST:
+        if node in self._followed or len(self._followed) > MOST_NESTED:
             # It comes from itself, or from too far.
             self._cut += 1
             return [Origin(script, node)]
@@ -428,7 +437,7 @@ class Project:
         seen: set[tuple[cst.CSTNode, tuple[int | str, ...]]],
         depth: int,
     ) -> None:
-        if (node, index) in seen or depth > DEEPEST:
+        if (node, index) in seen or depth > DEEPEST or len(seen) > MOST_STEPS:
             return
         seen.add((node, index))
 
