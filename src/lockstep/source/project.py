@@ -213,7 +213,9 @@ class Project:
                 if any((parent / mark).exists() for mark in _ROOT_MARKS):
                     found += [parent, parent / "src"]
                     break
-            self._starts[folder] = list(dict.fromkeys(found))
+            # What is installed beside a library is not part of it.
+            own = [place for place in found if place.name not in ("site-packages", "dist-packages")]
+            self._starts[folder] = list(dict.fromkeys(own))
         return self._starts[folder]
 
     def _load(self, place: Path) -> Script | None:
