@@ -1,29 +1,21 @@
-"""Several scripts that import each other, and where the values in them come from."""
+"""Several scripts that import each other: what they define, and where their values come from."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 import libcst as cst
 
-from lockstep.errors import SourceError
-from lockstep.source.script import EACH, Binding, Scope, Script, read_script
+from lockstep.source.names import DEEPEST, Names
+from lockstep.source.script import EACH, Binding, Script
 from lockstep.source.tree import argument, children, constant, dotted
 
-MOST_IMPORTED = 500_000
-"""Bytes of a module that is read only because another imports it."""
-_ROOT_MARKS = (".git", "pyproject.toml", "setup.py", "setup.cfg")
-_OUTSIDE = {"torch", "numpy", "os", "sys", "typing", "torchvision", "__future__", "collections"}
-"""Never part of the project, however often they are imported."""
 MOST_NESTED = 4
 """Values that are followed in order to follow another one."""
 MOST_STEPS = 300
 """Expressions that are looked at to follow one value."""
-DEEPEST = 24
-"""Steps that a value is followed for."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,13 +63,11 @@ PROCESS = ("torch.multiprocessing.Process", "multiprocessing.Process", "threadin
 LAUNCHERS = ("accelerate.notebook_launcher", "accelerate.launchers.notebook_launcher")
 
 
-class Project:
+class Project(Names):
     """Scripts that are looked at together; others are read when they are imported."""
 
     def __init__(self, scripts: Sequence[Script], roots: Sequence[Path] = ()) -> None:
-        self.scripts = list(scripts)
-        self.roots = list(roots)
-        self._modules: dict[Path, Script | None] = {s.path.resolve(): s for s in scripts}
+        super().__init__(scripts, roots)
         self._uses: dict[cst.CSTNode, list[tuple[Script, cst.Call]]] | None = None
         self._followed: set[cst.CSTNode] = set()
         self._cut = 0
@@ -85,160 +75,11 @@ class Project:
         self._definitions: dict[
             cst.CSTNode, tuple[Script, cst.FunctionDef | cst.ClassDef] | None
         ] = {}
-        self._names: dict[cst.CSTNode, str | None] = {}
         self._origins: dict[cst.CSTNode, list[Origin]] = {}
         self._by_name: dict[str, list[tuple[Script, cst.Call]]] | None = None
         self._handed: dict[cst.CSTNode, list[Handed]] | None = None
         self._busy = 0
         """Searches under way: what is found meanwhile may lack something."""
-        self._places: dict[tuple[str, str], Script | None] = {}
-        self._starts: dict[Path, list[Path]] = {}
-
-    def share(self, other: Project) -> None:
-        """Know what another project knows of files and names, which is the same for both."""
-        self._modules, self._places = other._modules, other._places
-        self._names, self._starts = other._names, other._starts
-
-    # --- names ---
-
-    def name(self, script: Script, node: cst.CSTNode) -> str | None:
-        """What an expression names, in full: `DDP` is torch.nn.parallel.DistributedDataParallel.
-
-        Functions and classes of the project are named `./file.py:name`.
-        """
-        if node not in script.order:
-            return self._name(script, node, script.top, 0)
-        if node not in self._names:
-            self._names[node] = self._name(script, node, script.scope_of(node), 0)
-        return self._names[node]
-
-    def _name(self, script: Script, node: cst.CSTNode, scope: Scope, depth: int) -> str | None:
-        if depth > DEEPEST:
-            return None
-        if isinstance(node, cst.Attribute):
-            owner = self._name(script, node.value, scope, depth + 1)
-            return None if owner is None else f"{owner}.{node.attr.value}"
-        if isinstance(node, cst.Call):
-            called = self._name(script, node.func, scope, depth + 1)
-            if called == "functools.partial" and node.args:
-                return self._name(script, node.args[0].value, scope, depth + 1)
-            return None
-        if not isinstance(node, cst.Name):
-            return None
-        found = scope.find(node.value)
-        if found is None:
-            return self._starred(script, node.value, depth)
-        owner_scope, bindings = found
-        imports = [b for b in bindings if b.kind == "import"]
-        # `try: from apex... except ImportError: from torch...`: the one that rules know.
-        for binding in sorted(imports, key=lambda b: not b.path.startswith("torch")):
-            return self._imported(script, binding.path, depth)
-        if any(binding.kind in ("function", "class") for binding in bindings):
-            return f"./{script.path.name}:{node.value}"
-        if len(bindings) == 1 and bindings[0].kind == "assign" and not bindings[0].index:
-            # `DDP = nn.parallel.DistributedDataParallel`
-            value = bindings[0].value
-            if isinstance(value, cst.Name | cst.Attribute | cst.Call):
-                return self._name(script, value, owner_scope, depth + 1)
-        return None
-
-    def _imported(self, script: Script, path: str, depth: int) -> str:
-        found = self._definition(script, path)
-        if found is None:
-            return path
-        other, name = found
-        if name is None:
-            return path
-        return self._name(other, cst.Name(name), other.top, depth + 1) or path
-
-    def _starred(self, script: Script, name: str, depth: int = 0) -> str | None:
-        for binding in script.top.bindings.get("*", []):
-            other = self.module(script, binding.path)
-            if other is not None and depth < DEEPEST:
-                found = self._name(other, cst.Name(name), other.top, depth + 1)
-                if found is not None:
-                    return found
-            if other is None and binding.path.split(".")[0] == "torch":
-                return f"{binding.path}.{name}"
-        return None
-
-    def _star_place(self, script: Script, name: str, depth: int = 0) -> Script | None:
-        """The script of the project that `from it import *` takes a name from."""
-        for binding in script.top.bindings.get("*", []):
-            other = self.module(script, binding.path)
-            if other is None or depth > DEEPEST:
-                continue
-            if name in other.top.bindings:
-                return other
-            found = self._star_place(other, name, depth + 1)
-            if found is not None:
-                return found
-        return None
-
-    def module(self, script: Script, path: str) -> Script | None:
-        """The script of the project that an import names."""
-        key = (script.folder, path)
-        if key not in self._places:
-            self._places[key] = self._module(script.path.parent.resolve(), path)
-        return self._places[key]
-
-    def _module(self, folder: Path, path: str) -> Script | None:
-        level = len(path) - len(path.lstrip("."))
-        parts = [part for part in path.lstrip(".").split(".") if part]
-        if level:
-            starts = [folder.joinpath(*[".."] * (level - 1))]
-        elif not parts or parts[0] in _OUTSIDE:
-            return None
-        else:
-            starts = [*self._starts_of(folder), *(root.resolve() for root in self.roots)]
-        for start in starts:
-            places = [start.joinpath(*parts, "__init__.py")]
-            if parts:
-                places.insert(0, start.joinpath(*parts[:-1], f"{parts[-1]}.py"))
-            for place in places:
-                found = self._load(place.resolve() if level else place)
-                if found is not None:
-                    return found
-        return None
-
-    def _starts_of(self, folder: Path) -> list[Path]:
-        """Where Python looks for modules: beside the script, and where its package lies."""
-        if folder not in self._starts:
-            found = [folder]
-            here = folder
-            while (here / "__init__.py").is_file() and here.parent != here:
-                here = here.parent
-                found.append(here)
-            for parent in (here, *list(here.parents)[:3]):
-                if any((parent / mark).exists() for mark in _ROOT_MARKS):
-                    found += [parent, parent / "src"]
-                    break
-            # What is installed beside a library is not part of it.
-            own = [place for place in found if place.name not in ("site-packages", "dist-packages")]
-            self._starts[folder] = list(dict.fromkeys(own))
-        return self._starts[folder]
-
-    def _load(self, place: Path) -> Script | None:
-        if place not in self._modules:
-            self._modules[place] = None
-            if place.is_file() and place.stat().st_size <= MOST_IMPORTED:
-                # Whoever runs it will hear of what is wrong with it.
-                with suppress(SourceError):
-                    self._modules[place] = read_script(place)
-        return self._modules[place]
-
-    def _definition(self, script: Script, path: str) -> tuple[Script, str | None] | None:
-        """The script that an imported path leads to, and the name in it."""
-        module = self.module(script, path)
-        if module is not None:
-            return module, None
-        if "." not in path.lstrip("."):
-            head = path[: len(path) - len(path.lstrip("."))]
-            module = self.module(script, head) if head else None
-            return None if module is None else (module, path.lstrip("."))
-        head, _, name = path.rpartition(".")
-        module = self.module(script, head or ".")
-        return None if module is None else (module, name)
 
     # --- definitions ---
 
