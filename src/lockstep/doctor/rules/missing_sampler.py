@@ -35,7 +35,7 @@ def _given(loader: Loader, name: str) -> bool:
 def _is_split(training: Training, loader: Loader) -> bool:
     """Whether the data set is cut by rank before, or may be: an iterable one reads as it likes."""
     data = loader.given("dataset")
-    if data is None:
+    if data is None or _is_iterable(loader):
         return True
     for origin in training.project.origins(loader.script, data):
         text = origin.script.code(origin.node)
@@ -48,6 +48,16 @@ def _is_split(training: Training, loader: Loader) -> bool:
                 return True
             name = training.project.name(origin.script, origin.call.func) or ""
             if "Iterable" in name or name.startswith("webdataset"):
+                return True
+    return False
+
+
+def _is_iterable(loader: Loader) -> bool:
+    """`if isinstance(data, IterableDataset)`, and the loader in that branch."""
+    for parent in loader.script.above(loader.call):
+        if isinstance(parent, cst.If) and loader.script.inside(loader.call, parent.body):
+            test = loader.script.code(parent.test)
+            if "IterableDataset" in test and not test.startswith("not "):
                 return True
     return False
 
