@@ -25,7 +25,9 @@ def look(training: Training) -> Iterator[Found]:
                 continue
             before = [act for act in found[:number] if act.beside(clip)]
             after = [act for act in found[number + 1 :] if act.beside(clip)]
-            reason = _reason(training, clip, before, after)
+            # `if scaled: unscale, clip / else: clip`: the other clip is for runs without a scaler.
+            apart = any(act.kind == "unscale" and not act.beside(clip) for act in found)
+            reason = _reason(training, clip, before, after, apart)
             gathered = any(act.call is w.backward.call for act in before for w in parts)
             if reason is None and gathered and _always(training, clip):
                 reason = "every micro-step clips what is gathered so far, not the whole sum"
@@ -43,7 +45,9 @@ def _always(training: Training, clip: Act) -> bool:
     return timed(training, clip) is None and all(_SWITCH.search(test) for test in tests)
 
 
-def _reason(training: Training, clip: Act, before: list[Act], after: list[Act]) -> str | None:
+def _reason(
+    training: Training, clip: Act, before: list[Act], after: list[Act], apart: bool
+) -> str | None:
     """What is wrong with the order, if anything is."""
     if any(_is_no_sync(item) for _, block in clip.withs for item in block.items):
         return "under no_sync every rank clips its own gradients, before they are averaged"
@@ -58,7 +62,7 @@ def _reason(training: Training, clip: Act, before: list[Act], after: list[Act]) 
     following = next((act for act in after if act.kind == "step"), None)
     if past[-1:] == ["backward"] and following is not None and _is_scaled(training, following):
         kinds = [act.kind for act in before]
-        if "unscale" not in kinds and "get_scale" not in clip.script.code(clip.call):
+        if not apart and "unscale" not in kinds and "get_scale" not in clip.script.code(clip.call):
             return "the gradients are still multiplied by the loss scale when they are clipped"
     return None
 
