@@ -15,6 +15,8 @@ from lockstep.source.tree import dotted
 _NO_GRADIENT = re.compile("no_grad|inference_mode|set_grad_enabled")
 _BY_HAND = re.compile(r"all_?reduce|average|sync", re.I)
 
+_THROWN = re.compile(r"\.grad *= *None\b")
+
 
 def look(training: Training) -> Iterator[Found]:
     """Calls of the model inside DDP, in a loop with backward where no wrapper is called."""
@@ -29,13 +31,19 @@ def look(training: Training) -> Iterator[Found]:
             if not _is_bare(training, script, _called(call), inner):
                 continue
             place = _trained(training, script, call)
-            if place is None or _wrapper_runs(training, *place):
+            if place is None or _is_probe(training, *place) or _wrapper_runs(training, *place):
                 continue
             yield Found(
                 script,
                 call,
                 "this calls the model inside the DDP wrapper, so gradients are not exchanged",
             )
+
+
+def _is_probe(training: Training, script: Script, body: cst.CSTNode) -> bool:
+    """A loop that looks at gradients and throws them away, without a step, trains nothing."""
+    text = script.code(body)
+    return _THROWN.search(text) is not None and "step(" not in text
 
 
 def _exchanged_by_hand(training: Training) -> bool:
