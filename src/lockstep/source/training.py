@@ -6,12 +6,13 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import TypeGuard
 
 import libcst as cst
 
 from lockstep.source.project import Project, walk_shallow
 from lockstep.source.script import Script
-from lockstep.source.tree import argument, constant, walk
+from lockstep.source.tree import argument, constant, statements, walk
 
 DATA_LOADER = "torch.utils.data.DataLoader", "torch.utils.data.dataloader.DataLoader"
 SAMPLER = (
@@ -130,8 +131,12 @@ class Training:
 
     @cached_property
     def distributed(self) -> bool:
-        """Whether the scripts train on several replicas at all."""
-        if self.wraps:
+        """Whether the scripts train on several replicas at all.
+
+        A helper for it that a program imports and never names, as a converter of checkpoints does
+        that takes one class from a large package, does not count.
+        """
+        if any(self.used(wrap.script, wrap.call) for wrap in self.wraps):
             return True
         names = (
             "torch.distributed.init_process_group",
@@ -140,7 +145,36 @@ class Training:
             "torch.distributed.device_mesh.init_device_mesh",
             "torch.distributed.fsdp.fully_shard",
         )
-        return next(self.named(*names), None) is not None
+        return any(self.used(script, call) for script, call in self.named(*names))
+
+    def used(self, script: Script, node: cst.CSTNode) -> bool:
+        """Whether the program may come to a place: no function around it is never named."""
+        if script is self.project.scripts[0]:
+            return True
+        return not any(parent in self._unused for parent in script.above(node))
+
+    @cached_property
+    def _unused(self) -> set[cst.CSTNode]:
+        """What modules hold that nothing which runs names; by names only, so rather too little."""
+        first, *others = self.project.scripts
+        if first.path.name == "__init__.py":
+            return set()
+        words = _words(first, first.tree)
+        waiting: list[tuple[Script, cst.CSTNode]] = []
+        for script in others:
+            waiting += _started(script, statements(script.tree), words)
+        while True:
+            named = [(s, n) for s, n in waiting if _is_definition(n) and n.name.value in words]
+            if not named:
+                return {node for _, node in waiting}
+            waiting = [place for place in waiting if place not in named]
+            for script, node in named:
+                if isinstance(node, cst.ClassDef):
+                    for base in (*node.bases, *node.keywords):
+                        words |= _words(script, base)
+                    waiting += _started(script, statements(node.body), words)
+                else:
+                    words |= _words(script, node)
 
     @cached_property
     def wraps(self) -> list[Wrap]:
@@ -309,6 +343,41 @@ class Training:
         return False
 
 
+def _started(
+    script: Script, body: list[cst.CSTNode], words: set[str]
+) -> list[tuple[Script, cst.CSTNode]]:
+    """Note the names in what runs as soon as a module or class does, and give what does not."""
+    waiting: list[tuple[Script, cst.CSTNode]] = []
+    for node in body:
+        alone = isinstance(node, cst.If) and "__name__" in script.code(node.test)
+        if alone or _is_definition(node):
+            waiting.append((script, node))
+        else:
+            words |= _words(script, node)
+    return waiting
+
+
+def _is_definition(node: cst.CSTNode) -> TypeGuard[cst.FunctionDef | cst.ClassDef]:
+    """A function or class that runs when it is named; others may be called without a name."""
+    if not isinstance(node, cst.FunctionDef | cst.ClassDef) or node.name.value.startswith("__"):
+        return False
+    return all(isinstance(d.decorator, cst.Name) for d in node.decorators)
+
+
+def _words(script: Script, node: cst.CSTNode) -> set[str]:
+    """The names in a statement; an import alone uses nothing, but may give another name."""
+    if isinstance(node, cst.Import | cst.ImportFrom) and " as " not in script.code(node):
+        return set()
+    found = set()
+    for part in walk(node):
+        if isinstance(part, cst.Name):
+            found.add(part.value)
+        elif isinstance(part, cst.SimpleString):
+            # `getattr(module, "Trainer")`; what is longer is a text.
+            found.add(part.value.strip("\"'"))
+    return found
+
+
 def _inner_call(call: cst.Call) -> cst.Call | None:
     """`DDP(model)` of `DDP(model).to(device)` and of `torch.compile(DDP(model))`."""
     inner: cst.CSTNode | None = None
@@ -321,7 +390,7 @@ def _inner_call(call: cst.Call) -> cst.Call | None:
 
 _RANK = re.compile(
     r"\b(\w*rank\w*|is_main\w*|is_master\w*|is_primary\w*|main_process|master_process|is_zero|"
-    r"is_chief|is_local_main\w*|is_global_zero|should_save\w*|is_first\w*|is_logger\w*|master)\b",
+    r"is_chief|is_local_main\w*|is_global_zero|should_save\w*|is_first\w*|is_logger\w*|master|(on_|only_)(main|master)|(main|master)(_process)?_only)\b",
     re.I,
 )
 _EMPTY = cst.Module([])

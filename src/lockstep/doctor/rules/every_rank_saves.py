@@ -7,20 +7,44 @@ from collections.abc import Iterator
 import libcst as cst
 
 from lockstep.doctor.findings import Found, Rule
+from lockstep.source.script import Script
 from lockstep.source.training import Training, asks_rank
+from lockstep.source.tree import statements
 
 
 def look(training: Training) -> Iterator[Found]:
     """torch.save to a path without the rank in it, where every rank comes by."""
     for script, call in training.named("torch.save", "safetensors.torch.save_file"):
         path = call.args[1].value if len(call.args) > 1 else None
-        if path is None or training.guarded(script, call):
+        if path is None or not _is_called(training, script, call):
+            continue
+        if training.guarded(script, call):
+            continue
+        if training.project.made_by(script, path, "io.BytesIO") or _is_cache(script, call):
             continue
         # A file for each rank.
         texts = [o.node for o in training.project.origins(script, path)]
         if asks_rank(path) or any(asks_rank(node) for node in texts if _is_text(node)):
             continue
         yield Found(script, call, "every rank writes this file, at the same time")
+
+
+def _is_called(training: Training, script: Script, call: cst.Call) -> bool:
+    """Not a helper of a module that this program imports for something else."""
+    function = script.function_of(call)
+    if function is None or script is training.project.scripts[0]:
+        return True
+    project = training.project
+    if script.class_of(function) is None and script.function_of(function) is None:
+        return bool(project.uses.get(function) or project.handed.get(function))
+    return training.used(script, call)
+
+
+def _is_cache(script: Script, call: cst.Call) -> bool:
+    """Whether a data set keeps a sample: the ranks have different ones."""
+    owner = script.class_of(call)
+    inside = statements(owner.body) if owner is not None else []
+    return any(isinstance(n, cst.FunctionDef) and n.name.value == "__getitem__" for n in inside)
 
 
 def _is_text(node: cst.CSTNode) -> bool:

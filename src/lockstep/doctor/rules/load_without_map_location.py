@@ -22,7 +22,7 @@ def look(training: Training) -> Iterator[Found]:
     loads = [
         (script, call)
         for script, call in training.named("torch.load")
-        if not spreads(call) and not _has_device(script, call)
+        if training.used(script, call) and not spreads(call) and not _has_device(script, call)
     ]
     if not loads or not any(_GPU.search(s.text) for s in training.project.scripts):
         return

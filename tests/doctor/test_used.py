@@ -1,0 +1,53 @@
+"""A program that imports helpers for ranks, but starts none, is left alone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from lockstep.doctor import check
+
+RUNNING = """
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+
+def begin():
+    '''Call begin before anything else.'''
+    dist.init_process_group("nccl")
+
+class Runner:
+    def __init__(self, net):
+        self.net = net
+
+    def spread(self):
+        self.net = DistributedDataParallel(self.net)
+
+    def renamed(self, state):
+        return {name[4:]: value for name, value in state.items()}
+
+if __name__ == "__main__":
+    begin()
+"""
+CONVERT = """
+import torch
+from running import Runner
+net = torch.nn.Linear(10, 2)
+runner = Runner(net)
+net.load_state_dict(runner.renamed(torch.load("old.pt")))
+torch.save(net.state_dict(), "new.pt")
+"""
+
+
+def test_a_converter_beside_a_training_is_no_training(tmp_path: Path):
+    (tmp_path / "running.py").write_text(RUNNING)
+    (tmp_path / "convert.py").write_text(CONVERT)
+    checked = check([tmp_path])
+    assert (checked.findings, checked.distributed) == ([], 0)
+
+
+def test_it_is_one_once_it_names_what_wraps(tmp_path: Path):
+    (tmp_path / "running.py").write_text(RUNNING)
+    (tmp_path / "convert.py").write_text(CONVERT + "runner.spread()\n")
+    checked = check([tmp_path])
+    assert checked.distributed == 1
+    assert "every_rank_saves" in {finding.rule.name for finding in checked.findings}
