@@ -11,7 +11,7 @@ from lockstep.doctor.findings import Found, Rule
 from lockstep.source.project import walk_shallow
 from lockstep.source.script import Script
 from lockstep.source.training import SAMPLER, WRAPPERS, Training, is_backward
-from lockstep.source.tree import argument, constant, dotted, statements
+from lockstep.source.tree import argument, constant, dotted, statements, walk
 
 COLLECTIVES = [
     f"torch.distributed.{name}"
@@ -147,10 +147,30 @@ def _within(training: Training, script: Script, call: cst.Call) -> str | None:
     for where, inner in training.reached(found[0], found[1].body, _is_call):
         assert isinstance(inner, cst.Call)
         what = _collective(training, where, inner)
+        if what is not None and _switched(where, inner, found[1], call):
+            continue
         # A function that gets another model here, such as model.module, makes no collective.
         if what is not None and (what != "forward" or handed):
             return what
     return None
+
+
+def _switched(script: Script, inner: cst.Call, function: cst.FunctionDef, call: cst.Call) -> bool:
+    """`load(evaluate=True)`, and there `if not evaluate: barrier()`: this call may not make it."""
+    every = [*function.params.params, *function.params.kwonly_params]
+    given = set()
+    for place, parameter in enumerate(every):
+        name = parameter.name.value
+        if isinstance(constant(argument(call, name, place)), bool):
+            given.add(name)
+    for parent in script.above(inner):
+        if isinstance(parent, cst.If):
+            names = {n.value for n in walk(parent.test) if isinstance(n, cst.Name)}
+            if names & given:
+                return True
+        if parent is function:
+            break
+    return False
 
 
 def _collective(training: Training, script: Script, call: cst.Call) -> str | None:
