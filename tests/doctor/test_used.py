@@ -11,6 +11,8 @@ import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
+__all__ = ["begin"]
+
 def begin():
     '''Call begin before anything else.'''
     dist.init_process_group("nccl")

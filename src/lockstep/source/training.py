@@ -368,6 +368,8 @@ def _words(script: Script, node: cst.CSTNode) -> set[str]:
     """The names in a statement; an import alone uses nothing, but may give another name."""
     if isinstance(node, cst.Import | cst.ImportFrom) and " as " not in script.code(node):
         return set()
+    if isinstance(node, cst.Assign) and script.code(node.targets[0].target) == "__all__":
+        return set()
     found = set()
     for part in walk(node):
         if isinstance(part, cst.Name):
