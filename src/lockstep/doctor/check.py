@@ -85,7 +85,6 @@ def _check_program(
     result: Checked,
 ) -> None:
     training = Training(program)
-    training = Training(program)
     if training.framework is not None:
         result.frameworks.add(training.framework)
     elif not training.distributed:
