@@ -4,13 +4,18 @@ VENV := .venv
 # The machine's own pip installs into the environment: Debian's venv comes without one.
 INSTALL = (test -x $(VENV)/bin/python || $(PYTHON) -m venv --without-pip $(VENV)) && \
 	$(PYTHON) -m pip --python $(VENV)/bin/python install --quiet --editable
-.PHONY: demo test lint clean
+.PHONY: demo test explore lint clean
 
 demo: $(VENV)/.installed
 	$(VENV)/bin/lockstep compare digits --replicas 2
 
 test: $(VENV)/.installed-dev lint
 	OMP_NUM_THREADS=1 $(VENV)/bin/python -m pytest
+
+# The property tests, on many examples that no run has seen.
+explore: $(VENV)/.installed-dev
+	OMP_NUM_THREADS=1 $(VENV)/bin/python -m pytest --hypothesis-profile=explore \
+		$$(grep -rl "from hypothesis" tests --include="test_*.py")
 
 lint: $(VENV)/.installed-dev
 	$(VENV)/bin/ruff check .

@@ -1,4 +1,4 @@
-"""A guard against leaks, around every test; and the ways that gradients take."""
+"""A guard against leaks, around every test; the ways that gradients take; the examples drawn."""
 
 from __future__ import annotations
 
@@ -6,6 +6,12 @@ import os
 from collections.abc import Iterator
 
 import pytest
+from hypothesis import settings
+
+# The same examples in every run: a suite that passed passes again. `make explore` draws new ones.
+settings.register_profile("repeatable", derandomize=True, deadline=None)
+settings.register_profile("explore", max_examples=1000, deadline=None)
+settings.load_profile("repeatable")
 
 # Scripts to be looked at, not to be run.
 collect_ignore = ["cases"]

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from lockstep.data.keyed import EpochKeys, SampleKeys
 from lockstep.keys import key
-
-# A busy machine is no failure.
-patient = settings(deadline=None)
 
 MANY = 200_000
 
@@ -41,7 +38,6 @@ def correlation(first: torch.Tensor, second: torch.Tensor) -> float:
 FAR = 5.0
 
 
-@patient
 @given(
     indices=st.lists(st.integers(0, 2**40), min_size=1, max_size=20),
     seed=st.integers(0, 2**63 - 1),
@@ -163,7 +159,6 @@ def test_integers_are_uniform(high: int):
 PARTS = st.lists(st.integers(0, 2**63 - 1) | st.text(max_size=5), min_size=1, max_size=4)
 
 
-@patient
 @given(PARTS)
 def test_a_key_is_a_seed_that_torch_and_numpy_accept(parts):
     number = key(*parts)
@@ -172,7 +167,6 @@ def test_a_key_is_a_seed_that_torch_and_numpy_accept(parts):
     torch.Generator().manual_seed(number)
 
 
-@patient
 @given(PARTS, st.integers(0, 2**63 - 1), st.data())
 def test_a_key_changes_with_each_of_its_parts(parts, other, data):
     place = data.draw(st.integers(0, len(parts) - 1))

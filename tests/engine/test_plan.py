@@ -6,14 +6,11 @@ import re
 from itertools import pairwise
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from lockstep.engine.plan import Plan, cut, make_plan
 from lockstep.errors import PlanError
-
-# A busy machine is no failure.
-patient = settings(deadline=None)
 
 ORDER = ["shards", "global_batch", "replicas", "micro_batch"]
 wishes = st.fixed_dictionaries(
@@ -62,7 +59,6 @@ def offered(message: str) -> list[int]:
     return [int(number) for number in found[1].split(", ")]
 
 
-@patient
 @given(wishes)
 @example({"global_batch": 8, "shards": -3, "replicas": 1, "micro_batch": None})
 @example({"global_batch": -10, "shards": 4, "replicas": 1, "micro_batch": None})
@@ -79,7 +75,6 @@ def test_any_wish_is_a_plan_or_names_the_nearest_values_that_work(wish):
         assert rest is None or ORDER.index(rest[0]) > ORDER.index(name), message
 
 
-@patient
 @given(wishes)
 def test_following_the_messages_leads_to_a_plan(wish):
     for _ in ORDER:
@@ -90,7 +85,6 @@ def test_following_the_messages_leads_to_a_plan(wish):
     assert complaint(wish) is None
 
 
-@patient
 @given(wishes)
 def test_no_value_nearer_than_the_offered_ones_would_work(wish):
     said = complaint(wish)
@@ -106,7 +100,6 @@ def test_no_value_nearer_than_the_offered_ones_would_work(wish):
             assert ORDER.index(rest[0]) <= ORDER.index(name)
 
 
-@patient
 @given(wishes)
 @example({"global_batch": 64, "shards": 2, "replicas": 3, "micro_batch": None})
 @example({"global_batch": 4, "shards": 4, "replicas": 8, "micro_batch": None})
@@ -118,7 +111,6 @@ def test_more_shards_are_offered_only_if_they_would_work(wish):
         assert complaint(wish | {"micro_batch": None, "shards": int(found[1])}) is None
 
 
-@patient
 @given(st.integers(1, 64), st.integers(0, 5), st.integers(0, 5))
 def test_powers_of_two_that_divide_always_fit(size, shards, replicas):
     shards, replicas = 1 << max(shards, replicas), 1 << replicas
@@ -154,7 +146,6 @@ def test_the_message_says_what_was_given_and_what_to_type():
     )
 
 
-@patient
 @given(st.integers(0, 10_000), st.integers(1, 200))
 def test_cuts_are_a_partition_into_parts_as_equal_as_can_be(count, parts):
     bounds = cut(count, parts)
@@ -165,7 +156,6 @@ def test_cuts_are_a_partition_into_parts_as_equal_as_can_be(count, parts):
     assert max(sizes) - min(sizes) <= 1
 
 
-@patient
 @given(st.integers(0, 10_000), st.integers(0, 5), st.integers(0, 5))
 def test_cuts_for_more_shards_refine_those_for_fewer(count, few, more):
     # So a replica's part is the same whether it is cut at once or shard by shard.

@@ -6,7 +6,7 @@ from itertools import islice
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
@@ -20,9 +20,6 @@ from lockstep.errors import DataError
 from lockstep.scaling.growth import Growth
 from lockstep.world import World
 from replicas import on_replicas
-
-# A busy machine is no failure.
-patient = settings(deadline=None)
 
 cases = st.fixed_dictionaries(
     {
@@ -75,7 +72,6 @@ def divisors(case: dict) -> list[int]:
     return [n for n in (1, 2, 4, 8, 16) if n <= case["shards"]]
 
 
-@patient
 @given(cases, st.data())
 def test_every_sample_is_seen_exactly_once_per_epoch(case, data):
     replicas = data.draw(st.sampled_from(divisors(case)))
@@ -86,7 +82,6 @@ def test_every_sample_is_seen_exactly_once_per_epoch(case, data):
         assert sorted(seen) == list(range(case["size"]))
 
 
-@patient
 @given(cases, st.data())
 def test_shards_hold_the_same_samples_whatever_the_replicas(case, data):
     replicas = data.draw(st.sampled_from(divisors(case)))
@@ -96,7 +91,6 @@ def test_shards_hold_the_same_samples_whatever_the_replicas(case, data):
     assert all(list(row) == list(range(case["shards"])) for row in alone)
 
 
-@patient
 @given(cases)
 def test_the_global_batch_is_the_next_slice_of_the_order(case):
     batch = case["shard_size"] * case["shards"]
@@ -108,7 +102,6 @@ def test_the_global_batch_is_the_next_slice_of_the_order(case):
         assert torch.equal(order.batch(step.epoch, step.batch), expected)
 
 
-@patient
 @given(cases)
 def test_shards_are_full_except_in_the_last_batch_of_an_epoch(case):
     order = GlobalOrder(case["size"], case["shard_size"] * case["shards"], case["seed"])
@@ -120,7 +113,6 @@ def test_shards_are_full_except_in_the_last_batch_of_an_epoch(case):
             assert max(sizes) - min(sizes) <= 1
 
 
-@patient
 @given(cases, st.data())
 def test_samples_are_borrowed_only_where_all_shards_of_a_part_are_empty(case, data):
     replicas = data.draw(st.sampled_from(divisors(case)))
@@ -137,7 +129,6 @@ def test_samples_are_borrowed_only_where_all_shards_of_a_part_are_empty(case, da
                     assert int(part.request.indices[0]) < case["size"]
 
 
-@patient
 @given(cases, st.data())
 def test_starting_in_mid_run_is_skipping_what_came_before(case, data):
     replicas = data.draw(st.sampled_from(divisors(case)))
@@ -190,7 +181,6 @@ def numbers(size: int) -> Tensors:
     return Tensors(torch.arange(size, dtype=torch.float64)[:, None], torch.arange(size) * 2)
 
 
-@patient
 @given(
     st.integers(1, 60), st.integers(1, 20), st.integers(1, 9), st.integers(1, 2), st.integers(0, 3)
 )

@@ -6,18 +6,14 @@ import math
 
 import numpy
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from lockstep.scaling.adascale import AdaScale
 from lockstep.scaling.noise import Moments
 from lockstep.scaling.schedule import linear
 
-# A busy machine is no failure.
-patient = settings(deadline=None)
 
-
-@patient
 @given(st.floats(1, 100), st.floats(-1e6, 1e6), st.floats(-1e6, 1e6))
 def test_a_step_is_worth_one_to_scale_steps(scale, gradient_sqr, trace):
     gain = AdaScale(scale, 32, 100).gain(Moments(gradient_sqr, trace))

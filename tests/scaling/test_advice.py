@@ -6,14 +6,11 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from lockstep.scaling.advice import NEARLY, Measured, advise, candidates
 from lockstep.scaling.rules import adam_sqrt_rule
-
-# A busy machine is no failure.
-patient = settings(deadline=None)
 
 
 def measured(**changes: Any) -> Measured:
@@ -47,7 +44,6 @@ situations = st.builds(
 counts = st.sampled_from([1, 2, 4, 8, 64, 1024])
 
 
-@patient
 @given(situations, counts)
 def test_advice_can_be_followed(found: Measured, replicas: int):
     advice = advise(found, replicas)
@@ -62,7 +58,6 @@ def test_advice_can_be_followed(found: Measured, replicas: int):
     assert advice.why
 
 
-@patient
 @given(situations, counts)
 def test_the_batch_is_nearly_the_fastest_and_none_smaller_is(found: Measured, replicas: int):
     advice = advise(found, replicas)
@@ -73,7 +68,6 @@ def test_the_batch_is_nearly_the_fastest_and_none_smaller_is(found: Measured, re
         assert batch >= advice.global_batch or seconds > NEARLY * min(times.values())
 
 
-@patient
 @given(situations)
 def test_one_replica_is_not_made_slower(found: Measured):
     advice = advise(found, 1)

@@ -6,16 +6,12 @@ import math
 
 import numpy
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from lockstep.scaling.critical import Tradeoff, fitted, from_noise
 
-# A busy machine is no failure.
-patient = settings(deadline=None)
 
-
-@patient
 @given(st.floats(1, 1e6), st.floats(4, 4e3))
 def test_a_fit_finds_what_made_the_numbers(least, critical):
     truth = Tradeoff(least, critical)
@@ -37,7 +33,6 @@ def test_a_fit_stands_noise():
     assert numpy.median([f.critical_batch for f in found]) == pytest.approx(120.0, rel=0.1)
 
 
-@patient
 @given(st.floats(1, 1e5), st.floats(1e-3, 1e6), st.floats(1, 1e5))
 def test_doubling_saves_between_half_and_nothing(least, critical, batch):
     saved = Tradeoff(least, critical).saved_by_doubling(batch)
@@ -46,7 +41,6 @@ def test_doubling_saves_between_half_and_nothing(least, critical, batch):
     assert saved == pytest.approx(0.5 * critical / (batch + critical), rel=1e-6, abs=1e-12)
 
 
-@patient
 @given(st.lists(st.floats(0, 1e5), min_size=1, max_size=50), st.floats(1, 1e5))
 def test_a_prediction_takes_as_many_steps_as_it_was_made_from(noise, batch):
     found = from_noise(noise, batch)

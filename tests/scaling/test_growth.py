@@ -61,7 +61,7 @@ def test_every_batch_is_taken_once_and_in_order(case: dict, told: list, start: i
     planned = case["epochs"] * per_epoch
     assert [s.last for s in strides] == [False] * (len(strides) - 1) + [True]
     gained = math.fsum(s.gain for s in strides)
-    assert gained >= planned * (1 - 1e-12)
+    assert gained >= planned * (1 - 1e-8)
     assert gained - strides[-1].gain < planned
     if most == 1:
         assert len(strides) == planned

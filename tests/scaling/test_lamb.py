@@ -6,7 +6,7 @@ from functools import partial
 
 import pytest
 import torch
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 from torch import Tensor
 
@@ -55,7 +55,6 @@ def test_without_adaptation_it_is_adam():
 
 @given(scale=st.floats(1e-6, 1e6))
 @example(scale=1000.0)
-@settings(deadline=None)
 def test_a_layer_moves_by_the_same_whatever_the_scale_of_its_gradient(scale: float):
     # Decay too: Adam's step has lost the scale before the decay is added.
     build = partial(LAMB, lr=0.1, weight_decay=0.1, eps=0.0)

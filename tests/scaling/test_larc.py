@@ -6,7 +6,7 @@ from functools import partial
 
 import pytest
 import torch
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 from torch import Tensor
 
@@ -75,7 +75,6 @@ def test_above_every_local_rate_its_layers_are_those_of_lars():
 
 @given(scale=st.floats(1.0, 1e6))
 @example(scale=1000.0)
-@settings(deadline=None)
 def test_a_clipped_layer_moves_by_the_same_whatever_the_scale_of_its_gradient(scale: float):
     build = partial(LARC, lr=0.1, trust=1e-3, eps=0.0)
     assert_same_steps(follow(build, scale), follow(build))

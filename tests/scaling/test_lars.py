@@ -6,7 +6,7 @@ from functools import partial
 
 import pytest
 import torch
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 from torch import Tensor
 
@@ -52,7 +52,6 @@ def test_two_groups_take_the_steps_of_the_paper(nesterov, decay, momentum, adapt
 
 @given(scale=st.floats(1e-6, 1e6))
 @example(scale=1000.0)
-@settings(deadline=None)
 def test_a_layer_moves_by_the_same_whatever_the_scale_of_its_gradient(scale: float):
     # Without eps, which is small only beside gradients that are not; without decay, which adds
     # something to a gradient that the scale does not change.

@@ -7,7 +7,7 @@ import math
 import numpy
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
@@ -20,9 +20,6 @@ from lockstep.scaling.noise import (
     moments,
     squared_length,
 )
-
-# A busy machine is no failure.
-patient = settings(deadline=None)
 
 SIZE, SPREAD = 20, 3.0
 WEIGHTS = torch.arange(1.0, SIZE + 1, dtype=torch.float64) / 10
@@ -43,7 +40,6 @@ class Quadratic:
         ((self.weights - x).square().sum(1).mean() / 2 * weight).backward()
 
 
-@patient
 @given(st.floats(1e-6, 1e6), st.floats(1e-6, 1e6), st.integers(1, 10_000), st.floats(1.01, 1000))
 def test_two_batch_sizes_give_both_unknowns(gradient_sqr, trace, small, times):
     big = small * times

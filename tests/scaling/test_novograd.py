@@ -6,7 +6,7 @@ from functools import partial
 
 import pytest
 import torch
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 from torch import Tensor
 
@@ -47,7 +47,6 @@ def test_two_groups_take_the_steps_of_the_paper(betas, decay, adapt):
 @pytest.mark.parametrize("layer", [0, 1])
 @given(scale=st.floats(1e-6, 1e6))
 @example(scale=1000.0)
-@settings(deadline=None)
 def test_a_layer_moves_by_the_same_whatever_the_scale_of_its_gradient(layer: int, scale: float):
     # A matrix or a bias; decay is added to a gradient that has lost its scale.
     build = partial(NovoGrad, lr=0.1, weight_decay=0.1, eps=0.0)

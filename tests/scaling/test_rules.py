@@ -6,7 +6,7 @@ import math
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from lockstep.scaling.rules import (
@@ -17,14 +17,10 @@ from lockstep.scaling.rules import (
     sqrt_rule,
 )
 
-# A busy machine is no failure.
-patient = settings(deadline=None)
-
 scales = st.floats(1e-3, 1e3)
 squares = st.floats(0, 1e30)
 
 
-@patient
 @given(scales, scales)
 def test_two_small_scales_are_one_large(first, second):
     for rule in (linear_rule, sqrt_rule):
@@ -32,7 +28,6 @@ def test_two_small_scales_are_one_large(first, second):
         assert rule(first) * rule(second) == pytest.approx(rule(first * second), rel=1e-15)
 
 
-@patient
 @given(scales)
 def test_legw_is_the_square_root_with_as_many_steps_of_warmup(scale):
     rate, warmup = legw_rule(scale)
@@ -41,7 +36,6 @@ def test_legw_is_the_square_root_with_as_many_steps_of_warmup(scale):
     assert warmup / scale == 1.0
 
 
-@patient
 @given(st.floats(1, 1e3), squares, squares)
 def test_a_gain_lies_between_one_and_the_scale(scale, variance, gradient_sqr):
     if variance + gradient_sqr == 0.0:
@@ -50,7 +44,6 @@ def test_a_gain_lies_between_one_and_the_scale(scale, variance, gradient_sqr):
     assert 1.0 - 1e-12 <= gain <= scale * (1 + 1e-12)
 
 
-@patient
 @given(st.floats(1, 1e3), st.floats(1e-6, 1e6))
 def test_a_gain_is_that_of_the_paper(scale, ratio):
     expected = (ratio + 1.0) / (ratio / scale + 1.0)
@@ -73,7 +66,6 @@ def test_a_gain_is_that_of_real_gradients():
     assert gain == pytest.approx(ratio.item(), rel=0.02)
 
 
-@patient
 @given(st.floats(1, 10), st.floats(0.9, 0.999), st.floats(0.9, 0.9999), st.floats(1e-12, 1e-3))
 def test_adam_remembers_as_many_samples_as_before(scale, first, second, eps):
     scaled = adam_sqrt_rule(scale, (first, second), eps)

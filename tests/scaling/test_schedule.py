@@ -6,7 +6,7 @@ import math
 from functools import partial
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from lockstep.scaling.schedule import (
@@ -21,9 +21,6 @@ from lockstep.scaling.schedule import (
     warmed,
 )
 
-# A busy machine is no failure.
-patient = settings(deadline=None)
-
 progress = st.floats(0, 1)
 share = st.floats(0, 1)
 schedules = st.one_of(
@@ -37,26 +34,22 @@ schedules = st.one_of(
 )
 
 
-@patient
 @given(schedules, progress)
 def test_factors_lie_between_nothing_and_all(schedule, p):
     assert 0.0 <= schedule(p) <= 1.0
 
 
-@patient
 @given(schedules, share, share, progress)
 def test_a_warmup_keeps_factors_between_nothing_and_all(schedule, length, start, p):
     assert 0.0 <= warmed(schedule, length, start)(p) <= 1.0
 
 
-@patient
 @given(schedules, progress, progress)
 def test_schedules_never_rise(schedule, p, q):
     # Rounding of numbers up to 1, a few operations each.
     assert schedule(max(p, q)) <= schedule(min(p, q)) + 4 * 2**-53
 
 
-@patient
 @given(share)
 def test_cosine_and_line_go_from_one_to_their_floor(floor):
     for schedule in (cosine, linear):
@@ -65,7 +58,6 @@ def test_cosine_and_line_go_from_one_to_their_floor(floor):
         assert schedule(0.5, floor) == pytest.approx((1 + floor) / 2, abs=2**-52)
 
 
-@patient
 @given(st.floats(0.001, 1), progress, st.floats(0, 0.01))
 def test_a_warmed_cosine_has_no_jump(length, p, distance):
     curve = warmed(cosine, length)
@@ -75,7 +67,6 @@ def test_a_warmed_cosine_has_no_jump(length, p, distance):
     assert abs(curve(q) - curve(p)) <= steepest * (q - p) + 1e-12
 
 
-@patient
 @given(schedules, st.floats(0.001, 1), share)
 def test_a_warmup_starts_at_its_start_and_ends_in_the_schedule(schedule, length, start):
     curve = warmed(schedule, length, start)
@@ -84,27 +75,23 @@ def test_a_warmup_starts_at_its_start_and_ends_in_the_schedule(schedule, length,
     assert curve(1.0) == schedule(1.0)
 
 
-@patient
 @given(schedules, progress)
 def test_no_warmup_changes_nothing(schedule, p):
     assert warmed(schedule, 0.0)(p) == schedule(p)
 
 
-@patient
 @given(st.floats(0.001, 1), st.floats(0, 0.999))
 def test_a_warmup_rises_in_a_straight_line(length, part):
     # A quotient and a product: two roundings.
     assert warmed(constant, length)(part * length) == pytest.approx(part, abs=2**-51)
 
 
-@patient
 @given(progress, share, share, share)
 def test_a_triangle_lies_between_its_ends_and_one(p, peak, start, floor):
     # Rounding of numbers up to 1, a few operations each.
     assert min(start, floor) - 2**-51 <= triangle(p, peak, start, floor) <= 1 + 2**-51
 
 
-@patient
 @given(st.floats(0.001, 0.999), share, share)
 def test_a_triangle_has_its_ends_its_peak_and_straight_lines_between(peak, start, floor):
     def curve(p: float) -> float:
@@ -117,7 +104,6 @@ def test_a_triangle_has_its_ends_its_peak_and_straight_lines_between(peak, start
     assert curve((1 + peak) / 2) == pytest.approx((1 + floor) / 2, abs=1e-12)
 
 
-@patient
 @given(st.floats(0.1, 9), share)
 def test_a_polynomial_is_a_power_of_the_line(power, floor):
     assert (polynomial(0.0, power, floor), polynomial(1.0, power, floor)) == (1.0, floor)
@@ -125,7 +111,6 @@ def test_a_polynomial_is_a_power_of_the_line(power, floor):
     assert polynomial(1.0 + 1e-12, 0.5) == 0.0
 
 
-@patient
 @given(progress, st.floats(0.001, 0.999), share, share)
 def test_one_cycle_rises_to_its_peak_and_falls(p, peak, start, floor):
     # Rounding of numbers up to 1, a few operations each.
@@ -146,7 +131,6 @@ def test_one_cycle_may_only_fall_or_only_rise():
     assert one_cycle(1.0, peak=1.0) == 1.0
 
 
-@patient
 @given(schedules, schedules, st.floats(0.001, 0.999), st.floats(0, 0.999))
 def test_one_schedule_follows_another_and_each_passes_whole(first, second, at, part):
     both = followed(first, second, at)

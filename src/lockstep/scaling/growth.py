@@ -103,8 +103,10 @@ class Growth:
                 yield Stride(number, number, 1, 1.0, progress, False, False, last)
             return
         number, at, gained = 0, 0, 0.0
+        # 72 steps that gain 4/3 each are 96, although their sum in floats is a little less.
+        enough = self.planned * (1 - 1e-9)
         period, left, unseen = -1, 0, 0
-        while gained < self.planned:
+        while gained < enough:
             if not left:
                 period += 1
                 most, moments = self.chosen(period)
@@ -119,7 +121,7 @@ class Growth:
             progress = min(1.0, (gained + gain / 2) / self.planned)
             gained += gain
             if number >= start:
-                last = gained >= self.planned
+                last = gained >= enough
                 yield Stride(number, at, rounds, gain, progress, looks, not left, last)
             number, at = number + 1, at + rounds
 
