@@ -14,7 +14,7 @@ SOURCE = ROOT / "src" / "lockstep"
 ROWS = [
     ["errors", "world", "console", "keys"],
     ["data", "models", "scaling", "source"],
-    ["engine", "predict", "convert"],
+    ["engine", "predict", "convert", "probes"],
     ["doctor", "cluster", "report"],
     ["labs", "assess", "bench", "tune"],
     ["cli"],
@@ -78,7 +78,7 @@ def test_torch_distributed_lives_in_the_engine():
     # And in the bench: the loops that others write by hand are written by hand there.
     for path in FILES:
         # Who reads scripts speaks of it, and imports no torch at all.
-        if package(path) not in ("engine", "cluster", "bench", *READERS):
+        if package(path) not in ("engine", "cluster", "bench", "probes", *READERS):
             assert "torch.distributed" not in path.read_text(), path
 
 

@@ -40,6 +40,38 @@ def launched() -> tuple[int, int, int] | None:
     return rank, size, int(os.environ.get("LOCAL_RANK", rank))
 
 
+def watched_by() -> str | None:
+    """The file that tells the probes what to do, if this process is watched."""
+    return os.environ.get("LOCKSTEP_PROBES")
+
+
+def environment_of(rank: int, size: int, port: int, settings: Path, entry: Path) -> dict[str, str]:
+    """The environment of a script's rank that is watched; without a size, of a plain process."""
+    path = os.environ.get("PYTHONPATH")
+    found = dict(os.environ)
+    for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK"):
+        found.pop(name, None)
+    found |= {
+        "LOCKSTEP_PROBES": str(settings),
+        "PYTHONPATH": os.pathsep.join([str(entry), *([path] if path else [])]),
+        "PYTHONUNBUFFERED": "1",
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(port),
+    }
+    # Two threads beside a busy neighbour are slower than one.
+    found.setdefault("OMP_NUM_THREADS", "1")
+    if size:
+        found |= {
+            "RANK": str(rank),
+            "LOCAL_RANK": str(rank),
+            "WORLD_SIZE": str(size),
+            "LOCAL_WORLD_SIZE": str(size),
+            "GROUP_RANK": "0",
+            "TORCHELASTIC_RUN_ID": "lockstep",
+        }
+    return found
+
+
 def restarts() -> int:
     """How often the launcher has started this job anew."""
     return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
@@ -70,6 +102,11 @@ def die_with(parent: int) -> None:
 def writable(path: Path) -> bool:
     """Whether this process may write `path`, or make it if it is not there."""
     return os.access(path if path.exists() else path.resolve().parent, os.W_OK)
+
+
+def gpus_here() -> int:
+    """GPUs that torch can use; without one, found without importing torch."""
+    return gpu_count() if Path("/proc/driver/nvidia").exists() else 0
 
 
 def gpu_count() -> int:

@@ -24,7 +24,9 @@ def parser() -> argparse.ArgumentParser:
     """The flags. Not Typer's: to load it takes longer than to look at a script."""
     found = argparse.ArgumentParser(
         "lockstep doctor",
-        description="Find the bugs that data parallelism brings, in anyone's script. Runs nothing.",
+        description="Find the bugs that data parallelism brings, in anyone's script. Runs nothing "
+        "without --run.",
+        usage="lockstep doctor [options] paths ... [-- arguments of the script, with --run]",
         epilog="Exit code: 0 nothing found, 1 something found, 2 something could not be read.",
         allow_abbrev=False,
     )
@@ -42,18 +44,54 @@ def parser() -> argparse.ArgumentParser:
     add("--fix", action="store_true", help="mend what can be mended safely")
     add("--unsafe-fixes", action="store_true", help="mend also what a person should look at")
     add("--rules", action="store_true", help="list all rules")
+    run = found.add_argument_group(
+        "running the script as well, unchanged, on this machine"
+    ).add_argument
+    run("--run", action="store_true", help="run it on several ranks and look at what they do")
+    run("--replicas", type=int, default=2, metavar="N", help="ranks to start (2)")
+    run(
+        "--steps",
+        type=int,
+        default=30,
+        metavar="N",
+        help="end it after so many steps (30); 0: never",
+    )
+    run(
+        "--batches", type=int, metavar="N", help="end each pass over a loader after so many batches"
+    )
+    run("--timeout", type=float, default=60.0, metavar="S", help="seconds without progress (60)")
+    run(
+        "--launch",
+        default="auto",
+        metavar="HOW",
+        help="torchrun or python; auto looks at the script",
+    )
+    run(
+        "--resume", metavar="ARGS", help="start it again, with these arguments, after the first run"
+    )
+    run("--no-oracle", action="store_true", help="do not repeat the first step on one rank")
+    run(
+        "--out",
+        type=Path,
+        metavar="FOLDER",
+        help="write report.html, report.json and the logs there",
+    )
     return found
 
 
 def run(arguments: Sequence[str]) -> int:
     """The command; its exit code."""
+    arguments, own = list(arguments), None
+    if "--" in arguments:
+        at = arguments.index("--")
+        arguments, own = arguments[:at], arguments[at + 1 :]
     given = parser().parse_args(arguments)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             # Names of files may be anything, and a terminal may know ASCII only.
             stream.reconfigure(errors="backslashreplace")
     try:
-        code = _run(given)
+        code = _run(given, own)
         sys.stdout.flush()
     except BrokenPipeError:
         # `| head` has seen enough.
@@ -64,7 +102,7 @@ def run(arguments: Sequence[str]) -> int:
     return code
 
 
-def _run(given: argparse.Namespace) -> int:
+def _run(given: argparse.Namespace, own: list[str] | None) -> int:
     from lockstep.doctor import RULES
     from lockstep.doctor import output as show
 
@@ -82,6 +120,12 @@ def _run(given: argparse.Namespace) -> int:
         return 0
     if not paths:
         raise UsageError("name a script, a notebook or a folder, or - for standard input.")
+    if own is not None and not given.run:
+        raise UsageError("arguments of the script after -- need --run: without it nothing is run.")
+    if given.run:
+        from lockstep.cli.doctor_run import refuse
+
+        refuse(given)
     checked = _check(paths, _chosen(RULES, select, ignore))
     if given.fix or given.unsafe_fixes:
         mended, notes = _mend(checked, given.unsafe_fixes)
@@ -95,6 +139,10 @@ def _run(given: argparse.Namespace) -> int:
         checked = _check(paths, _chosen(RULES, select, ignore))
     for error in checked.errors:
         console.error(error)
+    if given.run and not checked.errors:
+        from lockstep.cli.doctor_run import examined
+
+        return examined(given, own or [], checked, _chosen(RULES, select, ignore), console, output)
     if output == "json":
         console.emit(show.document(checked))
     elif output == "sarif":

@@ -16,7 +16,7 @@ from lockstep.source.project import Project
 from lockstep.source.script import MOST_BYTES, Script, read_script
 from lockstep.source.training import Training
 
-_IGNORE = re.compile(r"#\s*lockstep:\s*ignore(?:\[([\w\s,.-]*)\])?")
+IGNORE = re.compile(r"#\s*lockstep:\s*ignore(?:\[([\w\s,.-]*)\])?")
 SKIPPED = {".git", ".venv", "venv", "node_modules", "__pycache__", ".tox", "build", "dist"} | {
     "site-packages",
     ".ipynb_checkpoints",
@@ -91,7 +91,7 @@ def _check_program(
         return
     result.distributed += 1
     for rule in rules:
-        if training.framework in rule.handled_by:
+        if rule.look is None or training.framework in rule.handled_by:
             continue
         for place in rule.look(training):
             finding = located(rule, place)
@@ -205,7 +205,7 @@ def ignored(script: Script, finding: Finding) -> bool:
     """Whether a comment in its line says that the finding is meant."""
     lines = script.lines
     for number in {finding.line, finding.end_line}:
-        note = _IGNORE.search(lines[number - 1]) if number <= len(lines) else None
+        note = IGNORE.search(lines[number - 1]) if number <= len(lines) else None
         if note is None:
             continue
         names = {name.strip() for name in (note[1] or "").split(",")} - {""}

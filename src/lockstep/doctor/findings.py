@@ -35,7 +35,7 @@ class Fix:
 
 @dataclass(frozen=True, kw_only=True)
 class Rule:
-    """One bug, and how to see it in the source."""
+    """One bug, and how to see it in the source. `seen/` has how to see it while a script runs."""
 
     name: str
     """Named for the bug."""
@@ -44,7 +44,8 @@ class Rule:
     """What goes wrong, in one sentence."""
     advice: str
     """What to do about it, in one sentence."""
-    look: Callable[[Training], Iterator[Found]]
+    look: Callable[[Training], Iterator[Found]] | None = None
+    """None: the source does not show it, only a run does."""
     handled_by: frozenset[str] = frozenset()
     """Frameworks that see to it themselves: their scripts are not looked at."""
 
@@ -63,6 +64,16 @@ class Found:
 
 
 @dataclass(frozen=True)
+class Seen:
+    """Something that a rule saw while a script ran."""
+
+    place: str
+    """Line of the user's code, as `path:line`; may be empty."""
+    reason: str
+    certain: bool = True
+
+
+@dataclass(frozen=True)
 class Finding:
     """What is reported."""
 
@@ -77,6 +88,8 @@ class Finding:
     where: str
     """Line and column as a person would look for them; in a notebook with the cell."""
     fix: Fix | None = None
+    running: bool = False
+    """Whether it was seen while the script ran, not in its source."""
 
     @property
     def severity(self) -> str:
@@ -101,6 +114,7 @@ class Finding:
             "severity": self.severity,
             "message": self.message,
             "advice": self.rule.advice,
+            "seen": "running" if self.running else "source",
             "fix": self.fix and {"title": self.fix.title, "safe": self.fix.safe},
         }
 
@@ -124,6 +138,38 @@ def located(rule: Rule, found: Found) -> Finding:
         where,
         found.fix,
     )
+
+
+def witnessed(rule: Rule, seen: Seen, script: Path) -> Finding:
+    """A finding of a run; without a place of its own it belongs to the script."""
+    path, _, line = seen.place.rpartition(":")
+    number = int(line) if line.isdigit() else 1
+    return Finding(
+        rule,
+        near(Path(path)) if path else script,
+        number,
+        0,
+        number,
+        0,
+        seen.reason,
+        seen.certain,
+        str(number),
+        running=True,
+    )
+
+
+def near(path: Path) -> Path:
+    """A path as a person would write it from here."""
+    try:
+        return path.resolve().relative_to(Path.cwd())
+    except ValueError:
+        return path
+
+
+def near_place(place: str) -> str:
+    """The same for a place, `path:line`."""
+    path, _, line = place.rpartition(":")
+    return f"{near(Path(path))}:{line}" if path else place
 
 
 def applied(text: str, edits: Sequence[Edit]) -> str:

@@ -35,6 +35,93 @@ def summary(checked: Checked) -> str:
     return f"{files}{known}: {errors} error(s), {warnings} possible."
 
 
+def running(facts: dict[str, Any]) -> list[str]:
+    """What a run showed, for a terminal."""
+    found = []
+    if facts["stood_in"]:
+        found.append(f"The CPU stood in for {', '.join(facts['stood_in'])}.")
+    if facts["steps"]:
+        found.append(
+            f"{facts['ranks']} ranks ({facts['backend']}), {facts['steps']} steps, global batch "
+            f"{facts['global_batch']}, {facts['reductions_per_step']} reduction(s) per step, "
+            f"{facts['waiting']:.0%} of the time waiting for data"
+        )
+        rates = facts["rates"]
+        first, last = rates[0][0][0], rates[0][1][0]
+        same = "on all ranks" if all(r == rates[0] for r in rates) else "differing between ranks"
+        found.append(f"learning rate {first:g} to {last:g}, {same}")
+    for one in facts["passes"]:
+        found.append(_pass(one))
+    drift = facts["drift"]
+    if drift["looked"]:
+        step = drift["parameters_differ_after_step"]
+        state = f"differ from step {step} on" if step else "equal to the bit"
+        buffers = "; buffers differ between ranks" if drift["buffers_differ"] else ""
+        found.append(f"parameters: {state} ({drift['looked']} steps looked at){buffers}")
+    if facts["oracle"] is not None:
+        found.append(_oracle(facts["oracle"], facts["ranks"]))
+    for one in facts["files"]:
+        found.append(f"file {one['path']}: written by {_ranks(one['ranks'])}")
+    found += ending(facts)
+    return found
+
+
+def ending(facts: dict[str, Any]) -> list[str]:
+    """How a run ended, if not well."""
+    found = []
+    if facts["ended"] == "hung":
+        found.append("The run hung and was ended. Where each rank was:")
+    elif facts["ended"] == "crashed":
+        found.append("The script failed. Its last words:")
+        found += [f"    {line}" for line in facts["last_words"]]
+        if facts["stuck"]:
+            found.append("Where the other ranks were:")
+    for one in facts["stuck"]:
+        who = "a process without a rank" if one["rank"] is None else f"rank {one['rank']}"
+        last = f"; last collective {one['last_collective']}" if one["last_collective"] else ""
+        found.append(f"  {who}: {one['doing']}{last}")
+        found += [f"      {frame}" for frame in one["stack"]]
+    if facts["not_seen"] and facts["ended"] == "finished":
+        found.append(f"not seen in this run: {', '.join(facts['not_seen'])}")
+    return found
+
+
+def _ranks(numbers: list[int]) -> str:
+    return f"rank{'s' * (len(numbers) > 1)} {', '.join(map(str, numbers))}"
+
+
+def _pass(one: dict[str, Any]) -> str:
+    kind = "training" if one["trains"] else "evaluation"
+    counts = "+".join(map(str, one["samples"]))
+    facts = [f"{counts} samples"]
+    if one["data_set"] is not None:
+        facts[0] += f" of {one['data_set']}"
+    if one["distinct"] is not None:
+        facts.append(f"{one['distinct']} distinct")
+    if one["shared"]:
+        facts.append(f"{one['shared']} on all ranks")
+    if one["twice"]:
+        facts.append(f"{one['twice']} repeated")
+    if one["missing"]:
+        facts.append(f"{one['missing']} never taken")
+    if one["order"] and one["trains"]:
+        facts.append(f"{one['order']} order")
+    if not one["complete"]:
+        facts.append("not finished")
+    return f"{kind}, pass {one['pass']} over the loader at {one['loader']}: {', '.join(facts)}"
+
+
+def _oracle(one: dict[str, Any], ranks: int) -> str:
+    if one["verdict"] == "impossible":
+        return f"gradient oracle: no verdict, since {one['why']}"
+    apart = f" ({' and '.join(one['by_rank'])} rank by rank)" if one["by_rank"] else ""
+    return (
+        f"gradient oracle: the gradient of {ranks} ranks {one['verdict']}"
+        f"{' from' if one['verdict'] == 'differs' else ' with'} that of one process{apart}: "
+        f"largest difference {one['worst']:.2g}, rounding explains {one['tolerance']:.2g}"
+    )
+
+
 def github(finding: Finding) -> str:
     """A workflow command that annotates the line in a pull request."""
     message = _escaped(_sentence(finding))

@@ -1,0 +1,140 @@
+"""lockstep doctor --run: the script is run as well, and its ranks are watched."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shlex
+import shutil
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any
+
+from lockstep.console import Console, LiveProgress, duration
+from lockstep.errors import FolderError, UsageError
+
+if TYPE_CHECKING:
+    from lockstep.doctor import Checked, Rule
+    from lockstep.doctor.run import Examination
+
+LAUNCHES = ("auto", "torchrun", "python")
+MOST_RANKS = 64
+
+
+def refuse(given: argparse.Namespace) -> None:
+    """What cannot work."""
+    path = given.paths[0]
+    if len(given.paths) != 1 or path.suffix != ".py" or path.is_dir():
+        raise UsageError(
+            "--run runs one script: name one .py file. A notebook must be exported first, "
+            "with jupyter nbconvert --to script."
+        )
+    if given.fix or given.unsafe_fixes:
+        raise UsageError("--run and --fix: mend the script first, then run it.")
+    if not 2 <= given.replicas <= MOST_RANKS:
+        raise UsageError(f"--replicas {given.replicas}: give 2 to {MOST_RANKS}.")
+    if given.steps < 0 or (given.batches is not None and given.batches < 1):
+        raise UsageError("--steps and --batches count: give a positive number.")
+    if not given.timeout > 0:
+        raise UsageError(f"--timeout {given.timeout:g}: give seconds, more than 0.")
+    if given.launch not in LAUNCHES:
+        raise UsageError(f"--launch {given.launch}: known are {', '.join(LAUNCHES)}.")
+    if given.out is not None and given.out.exists() and not given.out.is_dir():
+        raise FolderError(f"--out {given.out} is a file. Name a folder.")
+
+
+def examined(
+    given: argparse.Namespace,
+    own: list[str],
+    checked: Checked,
+    rules: list[Rule],
+    console: Console,
+    output: str,
+) -> int:
+    """Run it; the exit code."""
+    from lockstep.doctor import output as show
+    from lockstep.doctor.facts import facts
+    from lockstep.doctor.run import examine
+
+    progress = LiveProgress(console, "steps")
+    with TemporaryDirectory(prefix="lockstep-doctor-") as folder:
+        what = _examination(given, own)
+        progress.begin(given.steps or 1, 0, 1)
+        try:
+            result = examine(what, Path(folder), rules, progress)
+        finally:
+            progress.end()
+        found = facts(result)
+        shown = {finding.rule.code for finding in result.findings}
+        checked.findings = [
+            *result.findings,
+            *(finding for finding in checked.findings if finding.rule.code not in shown),
+        ]
+        document = show.document(checked) | {"run": found}
+        if given.out is not None:
+            _write(given.out, document, Path(folder), given.paths[0])
+    if output == "json":
+        console.emit(document)
+    elif output == "sarif":
+        from importlib.metadata import version
+
+        console.emit(show.sarif(checked, version("lockstep")))
+    elif output == "github":
+        console.lines(show.github(finding) for finding in checked.findings)
+    else:
+        console.lines(show.text(finding) for finding in checked.findings)
+        console.lines(show.running(found))
+        console.lines([f"{show.summary(checked)} The run took {duration(found['seconds'])}."])
+    if not result.trace.ranks or result.trace.size < 2:
+        console.error(_alone(found, given.replicas))
+        return 2
+    return 1 if checked.findings or found["ended"] != "finished" else 0
+
+
+def _alone(found: dict[str, Any], replicas: int) -> str:
+    if found["ended"] == "crashed":
+        return "the script failed before its ranks met. Give it its arguments after --."
+    if found["ended"] == "hung":
+        return "the script hung before its ranks met; see above where."
+    return (
+        f"the script did not train on {replicas} ranks: it ended without a process group of "
+        "several. "
+        "If it starts its ranks by itself, add --launch python; if it takes their number as an "
+        "argument, give it after --."
+    )
+
+
+def _examination(given: argparse.Namespace, own: list[str]) -> Examination:
+    from lockstep.doctor.check import programs
+    from lockstep.doctor.run import Examination, starts_itself
+    from lockstep.source.script import read_script
+    from lockstep.source.training import Training
+    from lockstep.world import gpus_here
+
+    training = Training(programs([read_script(given.paths[0])])[0])
+    by_python = given.launch == "python" or (given.launch == "auto" and starts_itself(training))
+    # Frameworks ask the machine what it has, and are right to.
+    stands_in = training.framework is None and gpus_here() < given.replicas
+    return Examination(
+        script=given.paths[0],
+        arguments=tuple(own),
+        replicas=given.replicas,
+        steps=given.steps or None,
+        batches=given.batches,
+        timeout=given.timeout,
+        starts_itself=by_python,
+        resume=None if given.resume is None else (*own, *shlex.split(given.resume)),
+        gpus=given.replicas if stands_in else None,
+        oracle=not given.no_oracle,
+    )
+
+
+def _write(out: Path, document: dict[str, Any], folder: Path, script: Path) -> None:
+    """The report and what the ranks said."""
+    from lockstep.report.doctor import write_doctor
+
+    out.mkdir(parents=True, exist_ok=True)
+    (out / "report.json").write_text(json.dumps(document, indent=2) + "\n")
+    write_doctor(out / "report.html", document, script.name)
+    for log in sorted(folder.glob("*/rank-*.log")):
+        shutil.copyfile(log, out / f"{log.parent.name}-{log.name}")

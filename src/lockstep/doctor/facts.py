@@ -1,0 +1,173 @@
+"""What a run showed, as numbers: for the report, whether or not anything is wrong with them."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from itertools import pairwise
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from lockstep.doctor.findings import near, near_place
+from lockstep.doctor.run import Examined
+from lockstep.probes.start import Stuck
+from lockstep.probes.trace import Pass, Trace
+
+Facts = dict[str, Any]
+_FRAME = re.compile(r'File "(?P<path>[^"]+)", line (?P<line>\d+) in (?P<name>\S+)')
+TAIL = 15
+"""Lines of a script's last words."""
+
+
+def facts(examined: Examined) -> Facts:
+    """All of it."""
+    trace = examined.trace
+    return {
+        "ended": trace.outcome.how,
+        "seconds": round(trace.outcome.seconds, 2),
+        "ranks": trace.size,
+        "backend": next((e["backend"] for r in trace.ranks for e in r.of("group")), None),
+        "stood_in": trace.stood_in,
+        **_steps(trace),
+        "passes": [_pass(same, trace) for same in trace.together() if same[0].batches],
+        "waiting": round(trace.waiting()[0], 4),
+        "drift": _drift(trace),
+        "oracle": _oracle(trace),
+        "files": _files(trace),
+        "stuck": [_stuck(one, trace) for one in trace.outcome.stuck],
+        "last_words": _last_words(trace),
+        "not_seen": _not_seen(trace),
+    }
+
+
+def _steps(trace: Trace) -> Facts:
+    by_rank = [rank.steps for rank in trace.ranks]
+    steps = min(map(len, by_rank), default=0)
+    if not steps:
+        return {"steps": 0}
+    samples = [sum(s["samples"] for s in same) for same in zip(*by_rank, strict=False)]
+    sizes = Counter(samples)
+    first = by_rank[0]
+    return {
+        "steps": steps,
+        "global_batch": sizes.most_common(1)[0][0],
+        "per_rank": [median(s["samples"] for s in mine) for mine in by_rank],
+        "batches_per_step": Counter(s["batches"] for s in first).most_common(1)[0][0],
+        "reductions_per_step": Counter(s["synced"] for s in first).most_common(1)[0][0],
+        "rates": [[mine[0]["rates"], mine[steps - 1]["rates"]] for mine in by_rank],
+    }
+
+
+def _pass(same: list[Pass], trace: Trace) -> Facts:
+    first = same[0]
+    indices = [one.indices for one in same]
+    counts = Counter(index for one in indices for index in one)
+    by_rank = [set(one) for one in indices]
+    total = first.loader["samples"]
+    before = next(
+        (one for one in reversed(first.loader.passes[: first.turn]) if one.trains == first.trains),
+        None,
+    )
+    order = None
+    if before is not None and indices[0]:
+        length = min(len(before.indices), len(indices[0]))
+        order = "same" if before.indices[:length] == indices[0][:length] else "new"
+    complete = all(one.complete for one in same)
+    return {
+        "loader": near_place(first.loader.place),
+        "pass": first.turn + 1,
+        "epoch": first.epoch,
+        "trains": first.trains,
+        "complete": complete,
+        "data_set": total,
+        "samples": [sum(batch["size"] for batch in one.batches) for one in same],
+        "distinct": len(counts) if counts else None,
+        "shared": len(set.intersection(*by_rank)) if counts and len(by_rank) > 1 else None,
+        "twice": sum(count - 1 for count in counts.values()) if counts else None,
+        "missing": total - len(counts) if counts and complete and total is not None else None,
+        "order": order,
+    }
+
+
+def _drift(trace: Trace) -> Facts:
+    looked, apart, buffers = 0, None, False
+    for events in trace.looked("stepped"):
+        looked += 1
+        if apart is None and any(e["parameters"] != events[0]["parameters"] for e in events):
+            apart = events[0]["step"] + 1
+        buffers = buffers or any(e["buffers"] != events[0]["buffers"] for e in events)
+    return {"looked": looked, "parameters_differ_after_step": apart, "buffers_differ": buffers}
+
+
+def _oracle(trace: Trace) -> Facts | None:
+    if trace.oracle is None:
+        return None
+    left_out = ("kind", "at")
+    return {name: value for name, value in trace.oracle.items() if name not in left_out}
+
+
+def _files(trace: Trace) -> list[Facts]:
+    found: dict[str, set[int]] = {}
+    for rank in trace.ranks:
+        for event in rank.of("wrote"):
+            if event["how"] != "opened" or Path(event["path"]).exists():
+                found.setdefault(event["path"], set()).add(rank.number)
+    return [
+        {"path": str(near(Path(path))), "ranks": sorted(ranks)} for path, ranks in found.items()
+    ]
+
+
+def _stuck(one: Stuck, trace: Trace) -> Facts:
+    rank = next((rank for rank in trace.ranks if rank.pid == one.pid), None)
+    called = list(rank.of("collective")) if rank is not None else []
+    return {
+        "rank": rank.number if rank is not None else None,
+        "doing": one.doing,
+        "last_collective": called[-1]["name"] + " at " + near_place(called[-1]["place"])
+        if called
+        else None,
+        "stack": frames(one.stack),
+    }
+
+
+def frames(stack: str) -> list[str]:
+    """The main thread's frames of a dump, outermost last, as `path:line in name`."""
+    threads = re.split(r"(?m)^(?:Current thread|Thread) 0x", stack)
+    mains = [t for t in threads if _FRAME.search(t)]
+    # The main thread has the script at its bottom; faulthandler writes it last.
+    found = _FRAME.finditer(mains[-1]) if mains else ()
+    return [f"{near(Path(m['path']))}:{m['line']} in {m['name']}" for m in found]
+
+
+def _last_words(trace: Trace) -> list[str]:
+    """The end of what the first rank that failed said."""
+    if trace.outcome.how != "crashed":
+        return []
+    crashes = sorted(
+        (event["at"], rank.number) for rank in trace.ranks for event in rank.of("crashed")
+    )
+    bad = [n for n, code in enumerate(trace.outcome.codes) if code]
+    number = crashes[0][1] if crashes else (bad[0] if bad else 0)
+    logs = trace.outcome.logs
+    log = logs[number] if number < len(logs) else logs[0]
+    text = log.read_text(errors="replace")
+    return text.rstrip().splitlines()[-TAIL:]
+
+
+def _not_seen(trace: Trace) -> list[str]:
+    """What the run was too short for."""
+    found = []
+    passes = [one for rank in trace.ranks[:1] for one in rank.passes]
+    training = [one for one in passes if one.trains]
+    if not training:
+        found.append("training from a DataLoader")
+    elif not any(a.complete for a, _ in pairwise(training)):
+        found.append("a second epoch")
+    if not any(one.evaluates for one in passes):
+        found.append("a whole evaluation")
+    if not any(e["how"] == "saved" for rank in trace.ranks for e in rank.of("wrote")):
+        found.append("a checkpoint")
+    if trace.resumed is None:
+        found.append("a resume")
+    return found

@@ -1,0 +1,193 @@
+"""Runs a script on several ranks and looks at what they did."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from lockstep.console import Progress
+from lockstep.doctor.check import IGNORE
+from lockstep.doctor.findings import Finding, Rule, witnessed
+from lockstep.doctor.registry import watchers
+from lockstep.probes.settings import Settings
+from lockstep.probes.start import Job, run
+from lockstep.probes.trace import Event, Trace, read
+from lockstep.source.training import Training
+
+STARTERS = (
+    "torch.multiprocessing.spawn",
+    "torch.multiprocessing.start_processes",
+    "torch.multiprocessing.Process",
+    "multiprocessing.Process",
+    "accelerate.notebook_launcher",
+    "torch.distributed.run.main",
+    "torch.distributed.launcher.api.elastic_launch",
+)
+"""What a script calls that starts its ranks itself."""
+EXPLAINED_BY = {
+    "replicas_drift": {"LS10", "LS11", "LS12", "LS15", "LS19", "LS23"},
+    "gradient_differs": {"LS10", "LS11", "LS12", "LS15", "LS17", "LS18", "LS19"},
+    "misplaced_clipping": {"LS10", "LS11", "LS15"},
+}
+"""Findings that say less than these, which have the reason."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Examination:
+    """What to run, and how."""
+
+    script: Path
+    arguments: tuple[str, ...] = ()
+    replicas: int = 2
+    steps: int | None = 30
+    """Optimizer steps, at most."""
+    batches: int | None = None
+    """Batches of each pass over a loader, at most."""
+    timeout: float = 60.0
+    """Seconds without progress after which a run has hung."""
+    starts_itself: bool = False
+    """Whether the script starts its ranks: it is run by plain python, not as torchrun does."""
+    resume: tuple[str, ...] | None = None
+    """Arguments of a second start that goes on from what the first one saved."""
+    gpus: int | None = None
+    """GPUs that the CPU stands in for; None: the machine's own are used."""
+    oracle: bool = True
+
+
+@dataclass
+class Examined:
+    """What a run showed."""
+
+    trace: Trace
+    findings: list[Finding] = field(default_factory=list)
+
+
+def starts_itself(training: Training) -> bool:
+    """Whether a program starts its own ranks."""
+    return any(True for _ in training.named(*STARTERS)) or training.framework == "Lightning"
+
+
+def examine(
+    what: Examination,
+    folder: Path,
+    rules: Sequence[Rule],
+    progress: Progress | None = None,
+) -> Examined:
+    """Run the script, repeat its first step on one rank, and let all rules look."""
+    progress = progress or Progress()
+    how = "by python" if what.starts_itself else "as torchrun does"
+    progress.say(f"{what.script} is started {how}, on {what.replicas} ranks")
+    trace = _run(what, folder / "ranks", what.arguments, what.replicas, progress)
+    examined = Examined(trace)
+    if not trace.ranks or trace.size < 2:
+        return examined
+    if what.resume is not None:
+        progress.say("it is started again, to go on from what it saved")
+        trace.resumed = _run(what, folder / "resumed", what.resume, what.replicas, progress)
+    if what.oracle:
+        progress.say("its first step is repeated on one rank")
+        trace.oracle = _ask(what, folder)
+    for rule in rules:
+        watch = watchers().get(rule.name)
+        for seen in watch(trace) if watch is not None else ():
+            finding = witnessed(rule, seen, what.script)
+            if not _meant(finding):
+                examined.findings.append(finding)
+    codes = {finding.rule.code for finding in examined.findings}
+    examined.findings = [
+        f for f in examined.findings if not EXPLAINED_BY.get(f.rule.name, set()) & codes
+    ]
+    return examined
+
+
+def _run(
+    what: Examination, folder: Path, arguments: tuple[str, ...], ranks: int, progress: Progress
+) -> Trace:
+    folder.mkdir(parents=True)
+    settings = Settings(folder=str(folder), steps=what.steps, batches=what.batches, gpus=what.gpus)
+    trace = _started(what, settings, arguments, ranks, _steps_of(folder, progress))
+    trace.cut = what.batches is not None
+    return trace
+
+
+def _steps_of(folder: Path, progress: Progress) -> Callable[[], None]:
+    """Moves the bar as the first process that notes anything takes steps."""
+    spoke = time.monotonic()
+    done, read_to = 0, 0
+
+    def look() -> None:
+        nonlocal spoke, done, read_to
+        if time.monotonic() - spoke < 0.5:
+            return
+        spoke = time.monotonic()
+        notes = max(folder.glob("*.jsonl"), key=lambda p: p.stat().st_size, default=None)
+        if notes is not None:
+            content = notes.read_bytes()
+            done += content.count(b'{"kind": "step"', read_to)
+            read_to = len(content)
+            progress.step(done)
+
+    return look
+
+
+def _started(
+    what: Examination,
+    settings: Settings,
+    arguments: tuple[str, ...],
+    ranks: int,
+    look: Callable[[], None] = lambda: None,
+) -> Trace:
+    outcome = run(
+        Job(
+            script=what.script,
+            arguments=arguments,
+            ranks=0 if what.starts_itself else ranks,
+            settings=settings,
+            timeout=what.timeout,
+        ),
+        look,
+    )
+    return read(Path(settings.folder), outcome)
+
+
+def _ask(what: Examination, folder: Path) -> Event:
+    """The gradient oracle: the verdict, or why there is none."""
+    kept = folder / "ranks"
+    if not list(kept.glob("first-step-*.pt")):
+        return {"verdict": "impossible", "why": "no rank came to its first step"}
+    verdict: Event = {
+        "verdict": "impossible",
+        "why": "the script did not come to its first step on one rank",
+    }
+    for joined in (True, False):
+        place = folder / f"one-{'joined' if joined else 'apart'}"
+        place.mkdir()
+        settings = Settings(
+            folder=str(place),
+            gpus=None if what.gpus is None else 1,
+            oracle=str(kept),
+            joined=joined,
+        )
+        alone = _started(what, settings, what.arguments, 1)
+        for rank in alone.ranks:
+            verdict = next(rank.of("oracle"), verdict)
+        if verdict.get("why") != "asks for more batches":
+            break
+    for file in kept.glob("first-step-*.pt"):
+        file.unlink()
+    return verdict
+
+
+def _meant(finding: Finding) -> bool:
+    """Whether a comment in its line says that the finding is meant."""
+    try:
+        line = finding.path.read_text(errors="replace").splitlines()[finding.line - 1]
+    except (OSError, IndexError):
+        return False
+    note = IGNORE.search(line)
+    if note is None:
+        return False
+    names = {name.strip() for name in (note[1] or "").split(",")} - {""}
+    return not names or finding.rule.name in names or finding.rule.code in names

@@ -1,0 +1,38 @@
+"""Ranks take part in different collectives."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import zip_longest
+
+from lockstep.doctor.findings import Seen, near_place
+from lockstep.probes.trace import Event, Trace
+
+
+def seen(trace: Trace) -> Iterator[Seen]:
+    """The first collective of all ranks that is not the same on each."""
+    lists = [[e for e in rank.of("collective") if e["group"] == trace.size] for rank in trace.ranks]
+    for same in zip_longest(*lists):
+        there = [(n, event) for n, event in enumerate(same) if event is not None]
+        number, first = there[0]
+        other = next(((n, e) for n, e in there if _kind(e) != _kind(first)), None)
+        if other is not None:
+            yield Seen(
+                first["place"],
+                f"rank {number} calls {first['name']} here while rank {other[0]} calls "
+                f"{other[1]['name']} at {near_place(other[1]['place'])}",
+            )
+            return
+        if len(there) < len(same):
+            if trace.outcome.how != "finished":
+                absent = next(n for n, event in enumerate(same) if event is None)
+                yield Seen(
+                    first["place"],
+                    f"rank {number} calls {first['name']} and waits; rank {absent} never does",
+                )
+            return
+
+
+def _kind(event: Event) -> tuple[str, str]:
+    # Lists of objects have sizes of their own.
+    return event["name"], event["what"] if event["name"] in ("all_reduce", "broadcast") else ""

@@ -1,0 +1,26 @@
+"""A validation loader leaves samples out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from lockstep.doctor.findings import Seen
+from lockstep.probes.trace import Trace
+
+
+def seen(trace: Trace) -> Iterator[Seen]:
+    """Evaluations in which some samples never came, because the last batch was dropped."""
+    told = set()
+    for passes in trace.together(trains=False):
+        first = passes[0]
+        drops = first.loader["drop_last"] or first.loader["sampler_drops"]
+        if not drops or not all(one.evaluates for one in passes) or first.loader.number in told:
+            continue
+        met = {index for one in passes for index in one.indices}
+        missing = (first.loader["samples"] or 0) - len(met)
+        if met and missing > 0:
+            told.add(first.loader.number)
+            yield Seen(
+                first.loader.place,
+                f"{missing} of the {first.loader['samples']} samples were never evaluated",
+            )

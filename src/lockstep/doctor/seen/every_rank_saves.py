@@ -1,0 +1,34 @@
+"""One file is written by several ranks."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from lockstep.doctor.findings import Seen
+from lockstep.probes.trace import Event, Trace
+
+
+def seen(trace: Trace) -> Iterator[Seen]:
+    """Checkpoints that more than one rank saved; other files that more than one opened to write."""
+    writers: dict[str, dict[int, Event]] = {}
+    for rank in trace.ranks:
+        for event in rank.of("wrote"):
+            kept = writers.setdefault(event["path"], {})
+            if rank.number not in kept or event["how"] == "saved":
+                kept[rank.number] = event
+    told = set()
+    for path, events in writers.items():
+        if len(events) < 2:
+            continue
+        first = events[min(events)]
+        ours = any(event["how"] == "saved" for event in events.values())
+        if first["place"] in told or (not ours and path.startswith(tempfile.gettempdir())):
+            continue
+        told.add(first["place"])
+        yield Seen(
+            first["place"],
+            f"{Path(path).name} is written by ranks {', '.join(map(str, sorted(events)))}",
+            certain=ours,
+        )

@@ -1,0 +1,20 @@
+"""Backward passes that no forward through DDP came before."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from lockstep.doctor.findings import Seen
+from lockstep.probes.trace import Trace
+
+
+def seen(trace: Trace) -> Iterator[Seen]:
+    """Steps on a wrapped model's parameters, whose gradients DDP never saw."""
+    for step in trace.ranks[0].of("step"):
+        if step.get("wrapped") and step["backwards"] and not step["synced"] + step["unsynced"]:
+            yield Seen(
+                step["place"],
+                f"step {step['step'] + 1} came after {step['backwards']} backward pass(es) and no "
+                f"forward through DDP: gradients were not added over the ranks",
+            )
+            return

@@ -1,0 +1,27 @@
+"""The ranks' gradient is not that of one process on the same batch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from lockstep.doctor.findings import Seen
+from lockstep.probes.trace import Trace, first_step
+
+
+def seen(trace: Trace) -> Iterator[Seen]:
+    """What the gradient oracle said."""
+    oracle = trace.oracle or {}
+    if oracle.get("verdict") != "differs":
+        return
+    ratio, cosine = oracle.get("ratio"), oracle.get("cosine")
+    factor = ""
+    if ratio is not None and cosine is not None and cosine > 0.9999 and abs(ratio - 1) > 0.01:
+        factor = f"; it has the same direction and {ratio:.3g} times the length"
+    yield Seen(
+        first_step(trace),
+        f"in the first step the gradient on {trace.size} ranks is not that of one process on "
+        "the same "
+        f"samples: {oracle['first']} differs by {(oracle['difference'] or 1.0):.1%}, rounding "
+        "explains "
+        f"{oracle['tolerance']:.2g}{factor}",
+    )

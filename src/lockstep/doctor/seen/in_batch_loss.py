@@ -1,0 +1,20 @@
+"""A loss that compares the samples of a batch with each other sees one rank's samples only."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from lockstep.doctor.findings import Seen
+from lockstep.probes.trace import Trace, first_step
+
+
+def seen(trace: Trace) -> Iterator[Seen]:
+    """The oracle disagrees, and the loss is over a square of samples."""
+    oracle = trace.oracle or {}
+    if oracle.get("verdict") == "differs" and oracle.get("square"):
+        yield Seen(
+            first_step(trace),
+            f"each rank compares its own {oracle['square']} samples only: the gradient differs "
+            "from that "
+            f"of one process by {oracle['worst']:.1%}",
+        )

@@ -1,0 +1,26 @@
+"""Ranks load a checkpoint to where it was saved from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from lockstep.doctor.findings import Seen
+from lockstep.probes.trace import Trace
+
+
+def seen(trace: Trace) -> Iterator[Seen]:
+    """Loads without map_location on ranks other than the first, in a script that uses GPUs."""
+    if not trace.on_gpus:
+        return
+    for rank in trace.ranks[1:]:
+        for event in rank.of("loaded"):
+            if not event["mapped"] and event["place"]:
+                yield Seen(
+                    event["place"],
+                    f"rank {rank.number} loads {Path(event['path']).name or 'a checkpoint'} to "
+                    "the GPU "
+                    f"that it was saved from",
+                    certain=False,
+                )
+                return

@@ -1,0 +1,26 @@
+"""Batch norm over the few samples of one rank."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from lockstep.doctor.findings import Seen
+from lockstep.doctor.rules.local_batch_norm import SMALL
+from lockstep.probes.trace import Trace
+
+
+def seen(trace: Trace) -> Iterator[Seen]:
+    """Layers of batch norm in a wrapped model, and few samples in each batch of a rank."""
+    steps = [step for step in trace.ranks[0].steps if step["batches"]]
+    if not steps or not trace.on_gpus:
+        return
+    samples = max(step["samples"] // step["batches"] for step in steps)
+    for wrap in trace.ranks[0].of("wrapped"):
+        if wrap["norms"] and 0 < samples <= SMALL:
+            yield Seen(
+                wrap["place"],
+                f"{wrap['norms']} layers of batch norm see only the {samples} samples of their "
+                "own rank",
+                certain=False,
+            )
+            return

@@ -1,0 +1,22 @@
+"""Ranks average over different numbers of tokens, and DDP averages the averages."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from lockstep.doctor.findings import Seen
+from lockstep.probes.trace import Trace, first_step
+
+
+def seen(trace: Trace) -> Iterator[Seen]:
+    """The oracle disagrees, and the ranks' batches have different numbers of ignored targets."""
+    oracle = trace.oracle or {}
+    counts = oracle.get("counted") or []
+    if oracle.get("verdict") == "differs" and len(set(counts)) > 1 and not oracle.get("square"):
+        by_rank = ", ".join(f"{count} on rank {n}" for n, count in enumerate(counts))
+        yield Seen(
+            first_step(trace),
+            f"the ranks count different numbers of targets ({by_rank}), and the gradient "
+            "differs from "
+            f"that of one process by {oracle['worst']:.1%}",
+        )

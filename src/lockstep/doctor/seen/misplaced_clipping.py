@@ -1,0 +1,28 @@
+"""Ranks clip different gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from lockstep.doctor.findings import Seen
+from lockstep.probes.trace import Trace
+
+SAME = 1e-6
+
+
+def seen(trace: Trace) -> Iterator[Seen]:
+    """Norms of the same clipping that differ between ranks."""
+    clips = [[(e["step"], e["place"], e["norm"]) for e in rank.of("clip")] for rank in trace.ranks]
+    for same in zip(*clips, strict=False):
+        step, place, norm = same[0]
+        if any(other[:2] != (step, place) for other in same[1:]):
+            return
+        if any(abs(other[2] - norm) > SAME * abs(norm) for other in same[1:]):
+            norms = ", ".join(f"{one[2]:.4g} on rank {n}" for n, one in enumerate(same))
+            yield Seen(
+                place,
+                f"in step {step + 1} the ranks clip different gradients (norm {norms}): they "
+                "were not "
+                f"added over the ranks yet",
+            )
+            return

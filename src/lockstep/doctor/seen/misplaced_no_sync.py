@@ -1,0 +1,31 @@
+"""A step whose gradients were not, or not all, added over the ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from lockstep.doctor.findings import Seen
+from lockstep.probes.trace import Trace
+
+
+def seen(trace: Trace) -> Iterator[Seen]:
+    """Steps after no_sync alone, and steps whose gradients differ between the ranks."""
+    for step in trace.ranks[0].steps:
+        if step["unsynced"] and not step["synced"]:
+            yield Seen(
+                step["place"],
+                f"step {step['step'] + 1} came after {step['unsynced']} backward pass(es), all "
+                "under "
+                f"no_sync: each rank stepped on its own gradient",
+            )
+            return
+    for events in trace.looked("step"):
+        first = events[0]
+        if first["unsynced"] and any(e["gradients"] != first["gradients"] for e in events):
+            yield Seen(
+                first["place"],
+                f"in step {first['step'] + 1} the ranks have different gradients: the last "
+                "backward "
+                f"pass before the step was under no_sync",
+            )
+            return

@@ -1,0 +1,21 @@
+"""More reductions in a step than it needs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from lockstep.doctor.findings import Seen
+from lockstep.probes.trace import Trace
+
+
+def seen(trace: Trace) -> Iterator[Seen]:
+    """Steps over several batches that reduced the gradients after each of them."""
+    for step in trace.ranks[0].steps:
+        if step["batches"] > 1 and step["synced"] > 1 and step["backwards"] == step["batches"]:
+            yield Seen(
+                step["place"],
+                f"step {step['step'] + 1} took {step['batches']} batches and added the "
+                "gradients over "
+                f"the ranks {step['synced']} times; once is enough",
+            )
+            return

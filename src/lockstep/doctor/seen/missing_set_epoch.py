@@ -1,0 +1,29 @@
+"""The order of a shuffling distributed sampler is the same in two passes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import pairwise
+
+from lockstep.doctor.findings import Seen
+from lockstep.probes.trace import Trace
+
+FEW = 8
+"""Samples, at least, whose order is compared: fewer may agree by chance."""
+
+
+def seen(trace: Trace) -> Iterator[Seen]:
+    """Two passes of rank 0 over one training loader, in the same order."""
+    for loader in trace.ranks[0].loaders:
+        if not loader["parts"] or not loader["shuffles"]:
+            continue
+        for before, after in pairwise(one for one in loader.passes if one.trains):
+            length = min(len(before.indices), len(after.indices))
+            if length >= FEW and before.indices[:length] == after.indices[:length]:
+                yield Seen(
+                    after.place,
+                    f"passes {before.turn + 1} and {after.turn + 1} took the first {length} "
+                    "samples "
+                    f"of each rank in the same order",
+                )
+                break

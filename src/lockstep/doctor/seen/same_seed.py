@@ -1,0 +1,55 @@
+"""Ranks draw the same random numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from lockstep.doctor.findings import Seen
+from lockstep.probes.trace import Event, Trace
+
+
+def seen(trace: Trace) -> Iterator[Seen]:
+    """The same state of a generator on two ranks, before numbers are drawn from it."""
+    drawn = [
+        {(e["worker"], e["number"], e["dataset"]): e["states"] for e in r.draws}
+        for r in trace.ranks
+    ]
+    loader = next((one for one in trace.ranks[0].loaders if one.trains), None)
+    for key, states in drawn[0].items() if loader is not None else ():
+        for other in drawn[1:]:
+            same = [name for name, state in states.items() if other.get(key, {}).get(name) == state]
+            if same and loader is not None:
+                yield Seen(
+                    loader.place,
+                    f"the ranks draw the same numbers from {' and '.join(same)} while they "
+                    "load data: "
+                    f"augmentation is the same on each",
+                    certain=False,
+                )
+                return
+    yield from _in_the_step(trace)
+
+
+def _in_the_step(trace: Trace) -> Iterator[Seen]:
+    """Dropout and noise: the state changes from batch to step, and is equal on two ranks."""
+    pairs = [_states(rank.events) for rank in trace.ranks]
+    for step, (before, after, place) in pairs[0].items():
+        if before != after and any(step in o and o[step][:2] == (before, after) for o in pairs[1:]):
+            yield Seen(
+                place,
+                f"in step {step + 1} the ranks draw the same numbers: dropout or noise is the "
+                "same on each",
+                certain=False,
+            )
+            return
+
+
+def _states(events: list[Event]) -> dict[int, tuple[int, int, str]]:
+    found, before = {}, None
+    for event in events:
+        if event["kind"] == "batch" and event.get("random"):
+            before = event["random"]["torch"]
+        elif event["kind"] == "step" and event.get("random") and before is not None:
+            found[event["step"]] = (before, event["random"]["torch"], event["place"])
+            before = None
+    return found

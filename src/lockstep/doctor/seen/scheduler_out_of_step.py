@@ -1,0 +1,49 @@
+"""Learning rates that differ between ranks, or a schedule that runs too fast."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+from lockstep.doctor.findings import Seen
+from lockstep.probes.trace import Trace
+
+FEW = 3
+"""Steps, at least, with as many steps of the scheduler as there are ranks."""
+
+
+def seen(trace: Trace) -> Iterator[Seen]:
+    """Rates compared between ranks, and steps of schedulers counted between those of optimizers."""
+    where = next((e["place"] for e in trace.ranks[0].of("scheduled")), "")
+    metrics = [[e for e in rank.of("scheduled") if e["metric"] is not None] for rank in trace.ranks]
+    for same in zip(*metrics, strict=False):
+        if len({event["metric"] for event in same}) > 1:
+            values = ", ".join(f"{e['metric']:.6g} on rank {n}" for n, e in enumerate(same))
+            yield Seen(
+                same[0]["place"],
+                f"the scheduler is given a value that differs between ranks ({values}), so "
+                "their rates "
+                f"will",
+            )
+            return
+    for steps in zip(*(rank.steps for rank in trace.ranks), strict=False):
+        if any(step["rates"] != steps[0]["rates"] for step in steps):
+            rates = ", ".join(f"{s['rates'][0]:g} on rank {n}" for n, s in enumerate(steps))
+            yield Seen(
+                where or steps[0]["place"],
+                f"in step {steps[0]['step'] + 1} the ranks have different learning rates: {rates}",
+            )
+            return
+    calls = Counter((e["scheduler"], e["step"], e["place"]) for e in trace.ranks[0].of("scheduled"))
+    often: Counter[tuple[int, str]] = Counter()
+    for (scheduler, _step, place), count in calls.items():
+        often[scheduler, place] += count == trace.size > 1
+    for (_scheduler, place), steps_taken in often.items():
+        if steps_taken >= FEW:
+            yield Seen(
+                place,
+                f"the scheduler is stepped {trace.size} times in each step, once per rank: the "
+                "schedule "
+                f"ends after 1/{trace.size} of the training",
+            )
+            return

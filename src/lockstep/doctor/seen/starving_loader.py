@@ -1,0 +1,25 @@
+"""Ranks spend their time waiting for data."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from lockstep.doctor.findings import Seen
+from lockstep.probes.trace import Trace
+
+MUCH = 0.5
+"""Share of the time. Beside others on one machine, a loader that is good enough has less."""
+FEW = 8
+
+
+def seen(trace: Trace) -> Iterator[Seen]:
+    """Training in which most of the time goes to waiting for the loader."""
+    share, steps = trace.waiting()
+    loader = next((one for one in trace.ranks[0].loaders if one.trains), None)
+    if loader is not None and steps >= FEW and share > MUCH:
+        yield Seen(
+            loader.place,
+            f"{share:.0%} of the time is spent waiting for data, with {loader['workers']} "
+            "worker(s)",
+            certain=False,
+        )

@@ -1,0 +1,64 @@
+"""Each rank evaluates its own part, and the parts are never put together."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from lockstep.doctor.findings import Seen
+from lockstep.probes.trace import Rank, Trace
+
+_NUMBER = re.compile(r"[-+]?\d+(?:\.\d+)?(?:e[-+]?\d+)?", re.I)
+_METRIC = re.compile(
+    r"acc|top-?\d|\bf1|\bauc|\bmap\b|bleu|\bwer\b|perplexity|\bppl|\bval|\btest|\beval|correct",
+    re.I,
+)
+_OWN = re.compile(r"\b(rank|gpu|device|process|proc|worker|cuda)\b", re.I)
+
+
+def seen(trace: Trace) -> Iterator[Seen]:
+    """Evaluations of parts after which nothing was exchanged; metrics that the ranks say apart."""
+    if trace.outcome.how != "finished":
+        return
+    told = set()
+    for passes in trace.together(trains=False):
+        first = passes[0]
+        if not all(one.evaluates for one in passes) or first.loader.number in told:
+            continue
+        parts = [set(one.indices) for one in passes]
+        if not all(parts) or parts[0] == parts[1] or any(one.exchanged for one in passes):
+            continue
+        told.add(first.loader.number)
+        yield Seen(
+            first.place,
+            f"each rank evaluated its own part, {len(parts[0])} of {first.loader['samples']} "
+            "samples "
+            f"on rank 0, and nothing was exchanged afterwards",
+        )
+    if not told:
+        yield from _said_apart(trace)
+
+
+def _said_apart(trace: Trace) -> Iterator[Seen]:
+    """Lines in which all ranks say the same, with other numbers."""
+    lines = [_metrics(rank) for rank in trace.ranks]
+    for place, texts in lines[0].items():
+        others = [one.get(place, []) for one in lines[1:]]
+        for number, text in enumerate(texts):
+            same = [one[number] for one in others if number < len(one)]
+            if len(same) < len(others) or {_NUMBER.sub("#", t) for t in same} != {
+                _NUMBER.sub("#", text)
+            }:
+                continue
+            if any(t != text for t in same):
+                said = " / ".join(f"'{t.strip()}'" for t in (text, *same)[:2])
+                yield Seen(place, f"the ranks say different things: {said[:160]}", certain=False)
+                return
+
+
+def _metrics(rank: Rank) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for event in rank.of("said"):
+        if _METRIC.search(event["text"]) and not _OWN.search(event["text"]):
+            found.setdefault(event["place"], []).append(event["text"])
+    return found

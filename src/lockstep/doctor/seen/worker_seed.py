@@ -1,0 +1,26 @@
+"""Data workers of one rank draw the same random numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from lockstep.doctor.findings import Seen
+from lockstep.probes.trace import Trace
+
+
+def seen(trace: Trace) -> Iterator[Seen]:
+    """The same state of a generator in two workers, before numbers are drawn from it."""
+    for rank in trace.ranks:
+        first: dict[tuple[str, int], int] = {}
+        for event in rank.draws:
+            for name, state in event["states"].items():
+                worker = first.setdefault((name, state), event["worker"])
+                if event["worker"] is None or worker == event["worker"]:
+                    continue
+                place = next((x.place for x in rank.loaders if x["workers"]), "")
+                yield Seen(
+                    place,
+                    f"workers {worker} and {event['worker']} of rank {rank.number} draw the same "
+                    f"numbers from {name}: augmentation is the same in both",
+                )
+                return

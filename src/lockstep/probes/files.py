@@ -1,0 +1,81 @@
+"""Files: what each rank writes and loads."""
+
+from __future__ import annotations
+
+import os
+import sys
+from functools import wraps
+from typing import Any
+
+import torch
+
+from lockstep.probes.record import Recorder, place
+
+MOST = 2000
+"""Writes that are noted. A script that makes more is not saving checkpoints."""
+_PASSING = ("/dev/", "/proc/", "/sys/")
+
+
+def install(recorder: Recorder) -> None:
+    """Set the probe."""
+    left = MOST
+    save, load = torch.save, torch.load
+    own = recorder.settings.folder
+
+    def wrote(how: str, path: Any, where: str) -> None:
+        nonlocal left
+        try:
+            name = os.path.abspath(os.fsdecode(path))
+        except (TypeError, ValueError):
+            return
+        if left <= 0 or name.startswith(_PASSING) or name.startswith(own):
+            return
+        if not where or "__pycache__" in name or name.endswith((".pyc", ".so")):
+            return
+        left -= 1
+        recorder.note("wrote", path=name, how=how, place=where, step=recorder.step)
+
+    def audited(event: str, args: tuple[Any, ...]) -> None:
+        if event == "open" and not recorder.worker:
+            path, mode, flags = args
+            writes = isinstance(mode, str) and any(letter in mode for letter in "wax+")
+            writes = writes or (mode is None and isinstance(flags, int) and bool(flags & 3))
+            if writes and isinstance(path, str | bytes | os.PathLike):
+                wrote(
+                    "appended" if isinstance(mode, str) and "a" in mode else "opened",
+                    path,
+                    place(2),
+                )
+        elif event == "os.rename" and not recorder.worker:
+            wrote("renamed", args[1], place(2))
+
+    @wraps(save)
+    def saved(obj: Any, f: Any, *args: Any, **kwargs: Any) -> Any:
+        where = place(2)
+        path = f if isinstance(f, str | os.PathLike) else getattr(f, "name", None)
+        if isinstance(path, str | os.PathLike):
+            wrote("saved", path, where)
+        recorder.now(f"torch.save at {where}")
+        return save(obj, f, *args, **kwargs)
+
+    @wraps(load)
+    def loaded(f: Any, map_location: Any = None, *args: Any, **kwargs: Any) -> Any:
+        path = f if isinstance(f, str | os.PathLike) else getattr(f, "name", "")
+        recorder.note("loaded", path=str(path), mapped=map_location is not None, place=place(2))
+        return load(f, map_location, *args, **kwargs)
+
+    torch.save, torch.load = saved, loaded
+    try:
+        import safetensors.torch as safetensors
+    except ImportError:
+        pass
+    else:
+        save_file = safetensors.save_file
+
+        @wraps(save_file)
+        def saved_file(tensors: Any, filename: Any, *args: Any, **kwargs: Any) -> Any:
+            wrote("saved", filename, place(2))
+            return save_file(tensors, filename, *args, **kwargs)
+
+        safetensors.save_file = saved_file
+    sys.addaudithook(audited)

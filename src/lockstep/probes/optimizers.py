@@ -1,0 +1,134 @@
+"""Optimizers: rates, gradients and parameters of each rank, step by step."""
+
+from __future__ import annotations
+
+from functools import wraps
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import torch
+from torch import Tensor
+from torch.nn.utils import clip_grad
+from torch.optim.optimizer import (
+    Optimizer,
+    register_optimizer_step_post_hook,
+    register_optimizer_step_pre_hook,
+)
+
+from lockstep.probes import wrapper
+from lockstep.probes.randomness import states
+from lockstep.probes.record import Recorder, Window, place
+
+_SAME_SIZE = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+
+
+def install(recorder: Recorder) -> None:
+    """Set the probe."""
+    counts: WeakKeyDictionary[Optimizer, list[int]] = WeakKeyDictionary()
+    clip = clip_grad.clip_grad_norm_
+
+    def before(optimizer: Optimizer, *_: Any) -> None:
+        count = counts.setdefault(optimizer, [len(counts), 0])
+        number, step = count
+        recorder.step = step
+        most = recorder.settings.steps
+        if most is not None and step >= most:
+            recorder.stop("steps")
+        for listen in recorder.on_step:
+            listen(optimizer)
+        window, recorder.window = recorder.window, Window()
+        facts: dict[str, Any] = {}
+        if recorder.looks:
+            facts = _looked(optimizer, number) | {"random": states(), "factors": window.factors}
+        recorder.note(
+            "step",
+            optimizer=number,
+            step=step,
+            place=place(2),
+            rates=[float(group.get("lr", 0.0)) for group in optimizer.param_groups],
+            batches=window.batches,
+            samples=window.samples,
+            wait=round(window.wait, 6),
+            synced=window.synced,
+            unsynced=window.unsynced,
+            backwards=window.backwards,
+            **facts,
+        )
+
+    def after(optimizer: Optimizer, *_: Any) -> None:
+        number, step = counts[optimizer]
+        if recorder.looks:
+            named = _named(optimizer, number)
+            buffers = {
+                f"{name}": buffer
+                for model in wrapper.wrapped_models
+                for name, buffer in model.module.named_buffers()
+            }
+            recorder.note(
+                "stepped",
+                optimizer=number,
+                step=step,
+                parameters=digests(named),
+                buffers=digests(buffers),
+            )
+        counts[optimizer][1] = step + 1
+        recorder.step = step + 1
+        recorder.flush()
+
+    @wraps(clip)
+    def clipped(*args: Any, **kwargs: Any) -> Any:
+        norm = clip(*args, **kwargs)
+        if recorder.looks:
+            recorder.note("clip", step=recorder.step, norm=float(norm), place=place(2))
+        return norm
+
+    register_optimizer_step_pre_hook(before)
+    register_optimizer_step_post_hook(after)
+    for owner in (clip_grad, torch.nn.utils):
+        setattr(owner, "clip_grad_norm_", clipped)  # noqa: B010
+
+
+def _named(optimizer: Optimizer, number: int) -> dict[str, Tensor]:
+    """The parameters of an optimizer. One that is not of a wrapped model is named by its place."""
+    known = wrapper.names()
+    return {
+        known.get(id(p), f"optimizer {number}, group {g}, parameter {i}"): p
+        for g, group in enumerate(optimizer.param_groups)
+        for i, p in enumerate(group["params"])
+    }
+
+
+def _looked(optimizer: Optimizer, number: int) -> dict[str, Any]:
+    named, known = _named(optimizer, number), wrapper.names()
+    grads = {name: p.grad for name, p in named.items() if p.grad is not None}
+    return {
+        "gradients": digests(grads),
+        "unused": [
+            name
+            for name, p in named.items()
+            if p.requires_grad and p.grad is None and id(p) in known
+        ],
+        "strangers": wrapper.strangers(),
+        "wrapped": sum(id(p) in known for p in named.values()),
+    }
+
+
+def digests(tensors: dict[str, Tensor]) -> dict[str, int]:
+    """A number for each tensor that follows from its bits."""
+    sums, found = [], []
+    for name, tensor in tensors.items():
+        # A parameter in pieces (FSDP, tensor parallel) is not meant to agree.
+        if type(tensor) not in (Tensor, torch.nn.Parameter) or tensor.layout != torch.strided:
+            continue
+        if tensor.is_complex():
+            tensor = torch.view_as_real(tensor)
+        bits = tensor.detach().view(_SAME_SIZE[tensor.element_size()])
+        sums.append(bits.sum(dtype=torch.int64))
+        found.append(name)
+    by_device: dict[torch.device, list[int]] = {}
+    for number, total in enumerate(sums):
+        by_device.setdefault(total.device, []).append(number)
+    values: dict[int, int] = {}
+    for numbers in by_device.values():
+        values.update(zip(numbers, torch.stack([sums[n] for n in numbers]).tolist(), strict=True))
+    return {name: values[number] for number, name in enumerate(found)}

@@ -1,0 +1,62 @@
+"""Random state: whether ranks and data workers draw the same numbers."""
+
+from __future__ import annotations
+
+import random
+import sys
+import zlib
+from functools import wraps
+from typing import Any
+
+import torch
+from torch.utils.data import get_worker_info
+from torch.utils.data._utils import fetch
+
+from lockstep.probes.record import Recorder
+
+FETCHES = 3
+"""Batches of each process that are looked at."""
+
+
+def install(recorder: Recorder) -> None:
+    """Set the probe."""
+    seen: dict[int, int] = {}
+
+    def watched(original: Any) -> Any:
+        @wraps(original)
+        def fetched(self: Any, index: Any) -> Any:
+            # A pass is told from another by its fetcher.
+            count = seen[id(self)] = seen.get(id(self), -1) + 1
+            if count >= FETCHES:
+                return original(self, index)
+            before = states()
+            data = original(self, index)
+            after = states()
+            drew = {name: state for name, state in before.items() if after[name] != state}
+            if drew:
+                info = get_worker_info()
+                recorder.note(
+                    "drew",
+                    worker=info.id if info is not None else None,
+                    number=count,
+                    states=drew,
+                    dataset=type(self.dataset).__name__,
+                )
+            return data
+
+        return fetched
+
+    for owner in (fetch._MapDatasetFetcher, fetch._IterableDatasetFetcher):
+        setattr(owner, "fetch", watched(owner.fetch))  # noqa: B010
+
+
+def states() -> dict[str, int]:
+    """A number for the state of each generator."""
+    found = {"torch": zlib.crc32(torch.get_rng_state().numpy().tobytes())}
+    version, numbers, spare = random.getstate()
+    found["random"] = hash((version, numbers, spare)) & 0xFFFFFFFF
+    numpy: Any = sys.modules.get("numpy.random")
+    if numpy is not None:
+        _name, keys, position, *rest = numpy.get_state()
+        found["numpy"] = zlib.crc32(keys.tobytes(), zlib.crc32(repr((position, rest)).encode()))
+    return found

@@ -1,0 +1,147 @@
+"""Notes of one process: a line per event, and where it is right now."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import json
+import os
+import sys
+import sysconfig
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import FrameType
+from typing import Any, NamedTuple
+
+from lockstep.probes.settings import Settings
+
+FLUSH_EVERY = 200
+
+
+class Batch(NamedTuple):
+    """Where a batch comes from."""
+
+    loader: int
+    turn: int
+    """Passes over the loader before this one."""
+    number: int
+    """Batches of the pass before it."""
+    size: int
+
+
+@dataclass
+class Window:
+    """What happened since the last step of an optimizer."""
+
+    batches: int = 0
+    samples: int = 0
+    wait: float = 0.0
+    """Seconds spent waiting for data."""
+    synced: int = 0
+    """Forward passes whose backward adds gradients over the ranks."""
+    unsynced: int = 0
+    backwards: int = 0
+    factors: list[float] = field(default_factory=list)
+    """What the loss of each backward was multiplied by."""
+
+
+_LIBRARIES = tuple(
+    {sysconfig.get_path(name) + os.sep for name in ("stdlib", "platstdlib", "purelib", "platlib")}
+)
+_OURS = str(Path(__file__).parent) + os.sep
+
+
+class Recorder:
+    """Writes what the probes see. Forked children write to files of their own."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.rank: int | None = None
+        self.worker = False
+        """Whether this process is a forked child: a data worker, most often."""
+        self.step = 0
+        """Optimizer steps that were begun."""
+        self.window = Window()
+        self.on_batch: list[Callable[[Any, Batch], Any]] = []
+        """Called with every batch; they return it, or another."""
+        self.on_backward: list[Callable[[], None]] = []
+        self.on_step: list[Callable[[Any], None]] = []
+        """Called with the optimizer, before it steps."""
+        self.ended = False
+        self._lines: list[str] = []
+        self._notes: int | None = None
+        self._now: int | None = None
+        atexit.register(self.close)
+        os.register_at_fork(after_in_child=self._forked)
+
+    @property
+    def looks(self) -> bool:
+        """Whether this step is looked at closely: 0, 1, 2, 4, 8 ...: few steps pay for it."""
+        return self.step & (self.step - 1) == 0
+
+    def note(self, kind: str, **facts: Any) -> None:
+        """An event."""
+        if self.ended:
+            return
+        self._lines.append(json.dumps({"kind": kind, "at": time.time(), **facts}, default=str))
+        if len(self._lines) >= FLUSH_EVERY or self.worker:
+            self.flush()
+
+    def now(self, doing: str) -> None:
+        """What this process is about to do: told of it if it never comes back."""
+        if self._now is None:
+            self._now = self._open("now")
+        text = f"{time.time():.3f} {doing}"[:400]
+        os.pwrite(self._now, f"{text:400}".encode(errors="replace"), 0)
+
+    def flush(self) -> None:
+        """Write what was noted."""
+        if self._lines:
+            if self._notes is None:
+                self._notes = self._open("jsonl")
+            os.write(self._notes, ("\n".join(self._lines) + "\n").encode(errors="replace"))
+            self._lines.clear()
+
+    def close(self) -> None:
+        """The process ends."""
+        if not self.worker and (self._lines or self._notes is not None):
+            self.note("exit")
+            self.flush()
+
+    def stop(self, why: str) -> None:
+        """End this process: enough was seen."""
+        self.note("stopped", why=why)
+        self.flush()
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(Exception):
+                stream.flush()
+        # Not sys.exit: scripts catch it, and to take DDP down while others wait can hang.
+        os._exit(0)
+
+    def _open(self, suffix: str) -> int:
+        path = Path(self.settings.folder, f"{os.getpid()}.{suffix}")
+        return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND * (suffix == "jsonl"), 0o644)
+
+    def _forked(self) -> None:
+        self._lines, self._notes, self._now, self.worker = [], None, None, True
+        self.note("worker", rank=self.rank, parent=os.getppid())
+
+
+def place(depth: int = 1) -> str:
+    """The line of the user's code that led here, as `path:line`.
+
+    Code of libraries stands for itself only if nobody else called it.
+    """
+    frame: FrameType | None = sys._getframe(depth)
+    library = ""
+    while frame is not None:
+        path = frame.f_code.co_filename
+        if not path.startswith("<") and not path.startswith(_OURS):
+            if not path.startswith(_LIBRARIES):
+                return f"{path}:{frame.f_lineno}"
+            if not library and "/torch/" not in path:
+                library = f"{path}:{frame.f_lineno}"
+        frame = frame.f_back
+    return library

@@ -1,0 +1,176 @@
+"""Starts a script as several ranks on this machine, and watches until it ends, crashes or hangs."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+
+from lockstep import world
+from lockstep.probes.enter import SIGNAL
+from lockstep.probes.settings import Settings
+
+POLL = 0.05
+GRACE = 5.0
+"""Seconds that the other ranks have when one is gone."""
+ENTRY = Path(__file__).parent / "entry"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Job:
+    """A script and how to start it."""
+
+    script: Path
+    arguments: tuple[str, ...] = ()
+    ranks: int = 2
+    """Processes to start, as torchrun would; 0: a plain one, which starts its ranks itself."""
+    settings: Settings
+    timeout: float = 60.0
+    """Seconds without any progress that are taken for a hang."""
+
+
+@dataclass
+class Stuck:
+    """Where a process was when the run was ended from outside."""
+
+    pid: int
+    doing: str
+    stack: str
+
+
+@dataclass
+class Outcome:
+    """How a run ended."""
+
+    how: str
+    """`finished`, `crashed` or `hung`."""
+    codes: list[int | None]
+    """Exit codes of the processes that were started; None: ended from outside."""
+    stuck: list[Stuck] = field(default_factory=list)
+    seconds: float = 0.0
+    logs: list[Path] = field(default_factory=list)
+
+
+def run(job: Job, progress: Callable[[], None] = lambda: None) -> Outcome:
+    """Start it, and wait. What the ranks say goes to files in the job's folder."""
+    folder = Path(job.settings.folder)
+    settings = job.settings.write()
+    start, port = time.monotonic(), _free_port()
+    outcome = Outcome("finished", [])
+    processes: list[subprocess.Popen[bytes]] = []
+    try:
+        for rank in range(max(1, job.ranks)):
+            log = folder / f"rank-{rank}.log"
+            outcome.logs.append(log)
+            with log.open("wb") as output:
+                processes.append(
+                    subprocess.Popen(
+                        [sys.executable, str(job.script), *job.arguments],
+                        env=world.environment_of(rank, job.ranks, port, settings, ENTRY),
+                        stdin=subprocess.DEVNULL,
+                        stdout=output,
+                        stderr=subprocess.STDOUT,
+                        # A group of its own: it is ended with all that it started.
+                        process_group=0,
+                        preexec_fn=partial(world.die_with, os.getpid()),
+                    )
+                )
+        _watch(job, processes, outcome, progress)
+    finally:
+        for process in processes:
+            _end(process)
+        outcome.seconds = time.monotonic() - start
+    outcome.codes = [None if p.returncode == -signal.SIGKILL else p.returncode for p in processes]
+    if outcome.how == "finished" and any(outcome.codes):
+        outcome.how = "crashed"
+    return outcome
+
+
+def _watch(
+    job: Job,
+    processes: list[subprocess.Popen[bytes]],
+    outcome: Outcome,
+    progress: Callable[[], None],
+) -> None:
+    folder = Path(job.settings.folder)
+    pulse, work = 0.0, _work(processes)
+    moved = gone = time.monotonic()
+    while any(process.poll() is None for process in processes):
+        time.sleep(POLL)
+        progress()
+        now = time.monotonic()
+        latest = max((p.stat().st_mtime for p in _notes(folder)), default=0.0)
+        done = _work(processes)
+        # A rank that computes makes progress, if it does not only wait for others.
+        if latest != pulse or (job.settings.gpus is not None and done > work + 0.2):
+            pulse, work, moved = latest, done, now
+        codes = [process.poll() for process in processes]
+        if any(code is not None for code in codes):
+            gone = max(gone, moved) if any(codes) else moved
+        else:
+            gone = now
+        failed = any(codes)
+        if now - moved > job.timeout or now - gone > GRACE or (failed and now - gone > GRACE):
+            outcome.how = "crashed" if failed else "hung"
+            outcome.stuck = _stacks(folder)
+            return
+
+
+def _notes(folder: Path) -> list[Path]:
+    return [*folder.glob("*.now"), *folder.glob("*.jsonl")]
+
+
+def _work(processes: list[subprocess.Popen[bytes]]) -> float:
+    """Seconds of CPU time that the processes and what they started have used."""
+    groups = {process.pid for process in processes}
+    total = 0.0
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = stat.read_text().rpartition(")")[2].split()
+        except OSError:
+            continue  # gone by now
+        if int(fields[2]) in groups:
+            total += (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    return total
+
+
+def _stacks(folder: Path) -> list[Stuck]:
+    """Ask every process that still lives where it is."""
+    found = []
+    asked = []
+    for now in sorted(folder.glob("*.now")):
+        pid = int(now.stem)
+        stack = folder / f"{pid}.stack"
+        if not stack.exists() or not Path(f"/proc/{pid}").exists():
+            continue
+        try:
+            os.kill(pid, SIGNAL)
+        except ProcessLookupError:
+            continue
+        asked.append((pid, now, stack))
+    time.sleep(0.5)
+    for pid, now, stack in asked:
+        doing = now.read_text(errors="replace").strip().partition(" ")[2]
+        found.append(Stuck(pid, doing, stack.read_text(errors="replace")))
+    return found
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """End a process and all that it started; also children that outlived it."""
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])

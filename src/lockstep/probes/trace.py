@@ -1,0 +1,247 @@
+"""What the probes noted, put together: ranks, loaders, passes over them, steps."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from lockstep.probes.start import Outcome
+
+Event = dict[str, Any]
+
+
+@dataclass
+class Pass:
+    """One pass of one rank over a loader."""
+
+    loader: Loader
+    turn: int
+    place: str
+    epoch: int | None
+    """What the sampler was told."""
+    batches: list[Event] = field(default_factory=list)
+    complete: bool = False
+    """Whether the loader came to its end."""
+    trains: bool = False
+    """Whether an optimizer stepped on its batches."""
+    exchanged: list[str] = field(default_factory=list)
+    """Collectives of the rank after its first batch and before the next training step."""
+    saved_at: int | None = None
+    """Batches that were taken when a checkpoint was last written."""
+
+    @property
+    def indices(self) -> list[int]:
+        """Of its samples, in order; empty if they have none."""
+        return [index for batch in self.batches for index in batch.get("indices", ())]
+
+    @property
+    def rows(self) -> list[int]:
+        """A number for the content of each sample that was looked at."""
+        return [row for batch in self.batches for row in batch.get("rows", ())]
+
+    @property
+    def evaluates(self) -> bool:
+        """Whether it went over all data, and nothing was learned from them."""
+        return self.complete and not self.trains and bool(self.batches)
+
+
+@dataclass
+class Loader:
+    """A loader of one rank."""
+
+    number: int
+    place: str
+    facts: Event
+    passes: list[Pass] = field(default_factory=list)
+
+    def __getitem__(self, name: str) -> Any:
+        return self.facts.get(name)
+
+    @property
+    def trains(self) -> bool:
+        """Whether the model learns from it."""
+        return any(one.trains for one in self.passes)
+
+
+@dataclass
+class Rank:
+    """Everything that one rank did."""
+
+    number: int
+    pid: int
+    events: list[Event]
+    loaders: list[Loader] = field(default_factory=list)
+    draws: list[Event] = field(default_factory=list)
+    """Random numbers drawn while data were fetched, by the rank and its workers."""
+
+    def of(self, *kinds: str) -> Iterator[Event]:
+        """Events of some kinds, in order."""
+        return (event for event in self.events if event["kind"] in kinds)
+
+    @property
+    def steps(self) -> list[Event]:
+        """Steps of the first optimizer."""
+        return [event for event in self.of("step") if event["optimizer"] == 0]
+
+    @property
+    def passes(self) -> list[Pass]:
+        """Over all loaders, loader by loader."""
+        return [one for loader in self.loaders for one in loader.passes]
+
+
+@dataclass
+class Trace:
+    """A run on several ranks."""
+
+    ranks: list[Rank]
+    outcome: Outcome
+    oracle: Event | None = None
+    """What the gradient oracle said."""
+    resumed: Trace | None = None
+    """The second start, from what the first one saved."""
+    cut: bool = False
+    """Whether passes were ended early, as asked."""
+    stood_in: list[str] = field(default_factory=list)
+    """What the CPU stood in for."""
+
+    @property
+    def size(self) -> int:
+        """Ranks in the group, as they say themselves."""
+        return max((e["size"] for rank in self.ranks for e in rank.of("group")), default=1)
+
+    @property
+    def on_gpus(self) -> bool:
+        """Whether the script asks for GPUs."""
+        return bool(self.stood_in) or any(
+            event["backend"] == "nccl" for rank in self.ranks for event in rank.of("group")
+        )
+
+    def waiting(self) -> tuple[float, int]:
+        """Share of the time between steps that goes to waiting for data, and how many were seen.
+
+        Of the rank that waits least: the others may wait for it.
+        """
+        found = []
+        for rank in self.ranks:
+            # The first step has to start everything.
+            steps = rank.steps[1:]
+            spans = [b["at"] - a["at"] for a, b in pairwise(steps) if b["batches"]]
+            waits = [b["wait"] for _, b in pairwise(steps) if b["batches"]]
+            found.append((sum(waits) / sum(spans) if sum(spans) > 0 else 0.0, len(spans)))
+        return min(found, default=(0.0, 0))
+
+    def together(self, *, trains: bool | None = None) -> Iterator[list[Pass]]:
+        """The same pass of all ranks, for every pass that all of them began."""
+        if not self.ranks:
+            return
+        for number, loader in enumerate(self.ranks[0].loaders):
+            for turn in range(len(loader.passes)):
+                passes = [
+                    rank.loaders[number].passes[turn]
+                    for rank in self.ranks
+                    if number < len(rank.loaders) and turn < len(rank.loaders[number].passes)
+                ]
+                if len(passes) == len(self.ranks) and (
+                    trains is None or passes[0].trains == trains
+                ):
+                    yield passes
+
+    def loaders(self) -> Iterator[list[Loader]]:
+        """The same loader of all ranks."""
+        yield from (
+            list(same) for same in zip(*(rank.loaders for rank in self.ranks), strict=False)
+        )
+
+    def looked(self, kind: str) -> Iterator[list[Event]]:
+        """The same closely looked-at step of all ranks."""
+        by_rank = [
+            {
+                (e["optimizer"], e["step"]): e
+                for e in rank.of(kind)
+                if "parameters" in e or "gradients" in e
+            }
+            for rank in self.ranks
+        ]
+        for key in by_rank[0] if by_rank else ():
+            if all(key in events for events in by_rank):
+                yield [events[key] for events in by_rank]
+
+
+def read(folder: Path, outcome: Outcome) -> Trace:
+    """Put together what was noted in a folder."""
+    processes = {int(path.stem): _events(path) for path in sorted(folder.glob("*.jsonl"))}
+    ranks: dict[int, Rank] = {}
+    for pid, events in processes.items():
+        group = next((event for event in events if event["kind"] == "group"), None)
+        if group is not None:
+            ranks[group["rank"]] = _rank(group["rank"], pid, events)
+    owners = {rank.pid: rank for rank in ranks.values()}
+    for events in processes.values():
+        worker = next((event for event in events if event["kind"] == "worker"), None)
+        if worker is not None and worker["parent"] in owners:
+            owners[worker["parent"]].draws += [e for e in events if e["kind"] == "drew"]
+    return Trace([ranks[number] for number in sorted(ranks)], outcome)
+
+
+def _events(path: Path) -> list[Event]:
+    found = []
+    for line in path.read_text(errors="replace").splitlines():
+        try:
+            found.append(json.loads(line))
+        except json.JSONDecodeError:
+            continue  # half a line: the process was ended while it wrote
+    return found
+
+
+def _rank(number: int, pid: int, events: list[Event]) -> Rank:
+    rank = Rank(number, pid, events)
+    loaders: dict[int, Loader] = {}
+    passes: dict[tuple[int, int], Pass] = {}
+    since: list[Pass] = []  # passes that gave a batch since the last step
+    ended: list[Pass] = []  # passes after which nothing was trained yet
+    for event in events:
+        kind = event["kind"]
+        if kind == "loader":
+            loaders[event["loader"]] = Loader(event["loader"], event["place"], event)
+        elif kind == "pass":
+            loader = loaders[event["loader"]]
+            one = Pass(loader, event["turn"], event["place"], event["epoch"])
+            loader.passes.append(one)
+            passes[event["loader"], event["turn"]] = one
+        elif kind == "batch":
+            one = passes[event["loader"], event["turn"]]
+            one.batches.append(event)
+            since = [*(p for p in since if p is not one), one]
+            ended = [*(p for p in ended if p is not one), one]
+        elif kind == "passed":
+            passes[event["loader"], event["turn"]].complete = event["complete"]
+            if not event["complete"] or not passes[event["loader"], event["turn"]].trains:
+                since = [p for p in since if p is not passes[event["loader"], event["turn"]]]
+        elif kind == "step":
+            for one in since:
+                one.trains = True
+            since, ended = [], [p for p in ended if p.trains]
+        elif kind == "collective":
+            for one in ended:
+                one.exchanged.append(event["name"])
+        elif kind == "wrote" and event["how"] == "saved":
+            for one in passes.values():
+                one.saved_at = len(one.batches) if not one.complete else None
+        elif kind == "drew":
+            rank.draws.append(event)
+    rank.loaders = [loaders[key] for key in sorted(loaders)]
+    return rank
+
+
+def first_step(trace: Trace) -> str:
+    """Where the first step of the first optimizer is."""
+    return next((step["place"] for step in trace.ranks[0].steps), "")
+
+
+def places(events: Iterable[Event]) -> list[str]:
+    """Where they happened, each place once."""
+    return list(dict.fromkeys(event["place"] for event in events if event.get("place")))

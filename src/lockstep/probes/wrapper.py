@@ -1,0 +1,126 @@
+"""DistributedDataParallel: what is wrapped, and how often gradients are added over the ranks."""
+
+from __future__ import annotations
+
+from functools import wraps
+from typing import Any
+from weakref import WeakSet
+
+import torch
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+
+from lockstep.probes.record import Recorder, place
+
+wrapped_models: WeakSet[DistributedDataParallel] = WeakSet()
+
+
+def install(recorder: Recorder) -> None:
+    """Set the probe."""
+    methods: Any = (
+        DistributedDataParallel.__init__,
+        DistributedDataParallel.forward,
+        DistributedDataParallel.join,
+    )
+    create, forward, join = methods
+    backward: Any = torch.autograd.backward
+
+    @wraps(create)
+    def created(self: Any, *args: Any, **kwargs: Any) -> None:
+        where = place(2)
+        recorder.now(f"wrapping the model at {where}")
+        create(self, *args, **kwargs)
+        wrapped_models.add(self)
+        norms = [m for m in self.module.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm)]
+        recorder.note(
+            "wrapped",
+            place=where,
+            parameters=sum(p.numel() for p in self.module.parameters()),
+            find_unused=self.find_unused_parameters,
+            static_graph=bool(self.static_graph),
+            broadcast_buffers=self.broadcast_buffers,
+            norms=sum(not isinstance(m, nn.SyncBatchNorm) for m in norms),
+            synced_norms=sum(isinstance(m, nn.SyncBatchNorm) for m in norms),
+        )
+
+    @wraps(forward)
+    def went_forward(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if torch.is_grad_enabled():
+            if self.require_backward_grad_sync:
+                recorder.window.synced += 1
+            else:
+                recorder.window.unsynced += 1
+        return forward(self, *args, **kwargs)
+
+    @wraps(join)
+    def joined(self: Any, *args: Any, **kwargs: Any) -> Any:
+        recorder.note("join", place=place(2))
+        return join(self, *args, **kwargs)
+
+    @wraps(backward)
+    def went_backward(tensors: Any, *args: Any, **kwargs: Any) -> None:
+        window = recorder.window
+        window.backwards += 1
+        if recorder.looks:
+            window.factors.append(factor(tensors))
+        for listen in recorder.on_backward:
+            listen()
+        recorder.now(f"backward at {place(2)}")
+        backward(tensors, *args, **kwargs)
+        recorder.now(f"after backward at {place(2)}")
+
+    setattr(DistributedDataParallel, "__init__", created)  # noqa: B010
+    setattr(DistributedDataParallel, "forward", went_forward)  # noqa: B010
+    setattr(DistributedDataParallel, "join", joined)  # noqa: B010
+    setattr(torch.autograd, "backward", went_backward)  # noqa: B010
+
+
+def factor(tensors: Any) -> float:
+    """What the loss was multiplied by after it was computed: 0.25 for `(loss / 4).backward()`."""
+    loss = tensors if isinstance(tensors, Tensor) else next(iter(tensors), None)
+    node: Any = getattr(loss, "grad_fn", None)
+    found = 1.0
+    for _ in range(8):
+        name = node.name() if node is not None else ""
+        if name not in ("DivBackward0", "MulBackward0"):
+            break
+        other = getattr(node, "_saved_other", None)
+        if other is None and name == "MulBackward0":
+            other = getattr(node, "_saved_self", None)
+        value = _number(other)
+        if value is None or value == 0.0:
+            break
+        found = found / value if name == "DivBackward0" else found * value
+        node = next((n for n, _ in node.next_functions if n is not None), None)
+    return found
+
+
+def _number(value: Any) -> float | None:
+    if isinstance(value, int | float):
+        return float(value)
+    if isinstance(value, Tensor) and value.numel() == 1 and not value.requires_grad:
+        return float(value)
+    return None
+
+
+def names() -> dict[int, str]:
+    """The names of all wrapped parameters, by their identity."""
+    return {id(p): name for model in wrapped_models for name, p in model.module.named_parameters()}
+
+
+def strangers() -> list[str]:
+    """Parameters of wrapped models that DDP does not know: replaced or set free after the wrap."""
+    found = []
+    for model in wrapped_models:
+        known = {id(p) for p in model._module_parameters}
+        found += [
+            name
+            for name, p in model.module.named_parameters()
+            if p.requires_grad and id(p) not in known
+        ]
+    return found
+
+
+def ignored() -> set[str]:
+    """Parameters that DDP was told to leave alone."""
+    return {name for model in wrapped_models for name in model.parameters_to_ignore}
