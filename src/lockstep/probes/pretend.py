@@ -1,0 +1,121 @@
+"""What the stand-in remembers, and how a function of torch is replaced by one that knows of it."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from functools import wraps
+from typing import Any
+
+import torch
+
+CPU = torch.device("cpu")
+
+
+class Machine:
+    """The GPUs that are not there."""
+
+    gpus = 0
+    current = 0
+    """The device that the script made current."""
+    touched: dict[str, None] = {}  # noqa: RUF012
+    """What was stood in for, in the order of first use."""
+
+
+def note(fact: str) -> None:
+    """Remember that this was stood in for."""
+    Machine.touched[fact] = None
+
+
+def index(device: Any) -> int:
+    """The number of the GPU that is meant; refuses one that the machine would not have."""
+    number: int | None
+    if isinstance(device, int):
+        number = device
+    elif isinstance(device, str):
+        _, _, digits = device.partition(":")
+        number = int(digits) if digits else None
+    else:
+        # A tensor of a stood-in GPU says that it is on the CPU: it is on the current one.
+        number = getattr(device, "index", None)
+    if number is None or number < 0:
+        return Machine.current
+    if number >= Machine.gpus:
+        raise RuntimeError(
+            f"CUDA error: invalid device ordinal. The script asked for cuda:{number}, and runs as "
+            f"if on a machine with {Machine.gpus} GPU(s), whose last is cuda:{Machine.gpus - 1}."
+        )
+    return number
+
+
+def cpu(device: Any) -> Any:
+    """`device`, or the CPU where a GPU is meant. What is no device comes back as it is."""
+    kind = type(device)
+    if kind is torch.device:
+        if device.type != "cuda":
+            return device
+    elif kind is str:
+        if not device.startswith("cuda"):
+            return device
+    # A bare number is a GPU; a bool is some other argument.
+    elif kind is not int:
+        return device
+    index(device)
+    note("cuda")
+    return CPU
+
+
+def swap(names: str, make: Callable[[Any], Any], *homes: Any) -> None:
+    """Replace `names` (space-separated) wherever a home has them, by what `make` says.
+
+    Names that this torch does not have are left out: they come and go with its versions.
+    """
+    for name in names.split():
+        # One for each original, as torch's compiler tells functions apart by identity.
+        made: dict[int, Any] = {}
+        for home in homes:
+            original = getattr(home, name, None)
+            if original is None:
+                continue
+            if id(original) not in made:
+                made[id(original)] = _named(make(original), name, home)
+            setattr(home, name, made[id(original)])
+
+
+def _named(new: Any, name: str, home: Any) -> Any:
+    """Pickle finds a function by these."""
+    if isinstance(home, type):
+        new.__module__, new.__qualname__ = home.__module__, f"{home.__qualname__}.{name}"
+    elif not isinstance(new, type) and callable(new):
+        new.__module__, new.__qualname__ = home.__name__, name
+    return new
+
+
+def answering(value: Callable[..., Any]) -> Callable[[Any], Any]:
+    """For `swap`: the original's name and docstring, with what `value` answers."""
+
+    def make(original: Any) -> Any:
+        @wraps(original)
+        def answer(*args: Any, **kwargs: Any) -> Any:
+            return value(*args, **kwargs)
+
+        return answer
+
+    return make
+
+
+def given(change: Callable[[dict[str, Any]], None]) -> Callable[[Any], Any]:
+    """For `swap`: the original, called with arguments that `change` may have changed, by name."""
+
+    def make(original: Any) -> Any:
+        signature = inspect.signature(original)
+
+        @wraps(original)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            bound = signature.bind(*args, **kwargs)
+            change(bound.arguments)
+            return original(*bound.args, **bound.kwargs)
+
+        return call
+
+    return make
