@@ -114,7 +114,8 @@ def _examination(given: argparse.Namespace, own: list[str]) -> Examination:
     training = Training(programs([read_script(given.paths[0])])[0])
     by_python = given.launch == "python" or (given.launch == "auto" and starts_itself(training))
     # Frameworks ask the machine what it has, and are right to.
-    stands_in = training.framework is None and gpus_here() < given.replicas
+    enough = gpus_here() >= given.replicas
+    stands_in = training.framework is None and not enough
     return Examination(
         script=given.paths[0],
         arguments=tuple(own),
@@ -125,6 +126,7 @@ def _examination(given: argparse.Namespace, own: list[str]) -> Examination:
         starts_itself=by_python,
         resume=None if given.resume is None else (*own, *shlex.split(given.resume)),
         gpus=given.replicas if stands_in else None,
+        real_gpus=enough,
         oracle=not given.no_oracle,
     )
 

@@ -53,6 +53,8 @@ class Examination:
     """Arguments of a second start that goes on from what the first one saved."""
     gpus: int | None = None
     """GPUs that the CPU stands in for; None: the machine's own are used."""
+    real_gpus: bool = False
+    """Whether the ranks compute on GPUs of this machine."""
     oracle: bool = True
 
 
@@ -146,6 +148,7 @@ def _started(
             ranks=0 if what.starts_itself else ranks,
             settings=settings,
             timeout=what.timeout,
+            counts_work=not what.real_gpus,
         ),
         look,
     )

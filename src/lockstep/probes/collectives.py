@@ -10,29 +10,8 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.distributed import distributed_c10d
 
+from lockstep.probes.names import COLLECTIVES
 from lockstep.probes.record import Recorder, place
-
-NAMES = [
-    "all_reduce",
-    "reduce",
-    "broadcast",
-    "barrier",
-    "monitored_barrier",
-    "all_gather",
-    "gather",
-    "scatter",
-    "all_gather_into_tensor",
-    "reduce_scatter",
-    "reduce_scatter_tensor",
-    "all_to_all",
-    "all_to_all_single",
-    "all_gather_object",
-    "gather_object",
-    "scatter_object_list",
-    "broadcast_object_list",
-    "all_reduce_coalesced",
-    "all_gather_coalesced",
-]
 
 
 def install(recorder: Recorder) -> None:
@@ -67,7 +46,7 @@ def install(recorder: Recorder) -> None:
 
         return called
 
-    for name in NAMES:
+    for name in COLLECTIVES:
         original = getattr(distributed_c10d, name, None)
         if original is not None:
             for owner in (distributed_c10d, dist):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from lockstep.probes.record import Recorder
 
 
@@ -12,6 +14,13 @@ def install(recorder: Recorder) -> None:
         from lockstep.probes import standin
 
         standin.install(settings.gpus)
+
+        def tell(*_: object) -> None:
+            recorder.note("stood_in", what=standin.touched())
+
+        recorder.on_end.append(tell)
+        # Also early, for a run that never comes to its end.
+        recorder.on_backward.append(once(tell))
     from lockstep.probes import (
         collectives,
         files,
@@ -38,3 +47,14 @@ def install(recorder: Recorder) -> None:
         ):
             probe.install(recorder)
     oracle.install(recorder)
+
+
+def once(call: Callable[[], None]) -> Callable[[], None]:
+    """The call, made the first time only."""
+    left = [call]
+
+    def made() -> None:
+        if left:
+            left.pop()()
+
+    return made

@@ -69,6 +69,7 @@ class Recorder:
         self.on_backward: list[Callable[[], None]] = []
         self.on_step: list[Callable[[Any], None]] = []
         """Called with the optimizer, before it steps."""
+        self.on_end: list[Callable[[], None]] = []
         self.ended = False
         self._lines: list[str] = []
         self._notes: int | None = None
@@ -107,11 +108,15 @@ class Recorder:
     def close(self) -> None:
         """The process ends."""
         if not self.worker and (self._lines or self._notes is not None):
+            for listen in self.on_end:
+                listen()
             self.note("exit")
             self.flush()
 
     def stop(self, why: str) -> None:
         """End this process: enough was seen."""
+        for listen in self.on_end:
+            listen()
         self.note("stopped", why=why)
         self.flush()
         for stream in (sys.stdout, sys.stderr):

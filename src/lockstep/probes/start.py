@@ -16,11 +16,16 @@ from pathlib import Path
 
 from lockstep import world
 from lockstep.probes.enter import SIGNAL
+from lockstep.probes.names import COLLECTIVES
 from lockstep.probes.settings import Settings
 
-POLL = 0.05
+POLL, LOOK = 0.05, 0.5
+"""Seconds between looks at whether a process has ended, and at how far they are."""
 GRACE = 5.0
 """Seconds that the other ranks have when one is gone."""
+BUSY = 0.2
+"""Share of the time that a process works if it is not waiting."""
+NEEDS_OTHERS = (*COLLECTIVES, "backward", "wrapping", "init_process_group", "destroy_process_group")
 ENTRY = Path(__file__).parent / "entry"
 
 
@@ -35,6 +40,8 @@ class Job:
     settings: Settings
     timeout: float = 60.0
     """Seconds without any progress that are taken for a hang."""
+    counts_work: bool = True
+    """Whether a busy CPU is progress: with real GPUs a rank that waits may be busy too."""
 
 
 @dataclass
@@ -101,27 +108,40 @@ def _watch(
     progress: Callable[[], None],
 ) -> None:
     folder = Path(job.settings.folder)
-    pulse, work = 0.0, _work(processes)
-    moved = gone = time.monotonic()
+    pulse, work = 0.0, 0.0
+    moved = looked = time.monotonic()
     while any(process.poll() is None for process in processes):
         time.sleep(POLL)
-        progress()
         now = time.monotonic()
+        if now - looked < LOOK:
+            continue
+        looked = now
+        progress()
         latest = max((p.stat().st_mtime for p in _notes(folder)), default=0.0)
-        done = _work(processes)
-        # A rank that computes makes progress, if it does not only wait for others.
-        if latest != pulse or (job.settings.gpus is not None and done > work + 0.2):
+        done = _work(processes) if job.counts_work else 0.0
+        # A rank that computes makes progress. One that waits uses little of its time.
+        if latest != pulse or done - work > BUSY * (now - moved):
             pulse, work, moved = latest, done, now
         codes = [process.poll() for process in processes]
-        if any(code is not None for code in codes):
-            gone = max(gone, moved) if any(codes) else moved
-        else:
-            gone = now
-        failed = any(codes)
-        if now - moved > job.timeout or now - gone > GRACE or (failed and now - gone > GRACE):
-            outcome.how = "crashed" if failed else "hung"
+        still = now - moved
+        # Who is gone can never join a collective that another rank waits in.
+        alone = 0 in codes and _waits(folder)
+        if still > job.timeout or (still > GRACE and (any(codes) or alone)):
+            outcome.how = "crashed" if any(codes) else "hung"
             outcome.stuck = _stacks(folder)
             return
+
+
+def _waits(folder: Path) -> bool:
+    """Whether a process that lives is inside something that needs the other ranks."""
+    return any(
+        Path(f"/proc/{now.stem}").exists() and _doing(now).startswith(NEEDS_OTHERS)
+        for now in folder.glob("*.now")
+    )
+
+
+def _doing(now: Path) -> str:
+    return now.read_text(errors="replace").strip().partition(" ")[2]
 
 
 def _notes(folder: Path) -> list[Path]:
@@ -158,8 +178,7 @@ def _stacks(folder: Path) -> list[Stuck]:
         asked.append((pid, now, stack))
     time.sleep(0.5)
     for pid, now, stack in asked:
-        doing = now.read_text(errors="replace").strip().partition(" ")[2]
-        found.append(Stuck(pid, doing, stack.read_text(errors="replace")))
+        found.append(Stuck(pid, _doing(now), stack.read_text(errors="replace")))
     return found
 
 

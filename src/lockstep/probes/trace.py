@@ -184,7 +184,10 @@ def read(folder: Path, outcome: Outcome) -> Trace:
         worker = next((event for event in events if event["kind"] == "worker"), None)
         if worker is not None and worker["parent"] in owners:
             owners[worker["parent"]].draws += [e for e in events if e["kind"] == "drew"]
-    return Trace([ranks[number] for number in sorted(ranks)], outcome)
+    trace = Trace([ranks[number] for number in sorted(ranks)], outcome)
+    stood_in = (what for r in trace.ranks for e in r.of("stood_in") for what in e["what"])
+    trace.stood_in = list(dict.fromkeys(stood_in))
+    return trace
 
 
 def _events(path: Path) -> list[Event]:
