@@ -54,7 +54,7 @@ def examined(
     """Run it; the exit code."""
     from lockstep.doctor import output as show
     from lockstep.doctor.facts import facts
-    from lockstep.doctor.run import examine
+    from lockstep.doctor.run import acquitted, examine
 
     progress = LiveProgress(console, "steps")
     with TemporaryDirectory(prefix="lockstep-doctor-") as folder:
@@ -68,7 +68,11 @@ def examined(
         shown = {finding.rule.code for finding in result.findings}
         checked.findings = [
             *result.findings,
-            *(finding for finding in checked.findings if finding.rule.code not in shown),
+            *(
+                finding
+                for finding in checked.findings
+                if finding.rule.code not in shown and not acquitted(finding, result.trace)
+            ),
         ]
         document = show.document(checked) | {"run": found}
         if given.out is not None:

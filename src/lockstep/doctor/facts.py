@@ -123,7 +123,7 @@ def _stuck(one: Stuck, trace: Trace) -> Facts:
     called = list(rank.of("collective")) if rank is not None else []
     return {
         "rank": rank.number if rank is not None else None,
-        "doing": one.doing,
+        "doing": re.sub(r"\S+:\d+$", lambda m: near_place(m[0]), one.doing),
         "last_collective": called[-1]["name"] + " at " + near_place(called[-1]["place"])
         if called
         else None,
@@ -137,7 +137,21 @@ def frames(stack: str) -> list[str]:
     mains = [t for t in threads if _FRAME.search(t)]
     # The main thread has the script at its bottom; faulthandler writes it last.
     found = _FRAME.finditer(mains[-1]) if mains else ()
-    return [f"{near(Path(m['path']))}:{m['line']} in {m['name']}" for m in found]
+    return [f"{_short(m['path'])}:{m['line']} in {m['name']}" for m in found if _shown(m["path"])]
+
+
+def _shown(path: str) -> bool:
+    """Not the probes' own."""
+    return "/lockstep/probes/" not in path
+
+
+def _short(path: str) -> str:
+    """Libraries by their own names, without where they are installed."""
+    return (
+        re.split(r"/(?:site|dist)-packages/", path)[-1]
+        if "-packages/" in path
+        else str(near(Path(path)))
+    )
 
 
 def _last_words(trace: Trace) -> list[str]:

@@ -88,7 +88,7 @@ def examine(
     if what.resume is not None:
         progress.say("it is started again, to go on from what it saved")
         trace.resumed = _run(what, folder / "resumed", what.resume, what.replicas, progress)
-    if what.oracle:
+    if what.oracle and _kept(folder):
         progress.say("its first step is repeated on one rank")
         trace.oracle = _ask(what, folder)
     for rule in rules:
@@ -158,8 +158,6 @@ def _started(
 def _ask(what: Examination, folder: Path) -> Event:
     """The gradient oracle: the verdict, or why there is none."""
     kept = folder / "ranks"
-    if not list(kept.glob("first-step-*.pt")):
-        return {"verdict": "impossible", "why": "no rank came to its first step"}
     verdict: Event = {
         "verdict": "impossible",
         "why": "the script did not come to its first step on one rank",
@@ -178,9 +176,23 @@ def _ask(what: Examination, folder: Path) -> Event:
             verdict = next(rank.of("oracle"), verdict)
         if verdict.get("why") != "asks for more batches":
             break
-    for file in kept.glob("first-step-*.pt"):
+    for file in _kept(folder):
         file.unlink()
     return verdict
+
+
+def _kept(folder: Path) -> list[Path]:
+    """The first step, as each rank kept it."""
+    return list((folder / "ranks").glob("first-step-*.pt"))
+
+
+def acquitted(finding: Finding, trace: Trace) -> bool:
+    """Whether the run shows that what the source seems to say is not so: one rank alone saves."""
+    if finding.rule.code != "LS25":
+        return False
+    place = f"{finding.path.resolve()}:{finding.line}"
+    writers = {r.number for r in trace.ranks for e in r.of("wrote") if e["place"] == place}
+    return len(writers) == 1
 
 
 def _meant(finding: Finding) -> bool:

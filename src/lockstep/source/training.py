@@ -392,7 +392,10 @@ def _inner_call(call: cst.Call) -> cst.Call | None:
 
 _RANK = re.compile(
     r"\b(\w*rank\w*|is_main\w*|is_master\w*|is_primary\w*|main_process|master_process|is_zero|"
-    r"is_chief|is_local_main\w*|is_global_zero|should_save\w*|is_first\w*|is_logger\w*|master|(on_|only_)(main|master)|(main|master)(_process)?_only)\b",
+    r"is_chief|is_local_main\w*|is_global_zero|should_save\w*|is_first\w*|is_logger\w*|master|"
+    r"(on_|only_)(main|master)|(main|master)(_process)?_only)\b"
+    # With a process for each GPU, the number of the GPU is the rank.
+    r"|\b(local_?)?(gpu|device|proc|process)(_?(id|index|idx|num))?\s*(==|!=|>)\s*\d",
     re.I,
 )
 _EMPTY = cst.Module([])
