@@ -31,6 +31,7 @@ def facts(examined: Examined) -> Facts:
         "stood_in": trace.stood_in,
         **_steps(trace),
         "passes": [_pass(same, trace) for same in trace.together() if same[0].batches],
+        "schedulers": _schedulers(trace),
         "waiting": round(trace.waiting()[0], 4),
         "drift": _drift(trace),
         "oracle": _oracle(trace),
@@ -57,6 +58,18 @@ def _steps(trace: Trace) -> Facts:
         "reductions_per_step": Counter(s["synced"] for s in first).most_common(1)[0][0],
         "rates": [[mine[0]["rates"], mine[steps - 1]["rates"]] for mine in by_rank],
     }
+
+
+def _schedulers(trace: Trace) -> list[Facts]:
+    """How often each was stepped, and between how many steps of the optimizer."""
+    found: dict[int, Facts] = {}
+    for event in trace.ranks[0].of("scheduled") if trace.ranks else ():
+        one = found.setdefault(
+            event["scheduler"],
+            {"type": event["type"], "place": near_place(event["place"]), "stepped": 0},
+        )
+        one["stepped"] += 1
+    return list(found.values())
 
 
 def _pass(same: list[Pass], trace: Trace) -> Facts:

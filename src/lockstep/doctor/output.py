@@ -49,7 +49,10 @@ def running(facts: dict[str, Any]) -> list[str]:
         rates = facts["rates"]
         first, last = rates[0][0][0], rates[0][1][0]
         same = "on all ranks" if all(r == rates[0] for r in rates) else "differing between ranks"
-        found.append(f"learning rate {first:g} to {last:g}, {same}")
+        plans = "".join(
+            f"; {s['type']} stepped {s['stepped']} time(s)" for s in facts["schedulers"]
+        )
+        found.append(f"learning rate {first:g} to {last:g}, {same}{plans}")
     for one in facts["passes"]:
         found.append(_pass(one))
     drift = facts["drift"]

@@ -14,13 +14,23 @@ def seen(trace: Trace) -> Iterator[Seen]:
         first = same[0]
         if not first.trains or first["streams"] or first["samples"] is None:
             continue
-        if any(one["parts"] or one["drawn"] != one["samples"] for one in same):
+        if any(
+            one["parts"] or one["drawn"] != one["samples"] or not _goes_over_all(one)
+            for one in same
+        ):
             continue
         if first["samples"] > 1 and _same_data(same):
             yield Seen(
                 first.place,
                 f"each of the {len(same)} ranks goes over all {first['samples']} samples",
             )
+
+
+def _goes_over_all(loader: Loader) -> bool:
+    """Whether a pass has batches enough for all samples: some batch samplers take a share."""
+    length, size = loader["length"], loader["batch_size"]
+    full = length is not None and size is not None and (length + loader["drop_last"]) * size
+    return bool(full and full >= loader["samples"])
 
 
 def _same_data(same: list[Loader]) -> bool:
