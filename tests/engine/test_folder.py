@@ -11,7 +11,8 @@ from safetensors.torch import load_model
 from torch import nn
 
 from lockstep import models
-from lockstep.engine.folder import RunFolder, replace_file, state_of
+from lockstep.engine.folder import RunFolder, state_of
+from lockstep.engine.replace import replace_file
 from lockstep.errors import FolderError, RunError
 from replicas import small, train
 

@@ -1,5 +1,6 @@
 import json
 import re
+import sys
 
 import pytest
 from plotly.offline import get_plotlyjs
@@ -14,13 +15,23 @@ def figures(html):
 
 
 def test_a_page_loads_nothing_from_elsewhere(tmp_path):
-    html = page.write_page(tmp_path / "p.html", "A page", page.paragraph("text")).read_text()
+    picture = page.figure("Loss", [page.curve("loss", [(0, 1)], "red")])
+    html = page.write_page(tmp_path / "p.html", "A page", picture).read_text()
     assert "Plotly.react" in html
     assert len(html) > 1e6, "Plotly's script is in the page"
     own = html.replace(get_plotlyjs(), "")
     assert not re.search(r"https?://|\b(?:src|href)\s*=|@import|url\(", own)
     assert not re.search(r"<(?:script|link|img|iframe)\b[^>]*\s(?:src|href)=[\"']http", html)
     assert "default-src 'none'" in html
+
+
+def test_a_page_without_a_figure_runs_no_script_and_needs_no_plotly(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "plotly.offline", None)
+    text = page.paragraph('<div class="plot"')
+    html = page.write_page(tmp_path / "p.html", "A page", text).read_text()
+    assert len(html) < 10_000
+    assert "<script" not in html
+    assert "script-src" not in html
 
 
 def test_a_page_replaces_the_old_one_and_leaves_no_other_file(tmp_path):
@@ -47,6 +58,9 @@ HOSTILE = "</script><script>alert(1)</script>"
         page.banner(HOSTILE, HOSTILE, "good"),
         page.cards([(HOSTILE, HOSTILE, HOSTILE)]),
         page.table([HOSTILE], [(HOSTILE, HOSTILE)]),
+        page.item("bad", HOSTILE, HOSTILE, HOSTILE, [(HOSTILE, HOSTILE)]),
+        page.verbatim([HOSTILE]),
+        page.verbatim([HOSTILE], lambda line: True),
         page.legend({HOSTILE: "red"}),
         page.figure(HOSTILE, [page.curve(HOSTILE, [(0, 1)], "red")], x=HOSTILE),
         page.figure("", [page.bars(HOSTILE, [HOSTILE], [1.0], "red")]),

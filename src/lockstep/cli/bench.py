@@ -176,7 +176,7 @@ def _tell(console: Console, document: dict[str, Any], save: Path | None, as_mark
     import json
 
     from lockstep.bench import machine, table
-    from lockstep.engine.folder import replace_file
+    from lockstep.engine.replace import replace_file
 
     if save is not None:
         replace_file(save, (json.dumps(document, indent=2) + "\n").encode())

@@ -37,8 +37,8 @@ def command(
     """One replica against N: is the result the same, and is it faster?"""
     from lockstep.cluster.launch import choose, launch
     from lockstep.engine.compare import compare_mode, judge
-    from lockstep.engine.folder import replace_file
     from lockstep.engine.job import Job
+    from lockstep.engine.replace import replace_file
     from lockstep.report.comparison import write_comparison_report
 
     if replicas < 2:

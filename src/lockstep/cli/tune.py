@@ -44,7 +44,7 @@ def command(
 ) -> None:
     """Global batch, learning rate and warmup for each number of replicas, and what they bring."""
     from lockstep.cluster.launch import choose
-    from lockstep.engine.folder import replace_file
+    from lockstep.engine.replace import replace_file
     from lockstep.report.tuning import write_tuning_report
     from lockstep.tune import Probe, check_replicas, command_of, tune
 

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from lockstep.engine.folder import replace_file
+from lockstep.engine.replace import replace_file
 from lockstep.errors import CheckpointError
 
 

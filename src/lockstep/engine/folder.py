@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from lockstep.engine.replace import replace_file
 from lockstep.errors import FolderError, RecipeError, RunError
 
 
@@ -154,23 +155,3 @@ def state_of(model: nn.Module) -> dict[str, Tensor]:
         seen.add(place)
         state[name] = tensor.detach()
     return state
-
-
-def replace_file(path: Path, content: bytes) -> None:
-    """Write `content` so that a crash leaves either the old file or the new one, whole."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        with temporary.open("wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    except OSError as error:
-        raise RunError(f"{path} cannot be written: {error.strerror or error}.") from error
-    finally:
-        temporary.unlink(missing_ok=True)
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)

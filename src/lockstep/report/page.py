@@ -1,19 +1,20 @@
 """One self-contained HTML page: cards, tables, notes and Plotly figures. It opens offline.
 
 Functions return pieces of HTML whose text is escaped; `write_page` joins them. A figure is plain
-data: importing Plotly's own classes would take longer than writing the page.
+data: importing Plotly's own classes would take longer than writing the page. A page without a
+figure needs no Plotly, and runs no script at all.
 """
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from html import escape
 from pathlib import Path
 from typing import Any
 
-from lockstep.engine.folder import replace_file
+from lockstep.engine.replace import replace_file
 
 MOST_POINTS = 2000
 """Points per curve; more make a page heavy and no picture better."""
@@ -24,12 +25,13 @@ Points = Sequence[tuple[Any, Any]]
 Trace = dict[str, Any]
 
 # The browser itself refuses to load anything from elsewhere.
-_POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data:"
+_POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 _STYLE = """
 :root { color-scheme: light dark; --ink: #1c2430; --soft: #5d6776; --paper: #f6f7f9; --card: #fff;
-  --line: #dde2e8; --plain: #8a8f98; --good: #16784d; --bad: #b3261e; }
+  --line: #dde2e8; --plain: #8a8f98; --good: #16784d; --warn: #8a5a00;
+  --bad: #b3261e; }
 @media (prefers-color-scheme: dark) { :root { --ink: #e7eaee; --soft: #a3adba; --paper: #14181d;
-  --card: #1d2329; --line: #363f49; --good: #5fcf9b; --bad: #ff8a80; } }
+  --card: #1d2329; --line: #363f49; --good: #5fcf9b; --bad: #ff8a80; --warn: #f0b75a; } }
 * { box-sizing: border-box; }
 body { margin: 0 auto; padding: 1.5rem 1rem 3rem; max-width: 1180px; background: var(--paper);
   color: var(--ink); font: 16px/1.5 system-ui, sans-serif; overflow-wrap: anywhere; }
@@ -39,15 +41,25 @@ p { margin: .6rem 0; max-width: 75ch; }
 .cards { display: flex; flex-wrap: wrap; gap: .8rem; } .card { flex: 1 1 150px; }
 .grid { display: grid; gap: .8rem; margin: .8rem 0;
   grid-template-columns: repeat(auto-fit, minmax(min(100%, 350px), 1fr)); }
-.card, figure, .table, .banner { background: var(--card); border: 1px solid var(--line);
-  border-radius: 8px; padding: .7rem .9rem; min-width: 0; }
+.card, figure, .table, .banner, .item, section > pre { background: var(--card);
+  border: 1px solid var(--line); border-radius: 8px; padding: .7rem .9rem; min-width: 0; }
 .card, figcaption, .legend, tbody th { color: var(--soft); font-size: .85rem; }
 .card b { display: block; color: var(--ink); font-size: 1.4rem; line-height: 1.4; }
 .card.long { flex-basis: 100%; } .card.long b { font: .85rem/1.8 ui-monospace, monospace; }
 .banner { border-left: 8px solid var(--tone); margin: 1rem 0; }
 .banner b { display: block; font-size: 1.9rem; line-height: 1.3; color: var(--tone); }
+.item { border-left: 4px solid var(--tone); margin: .8rem 0; }
+h3 { font-size: 1rem; margin: 0; display: flex; flex-wrap: wrap; gap: .1rem .7rem; }
+h3 span { color: var(--tone); } h3 code { margin-left: auto; font-weight: 400; }
+code, pre { font: .85rem/1.6 ui-monospace, monospace; }
+pre { margin: 0; white-space: pre-wrap; color: var(--soft); } pre b { color: var(--ink); }
+.item pre { margin-top: .5rem; padding-top: .5rem; border-top: 1px solid var(--line); }
+dl { display: grid; grid-template-columns: 10rem 1fr; gap: .15rem .9rem; margin: .3rem 0 0; }
+dt { color: var(--soft); font-size: .85rem; line-height: 1.75; } dd { margin: 0; min-width: 0; }
+@media (max-width: 600px) { dl { display: block; } dt { margin-top: .4rem; }
+  h3 code { margin-left: 0; } }
 figure { margin: .8rem 0; } .grid figure { margin: 0; }
-figcaption, th { font-weight: 600; } tbody th { font-weight: 400; overflow-wrap: normal; }
+figcaption, th { font-weight: 600; overflow-wrap: normal; } tbody th { font-weight: 400; }
 .table { overflow-x: auto; padding: .3rem .9rem; margin: .8rem 0; }
 table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; }
 th, td { padding: .35rem .9rem .35rem 0; text-align: left; font-size: .92rem; }
@@ -56,6 +68,7 @@ table.numbers :is(th, td):not(:first-child) { text-align: right; overflow-wrap: 
 .legend { display: flex; flex-wrap: wrap; gap: .1rem 1rem; }
 i { display: inline-block; width: .75em; height: .75em; border-radius: 2px; margin-right: .45em; }
 """
+_PLOT = '<div class="plot"'
 _SCRIPT = """
 const css = name => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 function draw() {
@@ -76,21 +89,23 @@ matchMedia("(prefers-color-scheme: dark)").addEventListener("change", draw);
 
 
 def write_page(path: Path, title: str, *parts: str) -> Path:
-    """Write the page as a whole, Plotly's script included."""
-    from plotly.offline import get_plotlyjs
+    """Write the page as a whole; Plotly's script is in it if a figure is."""
+    body, policy, scripts = "".join(parts), _POLICY, ""
+    if _PLOT in body:
+        from plotly.offline import get_plotlyjs
 
+        policy += "; script-src 'unsafe-inline'"
+        scripts = f"<script>{get_plotlyjs()}</script>\n<script>{_SCRIPT}</script>\n"
     page = f"""<!DOCTYPE html>
 <html lang="en">
 <meta charset="utf-8">
-<meta http-equiv="Content-Security-Policy" content="{_POLICY}">
+<meta http-equiv="Content-Security-Policy" content="{policy}">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <title>{escape(title)}</title>
 <style>{_STYLE}</style>
 <h1>{escape(title)}</h1>
-{"".join(parts)}
-<script>{get_plotlyjs()}</script>
-<script>{_SCRIPT}</script>
-</html>
+{body}
+{scripts}</html>
 """
     # A lone surrogate, as JSON can carry one, has no UTF-8.
     replace_file(path, page.encode(errors="replace"))
@@ -121,6 +136,23 @@ def cards(items: Iterable[Card]) -> str:
         for name, value, note in items
     ]
     return f'<div class="cards">{"".join(pieces)}</div>\n'
+
+
+def item(
+    tone: str, word: str, title: str, place: str, rows: Iterable[tuple[str, str]], *parts: str
+) -> str:
+    """One thing to look at: how bad, what, where; (name, text) row by row; what belongs to it."""
+    lines = "".join(f"<dt>{escape(name)}</dt><dd>{escape(text)}</dd>" for name, text in rows)
+    head = f"<span>{escape(word)}</span>" if word else ""
+    head += escape(title) + (f"<code>{escape(place)}</code>" if place else "")
+    style = f'class="item" style="--tone: var(--{tone})"'
+    return f"<article {style}><h3>{head}</h3><dl>{lines}</dl>{''.join(parts)}</article>\n"
+
+
+def verbatim(lines: Iterable[str], stands_out: Callable[[str], bool] = lambda line: False) -> str:
+    """Lines of a program's own, as they are; some in the colour of ink."""
+    said = (f"<b>{escape(a)}</b>" if stands_out(a) else escape(a) for a in lines)
+    return f"<pre>{chr(10).join(said)}</pre>\n"
 
 
 def table(
@@ -174,7 +206,7 @@ def figure(
     content = json.dumps({"data": traces, "layout": layout}).replace("<", "\\u003c")
     return (
         f"<figure><figcaption>{escape(title)}</figcaption>"
-        f'<div class="plot" style="height:{height}px"></div>'
+        f'{_PLOT} style="height:{height}px"></div>'
         f'<script type="application/json">{content}</script></figure>\n'
     )
 
