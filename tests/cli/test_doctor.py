@@ -305,7 +305,7 @@ def test_what_a_person_should_look_at_waits_for_its_own_flag(doctor, tmp_path, m
 
         return looked
 
-    rules = tuple(replace(rule, look=unsafe(rule.look)) for rule in RULES)
+    rules = tuple(replace(rule, look=rule.look and unsafe(rule.look)) for rule in RULES)
     monkeypatch.setattr("lockstep.doctor.RULES", rules)
     monkeypatch.setattr(sys.modules[check.__module__], "RULES", rules)
     path = tmp_path / "script.py"
