@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
 import libcst as cst
@@ -634,6 +635,7 @@ def matches(name: str, names: Sequence[str]) -> bool:
     return any(name == n or (n.startswith("*.") and name.endswith(n[1:])) for n in names)
 
 
+@lru_cache(maxsize=10_000)
 def returned(function: cst.FunctionDef) -> list[cst.BaseExpression | None]:
     """What a function returns, here and there, not counting functions inside it."""
     return [node.value for node in walk_shallow(function.body) if isinstance(node, cst.Return)]

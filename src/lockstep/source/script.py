@@ -97,6 +97,7 @@ class Script:
         self.scopes: dict[cst.CSTNode, Scope] = {}
         """Of each function, class and module: the scope that it makes."""
         self._around: dict[cst.CSTNode, Scope] = {}
+        self._functions: dict[cst.CSTNode, cst.FunctionDef | None] = {}
         self.top = Scope("module", tree, None)
         self.scopes[tree] = self.top
         self.calls: list[cst.Call] = []
@@ -137,7 +138,10 @@ class Script:
 
     def function_of(self, node: cst.CSTNode) -> cst.FunctionDef | None:
         """The function that a node stands in."""
-        return next((n for n in self.above(node) if isinstance(n, cst.FunctionDef)), None)
+        if node not in self._functions:
+            found = next((n for n in self.above(node) if isinstance(n, cst.FunctionDef)), None)
+            self._functions[node] = found
+        return self._functions[node]
 
     def class_of(self, node: cst.CSTNode) -> cst.ClassDef | None:
         """The class that a node stands in."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import TypeGuard
 
 import libcst as cst
@@ -159,7 +159,7 @@ class Training:
         first, *others = self.project.scripts
         if first.path.name == "__init__.py":
             return set()
-        words = _words(first, first.tree)
+        words = set(_words(first, first.tree))
         waiting: list[tuple[Script, cst.CSTNode]] = []
         for script in others:
             waiting += _started(script, statements(script.tree), words)
@@ -364,12 +364,13 @@ def _is_definition(node: cst.CSTNode) -> TypeGuard[cst.FunctionDef | cst.ClassDe
     return all(isinstance(d.decorator, cst.Name) for d in node.decorators)
 
 
-def _words(script: Script, node: cst.CSTNode) -> set[str]:
+@lru_cache(maxsize=50_000)
+def _words(script: Script, node: cst.CSTNode) -> frozenset[str]:
     """The names in a statement; an import alone uses nothing, but may give another name."""
     if isinstance(node, cst.Import | cst.ImportFrom) and " as " not in script.code(node):
-        return set()
+        return frozenset()
     if isinstance(node, cst.Assign) and script.code(node.targets[0].target) == "__all__":
-        return set()
+        return frozenset()
     found = set()
     for part in walk(node):
         if isinstance(part, cst.Name):
@@ -377,7 +378,7 @@ def _words(script: Script, node: cst.CSTNode) -> set[str]:
         elif isinstance(part, cst.SimpleString):
             # `getattr(module, "Trainer")`; what is longer is a text.
             found.add(part.value.strip("\"'"))
-    return found
+    return frozenset(found)
 
 
 def _inner_call(call: cst.Call) -> cst.Call | None:
