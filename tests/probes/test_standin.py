@@ -7,8 +7,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 from lockstep.bench.crew import free_port
 
 PRELUDE = """
@@ -369,6 +367,8 @@ for momentum in (0.1, None):
     pickle.dumps(synced)
 assert standin.touched() == ["cuda", "nccl", "SyncBatchNorm"]
 dist.destroy_process_group()
+# With a DDP model alive, gloo's threads may abort or hang an interpreter that shuts down.
+os._exit(0)
 """
 
 
@@ -393,6 +393,5 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.parametrize("body", [SPAWNED], ids=["spawn"])
-def test_workers_that_are_spawned_stand_in_too(tmp_path: Path, body: str):
-    run(tmp_path, body)
+def test_workers_that_are_spawned_stand_in_too(tmp_path: Path):
+    run(tmp_path, SPAWNED)

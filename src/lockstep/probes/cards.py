@@ -298,6 +298,9 @@ def _graphs() -> None:
 
         __new__ = refuse
 
+    # torch.compile asks this before it looks at devices, and then does without graphs.
+    if not hasattr(torch._C, "_cuda_cudaCachingAllocator_is_enabled"):
+        setattr(torch._C, "_cuda_cudaCachingAllocator_is_enabled", lambda: True)  # noqa: B010
     homes = (torch.cuda, torch.cuda.graphs, torch.accelerator, torch.accelerator.graphs)
     swap("CUDAGraph graph Graph", lambda _: NoGraph, *homes)
     swap("make_graphed_callables graph_pool_handle", answering(refuse), *homes)
