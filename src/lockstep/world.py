@@ -45,7 +45,9 @@ def watched_by() -> str | None:
     return os.environ.get("LOCKSTEP_PROBES")
 
 
-def environment_of(rank: int, size: int, port: int, settings: Path, entry: Path) -> dict[str, str]:
+def environment_of(
+    rank: int, size: int, port: int, settings: Path, entry: Path, *, on_gpus: bool
+) -> dict[str, str]:
     """The environment of a script's rank that is watched; without a size, of a plain process."""
     path = os.environ.get("PYTHONPATH")
     found = dict(os.environ)
@@ -58,6 +60,9 @@ def environment_of(rank: int, size: int, port: int, settings: Path, entry: Path)
         "MASTER_ADDR": "127.0.0.1",
         "MASTER_PORT": str(port),
     }
+    if not on_gpus:
+        # Accelerate's own word for it; without, it starts ranks that do not know of each other.
+        found.setdefault("ACCELERATE_USE_CPU", "true")
     # Two threads beside a busy neighbour are slower than one.
     found.setdefault("OMP_NUM_THREADS", "1")
     if size:

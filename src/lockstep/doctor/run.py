@@ -91,6 +91,8 @@ def examine(
     if what.oracle and _kept(folder):
         progress.say("its first step is repeated on one rank")
         trace.oracle = _ask(what, folder)
+    elif what.oracle:
+        trace.oracle = next((e for rank in trace.ranks for e in rank.of("oracle")), None)
     for rule in rules:
         watch = watchers().get(rule.name)
         for seen in watch(trace) if watch is not None else ():
@@ -148,7 +150,7 @@ def _started(
             ranks=0 if what.starts_itself else ranks,
             settings=settings,
             timeout=what.timeout,
-            counts_work=not what.real_gpus,
+            on_gpus=what.real_gpus,
         ),
         look,
     )

@@ -13,6 +13,7 @@ from lockstep.probes.record import Recorder, place
 
 MOST = 2000
 """Writes that are noted. A script that makes more is not saving checkpoints."""
+CHECKPOINTS = {".pt", ".pth", ".ckpt", ".bin", ".safetensors", ".pkl", ".npz"}
 _PASSING = ("/dev/", "/proc/", "/sys/")
 
 
@@ -32,6 +33,8 @@ def install(recorder: Recorder) -> None:
             return
         if not where or "__pycache__" in name or name.endswith((".pyc", ".so")):
             return
+        if os.path.splitext(name)[1] in CHECKPOINTS:
+            how = "saved"
         left -= 1
         recorder.note("wrote", path=name, how=how, place=where, step=recorder.step)
 

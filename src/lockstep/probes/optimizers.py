@@ -27,7 +27,26 @@ def install(recorder: Recorder) -> None:
     counts: WeakKeyDictionary[Optimizer, list[int]] = WeakKeyDictionary()
     clip = clip_grad.clip_grad_norm_
 
-    def before(optimizer: Optimizer, *_: Any) -> None:
+    def before(optimizer: Optimizer, args: Any, kwargs: Any) -> Any:
+        closure = kwargs.get("closure", args[1] if len(args) > 1 else None)
+        if closure is None:
+            began(optimizer, place(2))
+            return None
+        where = place(2)
+
+        @wraps(closure)
+        def closed(*given: Any, **named: Any) -> Any:
+            # The backward pass is inside: only after it is there something to see.
+            found = closure(*given, **named)
+            if recorder.window.backwards:
+                began(optimizer, where)
+            return found
+
+        if "closure" in kwargs:
+            return args, kwargs | {"closure": closed}
+        return (args[0], closed, *args[2:]), kwargs
+
+    def began(optimizer: Optimizer, where: str) -> None:
         count = counts.setdefault(optimizer, [len(counts), 0])
         number, step = count
         recorder.step = step
@@ -44,7 +63,7 @@ def install(recorder: Recorder) -> None:
             "step",
             optimizer=number,
             step=step,
-            place=place(2),
+            place=where,
             rates=[float(group.get("lr", 0.0)) for group in optimizer.param_groups],
             batches=window.batches,
             samples=window.samples,
@@ -56,6 +75,8 @@ def install(recorder: Recorder) -> None:
         )
 
     def after(optimizer: Optimizer, *_: Any) -> None:
+        if optimizer not in counts:
+            return
         number, step = counts[optimizer]
         if recorder.looks:
             named = _named(optimizer, number)

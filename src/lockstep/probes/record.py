@@ -110,7 +110,7 @@ class Recorder:
         if not self.worker and (self._lines or self._notes is not None):
             for listen in self.on_end:
                 listen()
-            self.note("exit")
+            self.note("exit", last=True)
             self.flush()
 
     def stop(self, why: str) -> None:

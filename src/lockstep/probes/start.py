@@ -26,6 +26,8 @@ GRACE = 5.0
 BUSY = 0.2
 """Share of the time that a process works if it is not waiting."""
 NEEDS_OTHERS = (*COLLECTIVES, "backward", "wrapping", "init_process_group", "destroy_process_group")
+LAST = '"last": true}'
+"""How the last note of a process ends."""
 ENTRY = Path(__file__).parent / "entry"
 
 
@@ -40,8 +42,8 @@ class Job:
     settings: Settings
     timeout: float = 60.0
     """Seconds without any progress that are taken for a hang."""
-    counts_work: bool = True
-    """Whether a busy CPU is progress: with real GPUs a rank that waits may be busy too."""
+    on_gpus: bool = False
+    """Whether the ranks have real GPUs. A rank that waits for one may be busy all the same."""
 
 
 @dataclass
@@ -81,7 +83,9 @@ def run(job: Job, progress: Callable[[], None] = lambda: None) -> Outcome:
                 processes.append(
                     subprocess.Popen(
                         [sys.executable, str(job.script), *job.arguments],
-                        env=world.environment_of(rank, job.ranks, port, settings, ENTRY),
+                        env=world.environment_of(
+                            rank, job.ranks, port, settings, ENTRY, on_gpus=job.on_gpus
+                        ),
                         stdin=subprocess.DEVNULL,
                         stdout=output,
                         stderr=subprocess.STDOUT,
@@ -95,10 +99,21 @@ def run(job: Job, progress: Callable[[], None] = lambda: None) -> Outcome:
         for process in processes:
             _end(process)
         outcome.seconds = time.monotonic() - start
-    outcome.codes = [None if p.returncode == -signal.SIGKILL else p.returncode for p in processes]
+    outcome.codes = [_code(process, folder) for process in processes]
     if outcome.how == "finished" and any(outcome.codes):
         outcome.how = "crashed"
     return outcome
+
+
+def _code(process: subprocess.Popen[bytes], folder: Path) -> int | None:
+    """Its exit code; None if it was ended from outside."""
+    notes = folder / f"{process.pid}.jsonl"
+    if process.returncode == -signal.SIGABRT and notes.exists():
+        # Threads of gloo may abort a process that is through with everything.
+        return (
+            0 if notes.read_text(errors="replace").rstrip().endswith(LAST) else process.returncode
+        )
+    return None if process.returncode == -signal.SIGKILL else process.returncode
 
 
 def _watch(
@@ -118,7 +133,7 @@ def _watch(
         looked = now
         progress()
         latest = max((p.stat().st_mtime for p in _notes(folder)), default=0.0)
-        done = _work(processes) if job.counts_work else 0.0
+        done = _work(processes) if not job.on_gpus else 0.0
         # A rank that computes makes progress. One that waits uses little of its time.
         if latest != pulse or done - work > BUSY * (now - moved):
             pulse, work, moved = latest, done, now

@@ -218,7 +218,8 @@ def _rank(number: int, pid: int, events: list[Event]) -> Rank:
         elif kind == "batch":
             one = passes[event["loader"], event["turn"]]
             one.batches.append(event)
-            since = [*(p for p in since if p is not one), one]
+            if event["grad"]:
+                since = [*(p for p in since if p is not one), one]
             ended = [*(p for p in ended if p is not one), one]
         elif kind == "passed":
             passes[event["loader"], event["turn"]].complete = event["complete"]
@@ -236,6 +237,9 @@ def _rank(number: int, pid: int, events: list[Event]) -> Rank:
                 one.saved_at = len(one.batches) if not one.complete else None
         elif kind == "drew":
             rank.draws.append(event)
+    for one in passes.values():
+        # Some loops count by themselves and never ask for the batch after the last one.
+        one.complete = one.complete or len(one.batches) == one.loader["length"]
     rank.loaders = [loaders[key] for key in sorted(loaders)]
     return rank
 

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lockstep.probes.pretend import Machine, answering, index, note, swap
+from lockstep.probes.standin.pretend import Machine, answering, index, note, swap
 
 _ZERO = (
     "memory_allocated max_memory_allocated memory_reserved max_memory_reserved memory_cached "

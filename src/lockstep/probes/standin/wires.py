@@ -10,7 +10,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed import device_mesh, distributed_c10d
 
-from lockstep.probes.pretend import answering, cpu, given, note, swap
+from lockstep.probes.standin.pretend import answering, cpu, given, note, swap
 
 
 def install() -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from lockstep.probes.pretend import CPU, answering, cpu, given, index, note, swap
+from lockstep.probes.standin.pretend import CPU, answering, cpu, given, index, note, swap
 
 _LIKE = (
     "empty_like full_like ones_like rand_like randint_like randn_like zeros_like normal "

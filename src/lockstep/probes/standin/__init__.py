@@ -6,8 +6,8 @@ CPU, so a tensor there says `device(type="cpu")`, and `is_cuda` is False.
 
 from __future__ import annotations
 
-from lockstep.probes import cards, places, wires
-from lockstep.probes.pretend import Machine
+from lockstep.probes.standin import cards, places, wires
+from lockstep.probes.standin.pretend import Machine
 
 
 def install(gpus: int) -> None:
