@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from lockstep.probes.record import Recorder, place
+from lockstep.probes.record import Recorder, place, within_torch
 
 MOST = 2000
 """Writes that are noted. A script that makes more is not saving checkpoints."""
@@ -43,13 +43,13 @@ def install(recorder: Recorder) -> None:
             path, mode, flags = args
             writes = isinstance(mode, str) and any(letter in mode for letter in "wax+")
             writes = writes or (mode is None and isinstance(flags, int) and bool(flags & 3))
-            if writes and isinstance(path, str | bytes | os.PathLike):
+            if writes and isinstance(path, str | bytes | os.PathLike) and not within_torch(2):
                 wrote(
                     "appended" if isinstance(mode, str) and "a" in mode else "opened",
                     path,
                     place(2),
                 )
-        elif event == "os.rename" and not recorder.worker:
+        elif event == "os.rename" and not recorder.worker and not within_torch(2):
             wrote("renamed", args[1], place(2))
 
     @wraps(save)

@@ -50,6 +50,7 @@ class Window:
 _LIBRARIES = tuple(
     {sysconfig.get_path(name) + os.sep for name in ("stdlib", "platstdlib", "purelib", "platlib")}
 )
+_STANDARD = sysconfig.get_path("stdlib") + os.sep
 _OURS = str(Path(__file__).parent) + os.sep
 
 
@@ -150,3 +151,14 @@ def place(depth: int = 1) -> str:
                 library = f"{path}:{frame.f_lineno}"
         frame = frame.f_back
     return library
+
+
+def within_torch(depth: int = 1) -> bool:
+    """Whether torch itself does this: its caches of compiled code are no files of the script's."""
+    frame: FrameType | None = sys._getframe(depth)
+    while frame is not None:
+        path = frame.f_code.co_filename
+        if not path.startswith(("<", _OURS, _STANDARD)) or "-packages" in path:
+            return "/torch/" in path or "/triton/" in path
+        frame = frame.f_back
+    return False
