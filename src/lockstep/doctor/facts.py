@@ -12,7 +12,7 @@ from typing import Any
 from lockstep.doctor.findings import near, near_place
 from lockstep.doctor.run import Examined
 from lockstep.probes.start import Stuck
-from lockstep.probes.trace import Pass, Trace
+from lockstep.probes.trace import Pass, Trace, same_data
 
 Facts = dict[str, Any]
 _FRAME = re.compile(r'File "(?P<path>[^"]+)", line (?P<line>\d+) in (?P<name>\S+)')
@@ -74,7 +74,9 @@ def _schedulers(trace: Trace) -> list[Facts]:
 
 def _pass(same: list[Pass], trace: Trace) -> Facts:
     first = same[0]
-    indices = [one.indices for one in same]
+    # An index says which sample it is only where the ranks hold the same ones.
+    comparable = first.loader["parts"] or same_data([one.loader for one in same])
+    indices = [one.indices if comparable else [] for one in same]
     counts = Counter(index for one in indices for index in one)
     by_rank = [set(one) for one in indices]
     total = first.loader["samples"]
@@ -83,9 +85,9 @@ def _pass(same: list[Pass], trace: Trace) -> Facts:
         None,
     )
     order = None
-    if before is not None and indices[0]:
-        length = min(len(before.indices), len(indices[0]))
-        order = "same" if before.indices[:length] == indices[0][:length] else "new"
+    if before is not None and first.indices:
+        length = min(len(before.indices), len(first.indices))
+        order = "same" if before.indices[:length] == first.indices[:length] else "new"
     complete = all(one.complete for one in same)
     return {
         "loader": near_place(first.loader.place),

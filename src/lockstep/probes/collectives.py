@@ -62,7 +62,7 @@ def _watch_the_group(recorder: Recorder) -> None:
         where = place(2)
         recorder.now(f"init_process_group at {where}")
         create(*args, **kwargs)
-        recorder.rank = dist.get_rank()
+        recorder.is_rank(dist.get_rank())
         recorder.note(
             "group",
             rank=recorder.rank,

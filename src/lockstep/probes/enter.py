@@ -2,23 +2,16 @@
 
 from __future__ import annotations
 
-import faulthandler
-import os
-import signal
 import sys
 from collections.abc import Sequence
 from importlib.machinery import ModuleSpec
 from importlib.util import find_spec
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from lockstep import world
-from lockstep.probes.record import Recorder
+from lockstep.probes.record import Recorder, dump_on_request
 from lockstep.probes.settings import Settings
-
-SIGNAL = signal.SIGRTMIN + 7 if sys.platform == "linux" else signal.SIGUSR2
-"""Asks a process for its stack. Nobody else uses it: scripts like USR1 and USR2 for themselves."""
 
 
 def enter() -> None:
@@ -28,9 +21,7 @@ def enter() -> None:
         return
     settings = Settings.read(path)
     recorder = Recorder(settings)
-    stack = Path(settings.folder, f"{os.getpid()}.stack")
-    # Kept open as long as the process lives.
-    faulthandler.register(SIGNAL, file=stack.open("w"), all_threads=True)
+    dump_on_request(settings)
     sys.meta_path.insert(0, _AfterTorch(recorder))
 
 

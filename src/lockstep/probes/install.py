@@ -46,7 +46,7 @@ def install(recorder: Recorder) -> None:
             schedulers,
         ):
             probe.install(recorder)
-    oracle.install(recorder)
+        oracle.install(recorder)
 
 
 def once(call: Callable[[], None]) -> Callable[[], None]:

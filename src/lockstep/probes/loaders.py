@@ -141,6 +141,7 @@ class _Pass:
         window = recorder.window
         window.batches, window.samples = window.batches + 1, window.samples + size
         window.wait += wait
+        window.loaders.add(self.loader)
         batch = Batch(self.loader, self.turn, self.count, size)
         self.count += 1
         for listen in recorder.on_batch:

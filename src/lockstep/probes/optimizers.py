@@ -66,6 +66,7 @@ def install(recorder: Recorder) -> None:
             place=where,
             rates=[float(group.get("lr", 0.0)) for group in optimizer.param_groups],
             batches=window.batches,
+            loaders=len(window.loaders),
             samples=window.samples,
             wait=round(window.wait, 6),
             synced=window.synced,
@@ -81,8 +82,8 @@ def install(recorder: Recorder) -> None:
         if recorder.looks:
             named = _named(optimizer, number)
             buffers = {
-                f"{name}": buffer
-                for model in wrapper.wrapped_models
+                f"{name}, model {m}": buffer
+                for m, model in enumerate(wrapper.wrapped_models)
                 for name, buffer in model.module.named_buffers()
             }
             recorder.note(
@@ -100,7 +101,13 @@ def install(recorder: Recorder) -> None:
     def clipped(*args: Any, **kwargs: Any) -> Any:
         norm = clip(*args, **kwargs)
         if recorder.looks:
-            recorder.note("clip", step=recorder.step, norm=float(norm), place=place(2))
+            recorder.note(
+                "clip",
+                step=recorder.step,
+                norm=float(norm),
+                backwards=recorder.window.backwards,
+                place=place(2),
+            )
         return norm
 
     register_optimizer_step_pre_hook(before)
@@ -124,11 +131,7 @@ def _looked(optimizer: Optimizer, number: int) -> dict[str, Any]:
     grads = {name: p.grad for name, p in named.items() if p.grad is not None}
     return {
         "gradients": digests(grads),
-        "unused": [
-            name
-            for name, p in named.items()
-            if p.requires_grad and p.grad is None and id(p) in known
-        ],
+        "unused": wrapper.unused(list(named.values())),
         "strangers": wrapper.strangers(),
         "wrapped": sum(id(p) in known for p in named.values()),
     }

@@ -6,6 +6,8 @@ import builtins
 import logging
 import sys
 from functools import wraps
+from importlib import import_module
+from multiprocessing.process import BaseProcess
 from typing import Any
 
 from lockstep.probes.record import Recorder, place
@@ -16,6 +18,8 @@ MOST = 500
 def install(recorder: Recorder) -> None:
     """Set the probe."""
     left = MOST
+    # Not by `import`: torch.multiprocessing has a function of that name.
+    spawn: Any = import_module("torch.multiprocessing.spawn")
     say, handle, crash = builtins.print, logging.Logger.handle, sys.excepthook
 
     def heard(text: str, where: str) -> None:
@@ -36,11 +40,34 @@ def install(recorder: Recorder) -> None:
         if self.isEnabledFor(record.levelno):
             heard(record.getMessage(), f"{record.pathname}:{record.lineno}")
 
-    def crashed(kind: Any, error: Any, trace: Any) -> None:
-        recorder.note("crashed", error=f"{kind.__name__}: {error}"[:4000])
+    def noted(error: BaseException) -> None:
+        recorder.note("crashed", error=f"{type(error).__name__}: {error}"[:4000])
         recorder.flush()
+
+    def crashed(kind: Any, error: Any, trace: Any) -> None:
+        noted(error)
         crash(kind, error, trace)
 
+    def noting(original: Any) -> Any:
+        """A process that was started by another reports its errors in ways of its own."""
+
+        @wraps(original)
+        def ran(*args: Any, **kwargs: Any) -> Any:
+            try:
+                return original(*args, **kwargs)
+            except Exception as error:
+                noted(error)
+                raise
+
+        return ran
+
+    @wraps(spawn._wrap)
+    def spawned(function: Any, *args: Any) -> Any:
+        return start(noting(function), *args)
+
+    start = spawn._wrap
+    spawn._wrap = spawned
+    BaseProcess.run = noting(BaseProcess.run)  # type: ignore[method-assign]
     builtins.print = said
     logging.Logger.handle = handled  # type: ignore[method-assign]
     sys.excepthook = crashed

@@ -53,8 +53,8 @@ def install(recorder: Recorder) -> None:
 def states() -> dict[str, int]:
     """A number for the state of each generator."""
     found = {"torch": zlib.crc32(torch.get_rng_state().numpy().tobytes())}
-    version, numbers, spare = random.getstate()
-    found["random"] = hash((version, numbers, spare)) & 0xFFFFFFFF
+    # Not hash(): that of None is another one in each process.
+    found["random"] = zlib.crc32(repr(random.getstate()).encode())
     numpy: Any = sys.modules.get("numpy.random")
     if numpy is not None:
         _name, keys, position, *rest = numpy.get_state()

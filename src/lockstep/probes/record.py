@@ -4,20 +4,27 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import faulthandler
 import json
 import os
+import signal
 import sys
 import sysconfig
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from multiprocessing.util import Finalize
 from pathlib import Path
 from types import FrameType
 from typing import Any, NamedTuple
 
 from lockstep.probes.settings import Settings
 
+SIGNAL = signal.SIGRTMIN + 7 if sys.platform == "linux" else signal.SIGUSR2
+"""Asks a process for its stack. Nobody else uses it: scripts like USR1 and USR2 for themselves."""
 FLUSH_EVERY = 200
+STOPPED = "stopped"
+"""A file that says that a process was ended because enough was seen."""
 
 
 class Batch(NamedTuple):
@@ -37,6 +44,7 @@ class Window:
 
     batches: int = 0
     samples: int = 0
+    loaders: set[int] = field(default_factory=set)
     wait: float = 0.0
     """Seconds spent waiting for data."""
     synced: int = 0
@@ -120,6 +128,7 @@ class Recorder:
             listen()
         self.note("stopped", why=why)
         self.flush()
+        Path(self.settings.folder, STOPPED).touch()
         for stream in (sys.stdout, sys.stderr):
             with contextlib.suppress(Exception):
                 stream.flush()
@@ -133,6 +142,22 @@ class Recorder:
     def _forked(self) -> None:
         self._lines, self._notes, self._now, self.worker = [], None, None, True
         self.note("worker", rank=self.rank, parent=os.getppid())
+
+    def is_rank(self, number: int) -> None:
+        """This process is a rank, also if it was forked."""
+        self.rank = number
+        if self.worker:
+            self.worker = False
+            dump_on_request(self.settings)
+            # A forked child ends without what atexit would do.
+            Finalize(None, self.close, exitpriority=0)
+
+
+def dump_on_request(settings: Settings) -> None:
+    """Have this process write its stack when it is asked for it."""
+    stack = Path(settings.folder, f"{os.getpid()}.stack")
+    # Kept open as long as the process lives.
+    faulthandler.register(SIGNAL, file=stack.open("w"), all_threads=True)
 
 
 def place(depth: int = 1) -> str:

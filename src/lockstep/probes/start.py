@@ -15,14 +15,16 @@ from functools import partial
 from pathlib import Path
 
 from lockstep import world
-from lockstep.probes.enter import SIGNAL
 from lockstep.probes.names import COLLECTIVES
+from lockstep.probes.record import SIGNAL, STOPPED
 from lockstep.probes.settings import Settings
 
 POLL, LOOK = 0.05, 0.5
 """Seconds between looks at whether a process has ended, and at how far they are."""
 GRACE = 5.0
-"""Seconds that the other ranks have when one is gone."""
+"""Seconds without progress that other ranks have when one has failed, or was ended as asked."""
+FOREVER = 10
+"""Timeouts after which a rank that computes, and of which nothing else is seen, has hung too."""
 BUSY = 0.2
 """Share of the time that a process works if it is not waiting."""
 NEEDS_OTHERS = (*COLLECTIVES, "backward", "wrapping", "init_process_group", "destroy_process_group")
@@ -96,24 +98,24 @@ def run(job: Job, progress: Callable[[], None] = lambda: None) -> Outcome:
                 )
         _watch(job, processes, outcome, progress)
     finally:
+        outcome.codes = [_code(process, folder) for process in processes]
         for process in processes:
             _end(process)
         outcome.seconds = time.monotonic() - start
-    outcome.codes = [_code(process, folder) for process in processes]
-    if outcome.how == "finished" and any(outcome.codes):
+    # When one rank was ended as asked, others may fail for want of it.
+    if outcome.how == "finished" and any(outcome.codes) and not (folder / STOPPED).exists():
         outcome.how = "crashed"
     return outcome
 
 
 def _code(process: subprocess.Popen[bytes], folder: Path) -> int | None:
-    """Its exit code; None if it was ended from outside."""
+    """Its exit code; None as long as it lives."""
+    code = process.poll()
     notes = folder / f"{process.pid}.jsonl"
-    if process.returncode == -signal.SIGABRT and notes.exists():
+    if code == -signal.SIGABRT and notes.exists():
         # Threads of gloo may abort a process that is through with everything.
-        return (
-            0 if notes.read_text(errors="replace").rstrip().endswith(LAST) else process.returncode
-        )
-    return None if process.returncode == -signal.SIGKILL else process.returncode
+        return 0 if notes.read_text(errors="replace").rstrip().endswith(LAST) else code
+    return code
 
 
 def _watch(
@@ -123,8 +125,8 @@ def _watch(
     progress: Callable[[], None],
 ) -> None:
     folder = Path(job.settings.folder)
-    pulse, work = 0.0, 0.0
-    moved = looked = time.monotonic()
+    pulse, work, ended = 0.0, 0.0, 0
+    moved = noted = looked = time.monotonic()
     while any(process.poll() is None for process in processes):
         time.sleep(POLL)
         now = time.monotonic()
@@ -134,16 +136,24 @@ def _watch(
         progress()
         latest = max((p.stat().st_mtime for p in _notes(folder)), default=0.0)
         done = _work(processes) if not job.on_gpus else 0.0
+        codes = [_code(process, folder) for process in processes]
+        over = sum(code is not None for code in codes)
+        if latest != pulse or over > ended:
+            noted = now
         # A rank that computes makes progress. One that waits uses little of its time.
-        if latest != pulse or done - work > BUSY * (now - moved):
-            pulse, work, moved = latest, done, now
-        codes = [process.poll() for process in processes]
-        still = now - moved
+        if noted == now or done - work > BUSY * (now - moved):
+            pulse, work, ended, moved = latest, done, over, now
+        stopped = (folder / STOPPED).exists()
+        if any(codes) and not stopped:
+            outcome.how = "crashed"
         # Who is gone can never join a collective that another rank waits in.
-        alone = 0 in codes and _waits(folder)
-        if still > job.timeout or (still > GRACE and (any(codes) or alone)):
-            outcome.how = "crashed" if any(codes) else "hung"
-            outcome.stuck = _stacks(folder)
+        soon = stopped or outcome.how == "crashed" or (0 in codes and _waits(folder))
+        limit = min(GRACE, job.timeout) if soon else job.timeout
+        if now - moved > limit or now - noted > FOREVER * job.timeout:
+            if not stopped and outcome.how == "finished":
+                outcome.how = "hung"
+            if outcome.how != "finished":
+                outcome.stuck = _stacks(folder)
             return
 
 

@@ -205,7 +205,7 @@ def _rank(number: int, pid: int, events: list[Event]) -> Rank:
     loaders: dict[int, Loader] = {}
     passes: dict[tuple[int, int], Pass] = {}
     since: list[Pass] = []  # passes that gave a batch since the last step
-    ended: list[Pass] = []  # passes after which nothing was trained yet
+    untrained: list[Pass] = []  # passes that gave a batch, and nothing was trained since
     for event in events:
         kind = event["kind"]
         if kind == "loader":
@@ -218,19 +218,20 @@ def _rank(number: int, pid: int, events: list[Event]) -> Rank:
         elif kind == "batch":
             one = passes[event["loader"], event["turn"]]
             one.batches.append(event)
+            untrained = [*(p for p in untrained if p is not one), one]
+            # Nothing is learned without gradients: an evaluation that is left before its end.
             if event["grad"]:
                 since = [*(p for p in since if p is not one), one]
-            ended = [*(p for p in ended if p is not one), one]
         elif kind == "passed":
-            passes[event["loader"], event["turn"]].complete = event["complete"]
-            if not event["complete"] or not passes[event["loader"], event["turn"]].trains:
-                since = [p for p in since if p is not passes[event["loader"], event["turn"]]]
+            one = passes[event["loader"], event["turn"]]
+            one.complete = event["complete"]
+            since = [p for p in since if p is not one]
         elif kind == "step":
             for one in since:
                 one.trains = True
-            since, ended = [], [p for p in ended if p.trains]
+            since, untrained = [], []
         elif kind == "collective":
-            for one in ended:
+            for one in untrained:
                 one.exchanged.append(event["name"])
         elif kind == "wrote" and event["how"] == "saved":
             for one in passes.values():
@@ -242,6 +243,28 @@ def _rank(number: int, pid: int, events: list[Event]) -> Rank:
         one.complete = one.complete or len(one.batches) == one.loader["length"]
     rank.loaders = [loaders[key] for key in sorted(loaders)]
     return rank
+
+
+def same_data(same: list[Loader]) -> bool:
+    """Whether the ranks hold the same samples, in whatever order, as far as one can see."""
+    prints = [
+        {name: (length, sum_) for name, (length, _, sum_) in (one["contents"] or {}).items()}
+        for one in same
+    ]
+    if any(prints):
+        return all(one == prints[0] for one in prints)
+    # Nothing to compare but what was delivered: the same index must be the same sample.
+    known = [
+        dict(
+            pair
+            for p in one.passes
+            for b in p.batches
+            for pair in zip(b.get("indices", ()), b.get("rows", ()), strict=False)
+        )
+        for one in same
+    ]
+    shared = set.intersection(*(set(one) for one in known)) if known else set()
+    return bool(shared) and all(one[i] == known[0][i] for one in known for i in shared)
 
 
 def first_step(trace: Trace) -> str:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from functools import wraps
-from typing import Any
-from weakref import WeakSet
+from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
@@ -12,7 +12,17 @@ from torch.nn.parallel import DistributedDataParallel
 
 from lockstep.probes.record import Recorder, place
 
-wrapped_models: WeakSet[DistributedDataParallel] = WeakSet()
+
+class Wrap(NamedTuple):
+    """How a model was wrapped."""
+
+    place: str
+    reduced: frozenset[int]
+    """Identities of the parameters whose gradients DDP adds; it keeps the parameters alive."""
+
+
+wrapped_models: WeakKeyDictionary[DistributedDataParallel, Wrap] = WeakKeyDictionary()
+"""In their order, which is the same on all ranks."""
 
 
 def install(recorder: Recorder) -> None:
@@ -30,7 +40,8 @@ def install(recorder: Recorder) -> None:
         where = place(2)
         recorder.now(f"wrapping the model at {where}")
         create(self, *args, **kwargs)
-        wrapped_models.add(self)
+        reduced = frozenset(id(p) for p in self._module_parameters if p.requires_grad)
+        wrapped_models[self] = Wrap(where, reduced)
         norms = [m for m in self.module.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm)]
         recorder.note(
             "wrapped",
@@ -78,21 +89,23 @@ def install(recorder: Recorder) -> None:
 def factor(tensors: Any) -> float:
     """What the loss was multiplied by after it was computed: 0.25 for `(loss / 4).backward()`."""
     loss = tensors if isinstance(tensors, Tensor) else next(iter(tensors), None)
-    node: Any = getattr(loss, "grad_fn", None)
-    found = 1.0
-    for _ in range(8):
-        name = node.name() if node is not None else ""
-        if name not in ("DivBackward0", "MulBackward0"):
-            break
-        other = getattr(node, "_saved_other", None)
-        if other is None and name == "MulBackward0":
-            other = getattr(node, "_saved_self", None)
-        value = _number(other)
-        if value is None or value == 0.0:
-            break
-        found = found / value if name == "DivBackward0" else found * value
-        node = next((n for n, _ in node.next_functions if n is not None), None)
-    return found
+    return _factor(getattr(loss, "grad_fn", None))
+
+
+def _factor(node: Any, depth: int = 8) -> float:
+    name = node.name() if node is not None and depth else ""
+    before = [n for n, _ in node.next_functions if n is not None] if name else []
+    if name in ("AddBackward0", "SubBackward0") and before:
+        return max(_factor(one, depth - 1) for one in before)
+    if name not in ("DivBackward0", "MulBackward0") or not before:
+        return 1.0
+    other = getattr(node, "_saved_other", None)
+    if other is None and name == "MulBackward0":
+        other = getattr(node, "_saved_self", None)
+    value = _number(other)
+    if not value:
+        return 1.0
+    return _factor(before[0], depth - 1) * (1 / value if name == "DivBackward0" else value)
 
 
 def _number(value: Any) -> float | None:
@@ -105,22 +118,30 @@ def _number(value: Any) -> float | None:
 
 def names() -> dict[int, str]:
     """The names of all wrapped parameters, by their identity."""
-    return {id(p): name for model in wrapped_models for name, p in model.module.named_parameters()}
+    return {
+        id(p): name if not number else f"{name} (model {number + 1})"
+        for number, model in enumerate(wrapped_models)
+        for name, p in model.module.named_parameters()
+    }
 
 
-def strangers() -> list[str]:
-    """Parameters of wrapped models that DDP does not know: replaced or set free after the wrap."""
-    found = []
-    for model in wrapped_models:
-        known = {id(p) for p in model._module_parameters}
-        found += [
-            name
-            for name, p in model.module.named_parameters()
-            if p.requires_grad and id(p) not in known
-        ]
+def strangers() -> dict[str, list[str]]:
+    """Parameters that DDP does not know, replaced or set free after the wrap; by its place."""
+    found: dict[str, list[str]] = {}
+    for model, wrap in wrapped_models.items():
+        for name, p in model.module.named_parameters():
+            meant = name in model.parameters_to_ignore
+            if p.requires_grad and id(p) not in wrap.reduced and not meant:
+                found.setdefault(wrap.place, []).append(name)
     return found
 
 
-def ignored() -> set[str]:
-    """Parameters that DDP was told to leave alone."""
-    return {name for model in wrapped_models for name in model.parameters_to_ignore}
+def unused(parameters: list[Tensor]) -> dict[str, list[str]]:
+    """Of some parameters, those without a gradient that DDP waits for; by the place of the wrap."""
+    lacking = {id(p) for p in parameters if p.requires_grad and p.grad is None}
+    found: dict[str, list[str]] = {}
+    for model, wrap in wrapped_models.items():
+        for name, p in model.module.named_parameters():
+            if id(p) in lacking & wrap.reduced:
+                found.setdefault(wrap.place, []).append(name)
+    return found

@@ -10,14 +10,12 @@ from lockstep.probes.trace import Trace
 
 def seen(trace: Trace) -> Iterator[Seen]:
     """Names of trained parameters in a wrapped model that DDP does not reduce."""
+    found: dict[str, list[str]] = {}
     for step in trace.ranks[0].of("step"):
-        if step.get("strangers"):
-            names = step["strangers"]
-            wrap = next(trace.ranks[0].of("wrapped"))
-            yield Seen(
-                wrap["place"],
-                f"{len(names)} parameter(s) were replaced or unfrozen after the wrap, first "
-                f"{names[0]}: "
-                f"DDP does not reduce their gradients",
-            )
-            return
+        found |= step.get("strangers") or {}
+    for place, names in found.items():
+        yield Seen(
+            place,
+            f"{len(names)} parameter(s) were replaced or unfrozen after the wrap, first "
+            f"{names[0]}: DDP does not reduce their gradients",
+        )

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from itertools import zip_longest
 
 from lockstep.doctor.findings import Seen, near_place
-from lockstep.probes.trace import Event, Trace
+from lockstep.probes.trace import Event, Rank, Trace
+
+_EXCHANGE = re.compile(r"gloo|nccl|connection|timed? ?out|DistBackend|collective|store", re.I)
 
 
 def seen(trace: Trace) -> Iterator[Seen]:
@@ -24,13 +27,18 @@ def seen(trace: Trace) -> Iterator[Seen]:
             )
             return
         if len(there) < len(same):
-            if trace.outcome.how != "finished":
-                absent = next(n for n, event in enumerate(same) if event is None)
+            absent = next(n for n, event in enumerate(same) if event is None)
+            if trace.outcome.how != "finished" and not _failed(trace.ranks[absent]):
                 yield Seen(
                     first["place"],
                     f"rank {number} calls {first['name']} and waits; rank {absent} never does",
                 )
             return
+
+
+def _failed(rank: Rank) -> bool:
+    """Whether it ended by an error of its own, not for want of the others."""
+    return any(not _EXCHANGE.search(event["error"]) for event in rank.of("crashed"))
 
 
 def _kind(event: Event) -> tuple[str, str]:

@@ -5,14 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from lockstep.doctor.findings import Seen
+from lockstep.doctor.seen.misplaced_clipping import apart
 from lockstep.probes.trace import Trace, first_step
 
 
 def seen(trace: Trace) -> Iterator[Seen]:
     """What the gradient oracle said."""
     oracle = trace.oracle or {}
-    if oracle.get("verdict") != "differs":
+    first = next(trace.looked("step"), None)
+    if oracle.get("verdict") != "differs" or first is None:
         return
+    if any(event["gradients"] != first[0]["gradients"] for event in first) or any(apart(trace)):
+        return  # ranks that differ from each other: another rule says so
     ratio, cosine = oracle.get("ratio"), oracle.get("cosine")
     factor = ""
     if ratio is not None and cosine is not None and cosine > 0.9999 and abs(ratio - 1) > 0.01:

@@ -11,7 +11,19 @@ SAME = 1e-6
 
 
 def seen(trace: Trace) -> Iterator[Seen]:
-    """Norms of the same clipping that differ between ranks."""
+    """Clipping before the backward pass, or of gradients that differ between ranks."""
+    early = next((e for e in trace.ranks[0].of("clip") if not e["backwards"]), None)
+    if early is not None:
+        yield Seen(
+            early["place"],
+            f"step {early['step'] + 1} clips before its backward pass: nothing is there to clip",
+        )
+    else:
+        yield from apart(trace)
+
+
+def apart(trace: Trace) -> Iterator[Seen]:
+    """The first clipping whose norm differs between ranks."""
     clips = [[(e["step"], e["place"], e["norm"]) for e in rank.of("clip")] for rank in trace.ranks]
     for same in zip(*clips, strict=False):
         step, place, norm = same[0]
@@ -22,7 +34,6 @@ def seen(trace: Trace) -> Iterator[Seen]:
             yield Seen(
                 place,
                 f"in step {step + 1} the ranks clip different gradients (norm {norms}): they "
-                "were not "
-                f"added over the ranks yet",
+                "were not added over the ranks yet",
             )
             return

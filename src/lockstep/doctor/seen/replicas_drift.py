@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from lockstep.doctor.findings import Seen
-from lockstep.probes.trace import Trace
+from lockstep.probes.trace import Event, Trace
 
 
 def seen(trace: Trace) -> Iterator[Seen]:
     """The first parameter, in the first step, whose bits differ between ranks."""
+    joins = any(True for rank in trace.ranks for _ in rank.of("join"))
+    if joins and len({len(rank.steps) for rank in trace.ranks}) > 1:
+        return  # step for step they cannot be compared
     for events in trace.looked("stepped"):
         shared = set.intersection(*(set(event["parameters"]) for event in events))
         apart = [
@@ -18,10 +21,14 @@ def seen(trace: Trace) -> Iterator[Seen]:
             if name in shared and any(event["parameters"][name] != value for event in events)
         ]
         if apart:
-            step = next(s for s in trace.ranks[0].of("step") if s["step"] == events[0]["step"])
+            step = next(s for s in trace.ranks[0].of("step") if _turn(s) == _turn(events[0]))
             yield Seen(
                 step["place"],
                 f"after step {events[0]['step'] + 1} the ranks have different parameters: "
                 f"{len(apart)} of {len(shared)}, first {apart[0]}",
             )
             return
+
+
+def _turn(event: Event) -> tuple[int, int]:
+    return event["optimizer"], event["step"]

@@ -14,7 +14,22 @@ FEW = 3
 
 def seen(trace: Trace) -> Iterator[Seen]:
     """Rates compared between ranks, and steps of schedulers counted between those of optimizers."""
-    where = next((e["place"] for e in trace.ranks[0].of("scheduled")), "")
+    yield from _apart(trace)
+    calls = Counter((e["scheduler"], e["step"], e["place"]) for e in trace.ranks[0].of("scheduled"))
+    often: Counter[tuple[int, str]] = Counter()
+    for (scheduler, _step, place), count in calls.items():
+        often[scheduler, place] += count == trace.size > 1
+    for (_scheduler, place), steps in often.items():
+        if steps >= FEW:
+            yield Seen(
+                place,
+                f"the scheduler is stepped {trace.size} times in each step, once per rank: the "
+                f"schedule ends after 1/{trace.size} of the training",
+            )
+
+
+def _apart(trace: Trace) -> Iterator[Seen]:
+    """The first value that a scheduler is given, or the first rate, that is not the same on all."""
     metrics = [[e for e in rank.of("scheduled") if e["metric"] is not None] for rank in trace.ranks]
     for same in zip(*metrics, strict=False):
         if len({event["metric"] for event in same}) > 1:
@@ -22,28 +37,15 @@ def seen(trace: Trace) -> Iterator[Seen]:
             yield Seen(
                 same[0]["place"],
                 f"the scheduler is given a value that differs between ranks ({values}), so "
-                "their rates "
-                f"will",
+                "their rates will",
             )
             return
+    where = next((e["place"] for e in trace.ranks[0].of("scheduled")), "")
     for steps in zip(*(rank.steps for rank in trace.ranks), strict=False):
         if any(step["rates"] != steps[0]["rates"] for step in steps):
             rates = ", ".join(f"{s['rates'][0]:g} on rank {n}" for n, s in enumerate(steps))
             yield Seen(
                 where or steps[0]["place"],
                 f"in step {steps[0]['step'] + 1} the ranks have different learning rates: {rates}",
-            )
-            return
-    calls = Counter((e["scheduler"], e["step"], e["place"]) for e in trace.ranks[0].of("scheduled"))
-    often: Counter[tuple[int, str]] = Counter()
-    for (scheduler, _step, place), count in calls.items():
-        often[scheduler, place] += count == trace.size > 1
-    for (_scheduler, place), steps_taken in often.items():
-        if steps_taken >= FEW:
-            yield Seen(
-                place,
-                f"the scheduler is stepped {trace.size} times in each step, once per rank: the "
-                "schedule "
-                f"ends after 1/{trace.size} of the training",
             )
             return

@@ -13,7 +13,8 @@ def seen(trace: Trace) -> Iterator[Seen]:
     for step in trace.ranks[0].steps:
         factors = step.get("factors") or []
         several = step["batches"] > 1 and step["backwards"] == step["batches"] == len(factors)
-        if several and all(factor == 1.0 for factor in factors):
+        # Of two loaders the losses are added, not averaged.
+        if several and step["loaders"] == 1 and all(factor == 1.0 for factor in factors):
             yield Seen(
                 step["place"],
                 f"step {step['step'] + 1} adds the gradients of {step['batches']} batches "

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from lockstep.doctor.findings import Seen
-from lockstep.probes.trace import Rank, Trace
+from lockstep.probes.trace import Rank, Trace, same_data
 
 _NUMBER = re.compile(r"[-+]?\d+(?:\.\d+)?(?:e[-+]?\d+)?", re.I)
 _METRIC = re.compile(
@@ -26,7 +26,8 @@ def seen(trace: Trace) -> Iterator[Seen]:
         if not all(one.evaluates for one in passes) or first.loader.number in told:
             continue
         parts = [set(one.indices) for one in passes]
-        if not all(parts) or parts[0] == parts[1] or any(one.exchanged for one in passes):
+        apart = parts[0] != parts[1] or not same_data([one.loader for one in passes])
+        if not all(parts) or not apart or any(one.exchanged for one in passes):
             continue
         told.add(first.loader.number)
         yield Seen(

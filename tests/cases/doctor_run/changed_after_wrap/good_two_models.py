@@ -42,6 +42,6 @@ for (real,) in loader:
     loss = -critic.module(generator(torch.randn(len(real), 4))).mean()
     g_optimizer.zero_grad()
     loss.backward()
-    g_optimizer.step()
+    g_optimizer.step()  # not LS10
     critic.requires_grad_(True)
 dist.destroy_process_group()

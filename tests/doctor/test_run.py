@@ -1,0 +1,331 @@
+"""Scripts that are run: every bug is seen where it is, and a correct script is left alone."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from contextlib import chdir
+from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from lockstep.doctor import RULES
+from lockstep.doctor.facts import facts, frames
+from lockstep.doctor.registry import watchers
+from lockstep.doctor.run import Examination, examine
+
+CASES = Path(__file__).parent.parent / "cases" / "doctor_run"
+BAD, GOOD = sorted(CASES.rglob("bad_*.py")), sorted(CASES.rglob("good_*.py"))
+MARK = re.compile(r"#\s*(not )?(LS\d\d(?:[, ]+LS\d\d)*)")
+BY_ORACLE = {"LS17", "LS18", "LS31", "LS32"}
+ON_GPUS = {"load_without_map_location", "local_batch_norm"}
+"""Rules that look only at scripts for GPUs."""
+
+
+def name_of(path: Path) -> str:
+    return str(path.relative_to(CASES))
+
+
+def marks(path: Path, kind: str = "bad") -> set[tuple[int, str]]:
+    """(line, code) of every mark: what is to be found, or in a good case what could have been."""
+    found = set()
+    for number, line in enumerate(path.read_text().splitlines(), 1):
+        mark = MARK.search(line)
+        if mark is not None and bool(mark[1]) == (kind == "good"):
+            found |= {(number, code) for code in re.findall(r"LS\d\d", mark[2])}
+    return found
+
+
+def run(script: Path, **options: Any) -> SimpleNamespace:
+    """Run a script from an empty folder: its findings, what is known of the run, and its words."""
+    with TemporaryDirectory() as notes, TemporaryDirectory() as place, chdir(place):
+        examined = examine(Examination(script=script, **options), Path(notes), RULES)
+        return SimpleNamespace(
+            found={(f.line, f.rule.code) for f in examined.findings},
+            messages=[f"{f.line} {f.rule.code} {f.message}" for f in examined.findings],
+            facts=facts(examined),
+            trace=examined.trace,
+            words=[log.read_text() for log in examined.trace.outcome.logs],
+            left={str(path.relative_to(place)) for path in Path(place).rglob("*")},
+        )
+
+
+@cache
+def ran(path: Path) -> SimpleNamespace:
+    """A case, run once."""
+    wanted = {code for _, code in marks(path)}
+    return run(
+        path,
+        starts_itself="mp.spawn(" in path.read_text(),
+        resume=("--resume",) if "--resume" in path.read_text() else None,
+        oracle=not wanted or bool(wanted & BY_ORACLE),
+    )
+
+
+@pytest.mark.parametrize("path", BAD, ids=name_of)
+def test_a_bug_is_seen_where_it_is_and_nothing_else(path: Path):
+    assert ran(path).found == marks(path), ran(path).messages
+
+
+@pytest.mark.parametrize("path", GOOD, ids=name_of)
+def test_a_correct_script_is_left_alone(path: Path):
+    assert ran(path).messages == []
+    assert ran(path).facts["ended"] == "finished", ran(path).facts["last_words"]
+
+
+def test_every_rule_has_scripts_in_which_it_fires_and_in_which_it_could():
+    codes = {rule.code for rule in RULES if rule.name in watchers().keys() - ON_GPUS}
+    assert codes <= {code for path in BAD for _, code in marks(path)}
+    assert codes <= {code for path in GOOD for _, code in marks(path, "good")}
+
+
+# --- scripts as they come ---
+
+START = """
+import sys, time
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel as DDP
+from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data.distributed import DistributedSampler
+
+def main():
+    dist.init_process_group("gloo")
+    rank = dist.get_rank()
+    torch.manual_seed(0)
+    x = torch.randn(64, 6)
+    data = TensorDataset(x, x.sum(1, keepdim=True))
+    sampler = DistributedSampler(data)
+    loader = DataLoader(data, 4, sampler=sampler)
+    net = nn.Sequential(nn.Linear(6, 8), nn.BatchNorm1d(8), nn.Dropout(0.25), nn.Linear(8, 1))
+    model = DDP(net)
+    torch.manual_seed(rank)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+
+    def step(inputs, targets):
+        loss = nn.functional.mse_loss(model(inputs), targets)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        return loss.item()
+"""
+
+
+@pytest.fixture
+def written(tmp_path: Path) -> Callable[..., Path]:
+    """A script: the start of a training, and how it goes on."""
+
+    def write(body: str, start: str = START) -> Path:
+        folder = tmp_path / "project"
+        folder.mkdir()
+        path = folder / "train.py"
+        path.write_text(start + body)
+        return path
+
+    return write
+
+
+def test_losses_are_those_of_a_run_without_probes_to_the_bit(written):
+    script = written("""
+    for epoch in range(2):
+        sampler.set_epoch(epoch)
+        for inputs, targets in loader:
+            print(step(inputs, targets).hex())
+    sys.exit(0)
+
+main()
+""")
+    watched = run(script)
+    environment = {
+        **os.environ,
+        "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1"),
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": "29731",
+        "WORLD_SIZE": "2",
+    }
+    plain = [
+        subprocess.Popen(
+            [sys.executable, str(script)],
+            env={**environment, "RANK": str(rank)},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        )
+        for rank in range(2)
+    ]
+    assert [process.communicate()[0] for process in plain] == watched.words
+    assert len(watched.words[0].split()) == 16
+    assert (watched.facts["ended"], watched.messages) == ("finished", [])
+    assert os.listdir(script.parent) == [script.name]
+    assert watched.left == set()
+
+
+def test_four_ranks_have_the_gradient_of_one_with_batch_norm_and_dropout(written):
+    script = written("""
+    for inputs, targets in loader:
+        step(inputs, targets)
+
+main()
+""")
+    result = run(script, replicas=4, steps=2)
+    assert result.facts["oracle"]["verdict"] == "agrees", result.facts["oracle"]
+    assert result.facts["oracle"]["by_rank"] == ["batch norm", "dropout"]
+    assert (result.facts["ranks"], result.facts["steps"]) == (4, 2)
+    assert result.messages == []
+
+
+def test_steps_end_a_script_that_would_go_on_for_ever_and_batches_cut_its_passes(written):
+    script = written("""
+    epoch = 0
+    while True:
+        sampler.set_epoch(epoch)
+        epoch += 1
+        for inputs, targets in loader:
+            step(inputs, targets)
+
+main()
+""")
+    result = run(script, steps=5, batches=2, oracle=False)
+    assert result.facts["ended"] == "finished"
+    assert result.facts["steps"] == 5
+    assert [one["samples"] for one in result.facts["passes"]] == [[8, 8]] * 3
+    assert result.messages == []
+
+
+def test_a_script_that_hangs_says_where_each_rank_is(written):
+    script = written("""
+    for inputs, targets in loader:
+        step(inputs, targets)
+    if rank == 0:
+        alone()
+    while not Path("never").exists():
+        time.sleep(0.2)
+
+def alone():
+    dist.all_reduce(torch.ones(3))  # here
+
+main()
+""")
+    line = next(n for n, text in enumerate(script.read_text().splitlines(), 1) if "# here" in text)
+    result = run(script, timeout=5, oracle=False)
+    assert result.facts["ended"] == "hung"
+    assert result.found == {(line, "LS29")}
+    first, second = sorted(result.facts["stuck"], key=lambda one: one["rank"])
+    assert (first["rank"], second["rank"]) == (0, 1)
+    assert first["doing"].startswith("all_reduce at")
+    assert first["last_collective"].endswith(f"train.py:{line}")
+    assert second["last_collective"] is None
+    assert any(frame.endswith(f"train.py:{line} in alone") for frame in first["stack"])
+    assert first["stack"][-1].endswith("in <module>")
+    assert any(frame.endswith("in main") for frame in second["stack"])
+
+
+def test_a_rank_that_fails_is_quoted_and_those_who_wait_for_it_are_not_blamed(written):
+    script = written("""
+    for number, (inputs, targets) in enumerate(loader):
+        if number == 3 and rank == 1:
+            raise ValueError("the third batch is bad")
+        step(inputs, targets)
+        dist.barrier()
+
+main()
+""")
+    result = run(script, oracle=False)
+    assert result.facts["ended"] == "crashed"
+    assert "ValueError: the third batch is bad" in result.facts["last_words"][-1]
+    assert result.messages == []
+
+
+def test_ranks_that_the_script_forks_are_seen(written):
+    script = written("""
+    for inputs, targets in loader:
+        step(inputs, targets)
+
+def worker(rank):
+    os.environ.update(RANK=str(rank), WORLD_SIZE="2")
+    main()
+
+import multiprocessing, os
+processes = [multiprocessing.get_context("fork").Process(target=worker, args=(r,)) for r in (0, 1)]
+for process in processes:
+    process.start()
+for process in processes:
+    process.join()
+""")
+    result = run(script, starts_itself=True, oracle=False)
+    assert result.facts["ended"] == "finished"
+    assert (result.facts["ranks"], result.facts["steps"]) == (2, 8)
+    assert result.facts["passes"][0]["complete"]
+    assert result.messages == []
+
+
+def test_a_comment_in_the_line_silences_a_finding(tmp_path):
+    path = tmp_path / "train.py"
+    text = (CASES / "replicas_drift" / "bad_no_ddp.py").read_text()
+    path.write_text(text.replace("# LS31", "# lockstep: ignore[replicas_drift]"))
+    result = run(path, oracle=False)
+    assert result.facts["drift"]["parameters_differ_after_step"] == 1
+    assert result.messages == []
+
+
+ASKS = """
+import argparse, sys
+parser = argparse.ArgumentParser()
+parser.add_argument("--data", required=True)
+sys.exit(int(parser.parse_args().data))
+"""
+LEAVES = """
+import subprocess, sys
+from pathlib import Path
+child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+Path(__file__).with_name("child").write_text(str(child.pid))
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "arguments", "ended", "word"),
+    [
+        ("print('a script that trains nowhere')", (), "finished", None),
+        ("input('Which GPU? ')", (), "crashed", "EOFError"),
+        (ASKS, (), "crashed", "required: --data"),
+        (ASKS, ("--data", "3"), "crashed", None),
+        (ASKS, ("--data", "0"), "finished", None),
+    ],
+)
+def test_a_script_that_does_not_come_to_train(written, text, arguments, ended, word):
+    result = run(written(text, start=""), arguments=arguments)
+    assert result.facts["ended"] == ended
+    assert not result.trace.ranks
+    assert result.messages == []
+    assert word is None or word in result.facts["last_words"][-1]
+
+
+def test_what_a_script_starts_ends_with_it(written):
+    script = written(LEAVES, start="")
+    result = run(script)
+    assert result.facts["ended"] == "finished"
+    child = Path("/proc", script.with_name("child").read_text(), "stat")
+    # One that nobody waited for may still be listed.
+    assert not child.exists() or child.read_text().rpartition(")")[2].split()[0] == "Z"
+
+
+def test_a_dump_of_several_threads_is_read_for_its_main_one():
+    stack = """Thread 0x00007f01 (most recent call first):
+  File "/usr/lib/python3.11/threading.py", line 320 in wait
+  File "/usr/lib/python3.11/threading.py", line 1002 in _bootstrap
+
+Current thread 0x00007f02 (most recent call first):
+  File "/home/me/train.py", line 12 in step
+  File "/home/me/train.py", line 30 in <module>
+"""
+    assert frames(stack) == ["/home/me/train.py:12 in step", "/home/me/train.py:30 in <module>"]
