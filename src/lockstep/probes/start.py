@@ -27,7 +27,7 @@ FOREVER = 10
 """Timeouts after which a rank that computes, and of which nothing else is seen, has hung too."""
 BUSY = 0.2
 """Share of the time that a process works if it is not waiting."""
-NEEDS_OTHERS = (*COLLECTIVES, "backward", "wrapping", "init_process_group", "destroy_process_group")
+NEEDS_OTHERS = (*COLLECTIVES, "backward", "wrapping", "init_process_group")
 LAST = '"last": true}'
 """How the last note of a process ends."""
 ENTRY = Path(__file__).parent / "entry"
@@ -147,22 +147,23 @@ def _watch(
         if any(codes) and not stopped:
             outcome.how = "crashed"
         # Who is gone can never join a collective that another rank waits in.
-        soon = stopped or outcome.how == "crashed" or (0 in codes and _waits(folder))
+        living = _living(folder)
+        alone = 0 in codes and any(doing.startswith(NEEDS_OTHERS) for doing in living)
+        # To take the group down while DDP is there hangs now and then; all is done by then.
+        through = bool(living) and all(d.startswith("destroy_process_group") for d in living)
+        soon = stopped or outcome.how == "crashed" or alone or through
         limit = min(GRACE, job.timeout) if soon else job.timeout
         if now - moved > limit or now - noted > FOREVER * job.timeout:
-            if not stopped and outcome.how == "finished":
+            if not (stopped or through) and outcome.how == "finished":
                 outcome.how = "hung"
             if outcome.how != "finished":
                 outcome.stuck = _stacks(folder)
             return
 
 
-def _waits(folder: Path) -> bool:
-    """Whether a process that lives is inside something that needs the other ranks."""
-    return any(
-        Path(f"/proc/{now.stem}").exists() and _doing(now).startswith(NEEDS_OTHERS)
-        for now in folder.glob("*.now")
-    )
+def _living(folder: Path) -> list[str]:
+    """What the processes that live are about to do."""
+    return [_doing(now) for now in folder.glob("*.now") if Path(f"/proc/{now.stem}").exists()]
 
 
 def _doing(now: Path) -> str:
