@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import re
 import subprocess
@@ -285,10 +286,12 @@ parser.add_argument("--data", required=True)
 sys.exit(int(parser.parse_args().data))
 """
 LEAVES = """
-import subprocess, sys
+import fcntl, subprocess, sys
 from pathlib import Path
-child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
-Path(__file__).with_name("child").write_text(str(child.pid))
+lock = Path(__file__).with_name("lock").open("w")
+fcntl.flock(lock, fcntl.LOCK_SH)
+code = "import pathlib, time; time.sleep(60); pathlib.Path('survived').touch()"
+subprocess.Popen([sys.executable, "-c", code], pass_fds=[lock.fileno()], cwd=sys.path[0])
 """
 
 
@@ -314,9 +317,10 @@ def test_what_a_script_starts_ends_with_it(written):
     script = written(LEAVES, start="")
     result = run(script)
     assert result.facts["ended"] == "finished"
-    child = Path("/proc", script.with_name("child").read_text(), "stat")
-    # One that nobody waited for may still be listed.
-    assert not child.exists() or child.read_text().rpartition(")")[2].split()[0] == "Z"
+    with script.with_name("lock").open() as lock:
+        # Free when all are gone.
+        fcntl.flock(lock, fcntl.LOCK_EX)
+    assert not script.with_name("survived").exists()
 
 
 def test_a_dump_of_several_threads_is_read_for_its_main_one():

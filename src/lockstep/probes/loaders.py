@@ -165,6 +165,9 @@ def described(loader: Any) -> dict[str, Any]:
     """What a loader is made of."""
     sampler = getattr(loader.batch_sampler, "sampler", None) or loader.sampler
     streams = isinstance(loader.dataset, IterableDataset)
+    # A script's own batch sampler may take any part of the data; the loader's own sampler is idle.
+    own = hasattr(loader.batch_sampler, "__iter__") and not hasattr(loader.batch_sampler, "sampler")
+    samples_known = not streams and not own
     facts: dict[str, Any] = {
         "dataset": type(loader.dataset).__name__,
         "samples": None if streams else _length(loader.dataset),
@@ -176,7 +179,7 @@ def described(loader: Any) -> dict[str, Any]:
         "shuffles": isinstance(sampler, RandomSampler),
         "in_order": isinstance(sampler, SequentialSampler),
         "length": None if streams else _length(loader),
-        "drawn": None if streams else _length(sampler),
+        "drawn": _length(sampler) if samples_known else None,
     }
     if isinstance(sampler, DistributedSampler) or hasattr(sampler, "num_replicas"):
         facts["parts"] = getattr(sampler, "num_replicas", None)

@@ -25,6 +25,7 @@ _SAME_SIZE = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 def install(recorder: Recorder) -> None:
     """Set the probe."""
     counts: WeakKeyDictionary[Optimizer, list[int]] = WeakKeyDictionary()
+    forwards: WeakKeyDictionary[Optimizer, int] = WeakKeyDictionary()
     clip = clip_grad.clip_grad_norm_
 
     def before(optimizer: Optimizer, args: Any, kwargs: Any) -> Any:
@@ -57,6 +58,7 @@ def install(recorder: Recorder) -> None:
             listen(optimizer)
         window, recorder.window = recorder.window, Window()
         facts: dict[str, Any] = {}
+        through = wrapper.forwards([p for g in optimizer.param_groups for p in g["params"]])
         if recorder.looks:
             facts = _looked(optimizer, number) | {"random": states(), "factors": window.factors}
         recorder.note(
@@ -69,11 +71,13 @@ def install(recorder: Recorder) -> None:
             loaders=len(window.loaders),
             samples=window.samples,
             wait=round(window.wait, 6),
-            synced=window.synced,
-            unsynced=window.unsynced,
+            synced=max(window.synced.values(), default=0),
+            unsynced=max(window.unsynced.values(), default=0),
             backwards=window.backwards,
+            forwards=through - forwards.get(optimizer, 0),
             **facts,
         )
+        forwards[optimizer] = through
 
     def after(optimizer: Optimizer, *_: Any) -> None:
         if optimizer not in counts:

@@ -9,7 +9,7 @@ from functools import wraps
 from typing import Any
 
 import torch
-from torch.utils.data import get_worker_info
+from torch.utils.data import IterableDataset, get_worker_info
 from torch.utils.data._utils import fetch
 
 from lockstep.probes.record import Recorder
@@ -35,12 +35,15 @@ def install(recorder: Recorder) -> None:
             drew = {name: state for name, state in before.items() if after[name] != state}
             if drew:
                 info = get_worker_info()
+                if info is not None and not recorder.worker:
+                    recorder.is_worker()  # it was started, not forked
                 recorder.note(
                     "drew",
                     worker=info.id if info is not None else None,
                     number=count,
                     states=drew,
                     dataset=type(self.dataset).__name__,
+                    streams=isinstance(self.dataset, IterableDataset),
                 )
             return data
 

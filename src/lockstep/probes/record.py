@@ -11,6 +11,7 @@ import signal
 import sys
 import sysconfig
 import time
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from multiprocessing.util import Finalize
@@ -47,9 +48,9 @@ class Window:
     loaders: set[int] = field(default_factory=set)
     wait: float = 0.0
     """Seconds spent waiting for data."""
-    synced: int = 0
-    """Forward passes whose backward adds gradients over the ranks."""
-    unsynced: int = 0
+    synced: Counter[int] = field(default_factory=Counter)
+    """Forward passes of each wrapped model whose backward adds gradients over the ranks."""
+    unsynced: Counter[int] = field(default_factory=Counter)
     backwards: int = 0
     factors: list[float] = field(default_factory=list)
     """What the loss of each backward was multiplied by."""
@@ -140,7 +141,12 @@ class Recorder:
         return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND * (suffix == "jsonl"), 0o644)
 
     def _forked(self) -> None:
-        self._lines, self._notes, self._now, self.worker = [], None, None, True
+        self._lines, self._notes, self._now = [], None, None
+        self.is_worker()
+
+    def is_worker(self) -> None:
+        """This process works for another one."""
+        self.worker = True
         self.note("worker", rank=self.rank, parent=os.getppid())
 
     def is_rank(self, number: int) -> None:

@@ -183,7 +183,7 @@ def read(folder: Path, outcome: Outcome) -> Trace:
     for events in processes.values():
         worker = next((event for event in events if event["kind"] == "worker"), None)
         if worker is not None and worker["parent"] in owners:
-            owners[worker["parent"]].draws += [e for e in events if e["kind"] == "drew"]
+            owners[worker["parent"]].draws += [e for e in events if _drew(e)]
     trace = Trace([ranks[number] for number in sorted(ranks)], outcome)
     stood_in = (what for r in trace.ranks for e in r.of("stood_in") for what in e["what"])
     trace.stood_in = list(dict.fromkeys(stood_in))
@@ -236,13 +236,18 @@ def _rank(number: int, pid: int, events: list[Event]) -> Rank:
         elif kind == "wrote" and event["how"] == "saved":
             for one in passes.values():
                 one.saved_at = len(one.batches) if not one.complete else None
-        elif kind == "drew":
+        elif _drew(event):
             rank.draws.append(event)
     for one in passes.values():
         # Some loops count by themselves and never ask for the batch after the last one.
         one.complete = one.complete or len(one.batches) == one.loader["length"]
     rank.loaders = [loaders[key] for key in sorted(loaders)]
     return rank
+
+
+def _drew(event: Event) -> bool:
+    # A stream's first draw may be for an order that has to be the same everywhere.
+    return event["kind"] == "drew" and not (event["streams"] and not event["number"])
 
 
 def same_data(same: list[Loader]) -> bool:

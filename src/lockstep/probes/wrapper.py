@@ -19,6 +19,8 @@ class Wrap(NamedTuple):
     place: str
     reduced: frozenset[int]
     """Identities of the parameters whose gradients DDP adds; it keeps the parameters alive."""
+    forwards: list[int]
+    """How many there were with gradients."""
 
 
 wrapped_models: WeakKeyDictionary[DistributedDataParallel, Wrap] = WeakKeyDictionary()
@@ -41,7 +43,7 @@ def install(recorder: Recorder) -> None:
         recorder.now(f"wrapping the model at {where}")
         create(self, *args, **kwargs)
         reduced = frozenset(id(p) for p in self._module_parameters if p.requires_grad)
-        wrapped_models[self] = Wrap(where, reduced)
+        wrapped_models[self] = Wrap(where, reduced, [0])
         norms = [m for m in self.module.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm)]
         recorder.note(
             "wrapped",
@@ -58,9 +60,11 @@ def install(recorder: Recorder) -> None:
     def went_forward(self: Any, *args: Any, **kwargs: Any) -> Any:
         if torch.is_grad_enabled():
             if self.require_backward_grad_sync:
-                recorder.window.synced += 1
+                recorder.window.synced[id(self)] += 1
             else:
-                recorder.window.unsynced += 1
+                recorder.window.unsynced[id(self)] += 1
+            if self in wrapped_models:
+                wrapped_models[self].forwards[0] += 1
         return forward(self, *args, **kwargs)
 
     @wraps(join)
@@ -123,6 +127,16 @@ def names() -> dict[int, str]:
         for number, model in enumerate(wrapped_models)
         for name, p in model.module.named_parameters()
     }
+
+
+def forwards(parameters: list[Tensor]) -> int:
+    """Forward passes so far through the wrapped models that have any of these parameters."""
+    mine = {id(p) for p in parameters}
+    return sum(
+        wrap.forwards[0]
+        for model, wrap in wrapped_models.items()
+        if any(id(p) in mine for p in model.module.parameters())
+    )
 
 
 def strangers() -> dict[str, list[str]]:

@@ -24,7 +24,7 @@ def seen(trace: Trace) -> Iterator[Seen]:
             continue
         first = events[min(events)]
         ours = any(event["how"] == "saved" for event in events.values())
-        if first["place"] in told or (not ours and path.startswith(tempfile.gettempdir())):
+        if first["place"] in told or (not ours and _harmless(path, events)):
             continue
         told.add(first["place"])
         yield Seen(
@@ -32,3 +32,10 @@ def seen(trace: Trace) -> Iterator[Seen]:
             f"{Path(path).name} is written by ranks {', '.join(map(str, sorted(events)))}",
             certain=ours,
         )
+
+
+def _harmless(path: str, events: dict[int, Event]) -> bool:
+    """Whether a file is made to be shared: a log that all append to, a lock, a cache."""
+    appended = all(event["how"] == "appended" for event in events.values())
+    shared = path.endswith(".lock") or "/.cache/" in path
+    return appended or shared or path.startswith(tempfile.gettempdir())

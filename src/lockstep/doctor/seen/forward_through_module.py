@@ -11,7 +11,7 @@ from lockstep.probes.trace import Trace
 def seen(trace: Trace) -> Iterator[Seen]:
     """Steps on a wrapped model's parameters, whose gradients DDP never saw."""
     for step in trace.ranks[0].of("step"):
-        if step.get("wrapped") and step["backwards"] and not step["synced"] + step["unsynced"]:
+        if step.get("wrapped") and step["backwards"] and not step["forwards"]:
             yield Seen(
                 step["place"],
                 f"step {step['step'] + 1} came after {step['backwards']} backward pass(es) and no "

@@ -14,10 +14,7 @@ def seen(trace: Trace) -> Iterator[Seen]:
         first = same[0]
         if not first.trains or first["streams"] or first["samples"] is None:
             continue
-        if any(
-            one["parts"] or one["drawn"] != one["samples"] or not _goes_over_all(one)
-            for one in same
-        ):
+        if any(one["parts"] or not _whole(one) for one in same):
             continue
         if first["samples"] > 1 and same_data(same):
             yield Seen(
@@ -26,7 +23,13 @@ def seen(trace: Trace) -> Iterator[Seen]:
             )
 
 
-def _goes_over_all(loader: Loader) -> bool:
+def _whole(loader: Loader) -> bool:
+    """Whether a rank goes over all samples in a pass: its sampler says so, or it did."""
+    seen_all = any(p.complete and len(set(p.indices)) == loader["samples"] for p in loader.passes)
+    return seen_all or (loader["drawn"] == loader["samples"] and _has_room(loader))
+
+
+def _has_room(loader: Loader) -> bool:
     """Whether a pass has batches enough for all samples: some batch samplers take a share."""
     length, size = loader["length"], loader["batch_size"]
     full = length is not None and size is not None and (length + loader["drop_last"]) * size

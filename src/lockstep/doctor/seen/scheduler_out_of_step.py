@@ -17,8 +17,10 @@ def seen(trace: Trace) -> Iterator[Seen]:
     yield from _apart(trace)
     calls = Counter((e["scheduler"], e["step"], e["place"]) for e in trace.ranks[0].of("scheduled"))
     often: Counter[tuple[int, str]] = Counter()
-    for (scheduler, _step, place), count in calls.items():
-        often[scheduler, place] += count == trace.size > 1
+    # One that is stepped after each of several batches has another reason.
+    batches = {step["step"] + 1: step["batches"] for step in trace.ranks[0].steps}
+    for (scheduler, step, place), count in calls.items():
+        often[scheduler, place] += count == trace.size and batches.get(step, 0) < count
     for (_scheduler, place), steps in often.items():
         if steps >= FEW:
             yield Seen(

@@ -15,6 +15,7 @@ def seen(trace: Trace) -> Iterator[Seen]:
     if not wrapped or joins:
         return
     told = set()
+    ended_early = trace.cut or any(True for rank in trace.ranks for _ in rank.of("stopped"))
     for passes in trace.together():
         first = passes[0]
         if not any(one.trains for one in passes) or first.loader.number in told:
@@ -22,12 +23,14 @@ def seen(trace: Trace) -> Iterator[Seen]:
         counts = [len(one.batches) for one in passes]
         lengths = [one.loader["length"] for one in passes]
         over = [count for count, one in zip(counts, passes, strict=True) if one.complete]
-        if over and max(counts) > min(over):
-            shown = counts
-        elif None not in lengths and len(set(lengths)) > 1:
-            shown = lengths
-        else:
+        met = bool(over) and max(counts) > min(over)
+        # A script may leave its passes early, and then their lengths do not matter.
+        unmet = ended_early and not over and None not in lengths and len(set(lengths)) > 1
+        if not met and not unmet:
             continue
+        shown = counts if met else lengths
         told.add(first.loader.number)
         by_rank = ", ".join(f"{count} on rank {n}" for n, count in enumerate(shown))
-        yield Seen(first.place, f"the ranks have different numbers of batches: {by_rank}")
+        yield Seen(
+            first.place, f"the ranks have different numbers of batches: {by_rank}", certain=met
+        )

@@ -13,6 +13,10 @@ _METRIC = re.compile(
     r"acc|top-?\d|\bf1|\bauc|\bmap\b|bleu|\bwer\b|perplexity|\bppl|\bval|\btest|\beval|correct",
     re.I,
 )
+_TIME = re.compile(
+    r"\d+(?::\d\d)+(?:\.\d+)?|[\d.]+ ?(?:[mµu]?s|secs?|seconds|m|min|h)\b|[\d.]+ ?\w*/s", re.I
+)
+"""Each rank has its own, and rightly."""
 _OWN = re.compile(r"\b(rank|gpu|device|process|proc|worker|cuda)\b", re.I)
 
 
@@ -61,5 +65,5 @@ def _metrics(rank: Rank) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     for event in rank.of("said"):
         if _METRIC.search(event["text"]) and not _OWN.search(event["text"]):
-            found.setdefault(event["place"], []).append(event["text"])
+            found.setdefault(event["place"], []).append(_TIME.sub("", event["text"]))
     return found

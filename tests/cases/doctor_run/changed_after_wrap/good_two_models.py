@@ -39,7 +39,7 @@ for (real,) in loader:
     c_optimizer.step()
 
     critic.requires_grad_(False)
-    loss = -critic.module(generator(torch.randn(len(real), 4))).mean()
+    loss = -critic.module(fake).mean()
     g_optimizer.zero_grad()
     loss.backward()
     g_optimizer.step()  # not LS10

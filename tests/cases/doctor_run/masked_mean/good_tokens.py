@@ -9,7 +9,6 @@ import torch.nn.functional as F
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel as DDP
 from torch.utils.data import DataLoader, Dataset
-from torch.utils.data.distributed import DistributedSampler
 
 WORDS, LONGEST = 20, 12
 
@@ -29,6 +28,21 @@ class Sentences(Dataset):
         return {"input_ids": self.words[index, :-1], "labels": labels}
 
 
+class LikeLengths:
+    """Batches of sentences of about one length; each rank takes every so many."""
+
+    def __init__(self, lengths, batch, rank, size):
+        order = sorted(range(len(lengths)), key=lengths.__getitem__)
+        batches = [order[i : i + batch] for i in range(0, len(order), batch)]
+        self.batches = batches[rank::size]
+
+    def __iter__(self):
+        return iter(self.batches)
+
+    def __len__(self):
+        return len(self.batches)
+
+
 class Model(nn.Module):
     def __init__(self):
         super().__init__()
@@ -42,7 +56,8 @@ def main(accumulate=3):
     dist.init_process_group("gloo")
     torch.manual_seed(0)
     data = Sentences(64)
-    loader = DataLoader(data, 4, sampler=DistributedSampler(data))
+    batches = LikeLengths(data.lengths, 4, dist.get_rank(), dist.get_world_size())
+    loader = DataLoader(data, batch_sampler=batches)  # not LS02
     model = DDP(Model())
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
     batches = iter(loader)
