@@ -92,7 +92,8 @@ def examined(
     if not result.trace.ranks or result.trace.size < 2:
         console.error(_alone(found, given.replicas))
         return 2
-    return 1 if checked.findings or found["ended"] != "finished" else 0
+    ends = {found["ended"], found["resumed"] or "finished"}
+    return 1 if checked.findings or ends != {"finished"} else 0
 
 
 def _alone(found: dict[str, Any], replicas: int) -> str:

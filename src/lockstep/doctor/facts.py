@@ -11,11 +11,13 @@ from typing import Any
 
 from lockstep.doctor.findings import near, near_place
 from lockstep.doctor.run import Examined
+from lockstep.probes import start
 from lockstep.probes.start import Stuck
 from lockstep.probes.trace import Pass, Trace, same_data
 
 Facts = dict[str, Any]
 _FRAME = re.compile(r'File "(?P<path>[^"]+)", line (?P<line>\d+) in (?P<name>\S+)')
+_PROBES = str(Path(start.__file__).parent)
 TAIL = 15
 """Lines of a script's last words."""
 
@@ -25,6 +27,7 @@ def facts(examined: Examined) -> Facts:
     trace = examined.trace
     return {
         "ended": trace.outcome.how,
+        "resumed": trace.resumed.outcome.how if trace.resumed is not None else None,
         "seconds": round(trace.outcome.seconds, 2),
         "ranks": trace.size,
         "backend": next((e["backend"] for r in trace.ranks for e in r.of("group")), None),
@@ -152,21 +155,17 @@ def frames(stack: str) -> list[str]:
     mains = [t for t in threads if _FRAME.search(t)]
     # The main thread has the script at its bottom; faulthandler writes it last.
     found = _FRAME.finditer(mains[-1]) if mains else ()
-    return [f"{_short(m['path'])}:{m['line']} in {m['name']}" for m in found if _shown(m["path"])]
-
-
-def _shown(path: str) -> bool:
-    """Not the probes' own."""
-    return "/lockstep/probes/" not in path
+    return [
+        f"{_short(m['path'])}:{m['line']} in {m['name']}"
+        for m in found
+        if not m["path"].startswith(_PROBES)
+    ]
 
 
 def _short(path: str) -> str:
     """Libraries by their own names, without where they are installed."""
-    return (
-        re.split(r"/(?:site|dist)-packages/", path)[-1]
-        if "-packages/" in path
-        else str(near(Path(path)))
-    )
+    installed = re.split(r"/(?:site|dist)-packages/", path)
+    return installed[-1] if len(installed) > 1 else str(near(Path(path)))
 
 
 def _last_words(trace: Trace) -> list[str]:

@@ -84,6 +84,8 @@ def ending(facts: dict[str, Any]) -> list[str]:
         last = f"; last collective {one['last_collective']}" if one["last_collective"] else ""
         found.append(f"  {who}: {one['doing']}{last}")
         found += [f"      {frame}" for frame in one["stack"]]
+    if facts["resumed"] not in (None, "finished"):
+        found.append(f"The second start, which was to go on from the first, {facts['resumed']}.")
     if facts["not_seen"] and facts["ended"] == "finished":
         found.append(f"not seen in this run: {', '.join(facts['not_seen'])}")
     return found

@@ -65,7 +65,12 @@ def install(recorder: Recorder) -> None:
                 recorder.window.unsynced[id(self)] += 1
             if self in wrapped_models:
                 wrapped_models[self].forwards[0] += 1
-        return forward(self, *args, **kwargs)
+        where = place(2)
+        # Buffers are broadcast here.
+        recorder.now(f"forward at {where}")
+        found = forward(self, *args, **kwargs)
+        recorder.now(f"after forward at {where}")
+        return found
 
     @wraps(join)
     def joined(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -80,9 +85,10 @@ def install(recorder: Recorder) -> None:
             window.factors.append(factor(tensors))
         for listen in recorder.on_backward:
             listen()
-        recorder.now(f"backward at {place(2)}")
+        where = place(2)
+        recorder.now(f"backward at {where}")
         backward(tensors, *args, **kwargs)
-        recorder.now(f"after backward at {place(2)}")
+        recorder.now(f"after backward at {where}")
 
     setattr(DistributedDataParallel, "__init__", created)  # noqa: B010
     setattr(DistributedDataParallel, "forward", went_forward)  # noqa: B010

@@ -9,11 +9,18 @@ from itertools import zip_longest
 from lockstep.doctor.findings import Seen, near_place
 from lockstep.probes.trace import Event, Rank, Trace
 
+_IN_MODEL = ("forward at ", "backward at ")
 _EXCHANGE = re.compile(r"gloo|nccl|connection|timed? ?out|DistBackend|collective|store", re.I)
 
 
 def seen(trace: Trace) -> Iterator[Seen]:
-    """The first collective of all ranks that is not the same on each."""
+    """The first collective of all ranks that is not the same on each, DDP's own among them."""
+    found = next(_by_calls(trace), None) or next(_by_stacks(trace), None)
+    if found is not None:
+        yield found
+
+
+def _by_calls(trace: Trace) -> Iterator[Seen]:
     lists = [[e for e in rank.of("collective") if e["group"] == trace.size] for rank in trace.ranks]
     for same in zip_longest(*lists):
         there = [(n, event) for n, event in enumerate(same) if event is not None]
@@ -34,6 +41,22 @@ def seen(trace: Trace) -> Iterator[Seen]:
                     f"rank {number} calls {first['name']} and waits; rank {absent} never does",
                 )
             return
+
+
+def _by_stacks(trace: Trace) -> Iterator[Seen]:
+    """A rank that hung inside the wrapped model while another was elsewhere: it left the loop."""
+    ranks = {rank.pid: rank for rank in trace.ranks}
+    hung = [(ranks[one.pid], one.doing) for one in trace.outcome.stuck if one.pid in ranks]
+    waiting = [(rank, doing) for rank, doing in hung if doing.startswith(_IN_MODEL)]
+    others = [(rank, doing) for rank, doing in hung if not doing.startswith(_IN_MODEL)]
+    if trace.outcome.how == "hung" and waiting and others:
+        (rank, doing), (other, elsewhere) = waiting[0], others[0]
+        what, _, place = elsewhere.rpartition(" ")
+        yield Seen(
+            doing.rpartition(" ")[2],
+            f"rank {rank.number} waits here, inside the wrapped model, for rank {other.number}, "
+            f"which is elsewhere: {what} {near_place(place)}",
+        )
 
 
 def _failed(rank: Rank) -> bool:
