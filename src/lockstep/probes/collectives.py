@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.distributed import distributed_c10d
 
 from lockstep.probes.names import COLLECTIVES
-from lockstep.probes.record import Recorder, place
+from lockstep.probes.record import LEAVES, Recorder, place
 
 
 def install(recorder: Recorder) -> None:
@@ -76,7 +76,7 @@ def _watch_the_group(recorder: Recorder) -> None:
 
     @wraps(destroy)
     def destroyed(*args: Any, **kwargs: Any) -> None:
-        recorder.now(f"destroy_process_group at {place(2)}")
+        recorder.now(f"{LEAVES} at {place(2)}")
         recorder.flush()
         destroy(*args, **kwargs)
 

@@ -24,6 +24,8 @@ from lockstep.probes.settings import Settings
 SIGNAL = signal.SIGRTMIN + 7 if sys.platform == "linux" else signal.SIGUSR2
 """Asks a process for its stack. Nobody else uses it: scripts like USR1 and USR2 for themselves."""
 FLUSH_EVERY = 200
+LEAVES = "destroy_process_group"
+"""What a rank does last: torch may hang or abort in it, if a DDP model is still alive."""
 STOPPED = "stopped"
 """A file that says that a process was ended because enough was seen."""
 
@@ -120,8 +122,10 @@ class Recorder:
         if not self.worker and (self._lines or self._notes is not None):
             for listen in self.on_end:
                 listen()
-            self.note("exit", last=True)
+            self.note("exit")
             self.flush()
+            # What happens from here on is torch's, not the script's.
+            self.now(f"{LEAVES} at the end")
 
     def stop(self, why: str) -> None:
         """End this process: enough was seen."""

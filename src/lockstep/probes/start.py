@@ -16,7 +16,7 @@ from pathlib import Path
 
 from lockstep import world
 from lockstep.probes.names import COLLECTIVES
-from lockstep.probes.record import SIGNAL, STOPPED
+from lockstep.probes.record import LEAVES, SIGNAL, STOPPED
 from lockstep.probes.settings import Settings
 
 POLL, LOOK = 0.05, 0.5
@@ -28,8 +28,6 @@ FOREVER = 10
 BUSY = 0.2
 """Share of the time that a process works if it is not waiting."""
 NEEDS_OTHERS = (*COLLECTIVES, "backward", "wrapping", "init_process_group")
-LAST = '"last": true}'
-"""How the last note of a process ends."""
 ENTRY = Path(__file__).parent / "entry"
 
 
@@ -111,11 +109,10 @@ def run(job: Job, progress: Callable[[], None] = lambda: None) -> Outcome:
 def _code(process: subprocess.Popen[bytes], folder: Path) -> int | None:
     """Its exit code; None as long as it lives."""
     code = process.poll()
-    notes = folder / f"{process.pid}.jsonl"
-    if code == -signal.SIGABRT and notes.exists():
-        # Threads of gloo may abort a process that is through with everything.
-        return 0 if notes.read_text(errors="replace").rstrip().endswith(LAST) else code
-    return code
+    now = folder / f"{process.pid}.now"
+    # Threads of gloo may abort a process that has left the others, and is through.
+    left = code is not None and code < 0 and now.exists() and _doing(now).startswith(LEAVES)
+    return 0 if left else code
 
 
 def _watch(
@@ -150,7 +147,7 @@ def _watch(
         living = _living(folder)
         alone = 0 in codes and any(doing.startswith(NEEDS_OTHERS) for doing in living)
         # To take the group down while DDP is there hangs now and then; all is done by then.
-        through = bool(living) and all(d.startswith("destroy_process_group") for d in living)
+        through = bool(living) and all(d.startswith(LEAVES) for d in living)
         soon = stopped or outcome.how == "crashed" or alone or through
         limit = min(GRACE, job.timeout) if soon else job.timeout
         if now - moved > limit or now - noted > FOREVER * job.timeout:

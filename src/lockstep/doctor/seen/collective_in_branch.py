@@ -51,11 +51,11 @@ def _by_stacks(trace: Trace) -> Iterator[Seen]:
     others = [(rank, doing) for rank, doing in hung if not doing.startswith(_IN_MODEL)]
     if trace.outcome.how == "hung" and waiting and others:
         (rank, doing), (other, elsewhere) = waiting[0], others[0]
-        what, _, place = elsewhere.rpartition(" ")
+        what, _, place = elsewhere.partition(" at ")
         yield Seen(
-            doing.rpartition(" ")[2],
+            doing.partition(" at ")[2],
             f"rank {rank.number} waits here, inside the wrapped model, for rank {other.number}, "
-            f"which is elsewhere: {what} {near_place(place)}",
+            f"which is elsewhere: {what} at {near_place(place)}",
         )
 
 
