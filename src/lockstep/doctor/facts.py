@@ -13,7 +13,7 @@ from lockstep.doctor.findings import near, near_place
 from lockstep.doctor.run import Examined
 from lockstep.probes import start
 from lockstep.probes.start import Stuck
-from lockstep.probes.trace import Pass, Trace, same_data
+from lockstep.probes.trace import Loader, Pass, Trace
 
 Facts = dict[str, Any]
 _FRAME = re.compile(r'File "(?P<path>[^"]+)", line (?P<line>\d+) in (?P<name>\S+)')
@@ -55,10 +55,13 @@ def _steps(trace: Trace) -> Facts:
     first = by_rank[0]
     return {
         "steps": steps,
-        "global_batch": sizes.most_common(1)[0][0],
+        "global_batch": sizes.most_common(1)[0][0] or None,
         "per_rank": [median(s["samples"] for s in mine) for mine in by_rank],
         "batches_per_step": Counter(s["batches"] for s in first).most_common(1)[0][0],
-        "reductions_per_step": Counter(s["synced"] for s in first).most_common(1)[0][0],
+        # Of DDP alone: others (FSDP, a loop over the gradients) reduce in ways of their own.
+        "reductions_per_step": Counter(s["synced"] for s in first).most_common(1)[0][0]
+        if any(True for _ in trace.ranks[0].of("wrapped"))
+        else None,
         "rates": [[mine[0]["rates"], mine[steps - 1]["rates"]] for mine in by_rank],
     }
 
@@ -77,12 +80,15 @@ def _schedulers(trace: Trace) -> list[Facts]:
 
 def _pass(same: list[Pass], trace: Trace) -> Facts:
     first = same[0]
+    indices = [one.indices for one in same]
     # An index says which sample it is only where the ranks hold the same ones.
-    comparable = first.loader["parts"] or same_data([one.loader for one in same])
-    indices = [one.indices if comparable else [] for one in same]
-    counts = Counter(index for one in indices for index in one)
-    by_rank = [set(one) for one in indices]
+    own = not first.loader["parts"] and _own_data([one.loader for one in same])
+    named = [[(n * own, index) for index in one] for n, one in enumerate(indices)]
+    counts = Counter(sample for one in named for sample in one)
+    by_rank = [set(one) for one in named]
     total = first.loader["samples"]
+    if own and total is not None:
+        total = sum(one.loader["samples"] for one in same)
     before = next(
         (one for one in reversed(first.loader.passes[: first.turn]) if one.trains == first.trains),
         None,
@@ -108,11 +114,26 @@ def _pass(same: list[Pass], trace: Trace) -> Facts:
     }
 
 
+def _own_data(loaders: list[Loader]) -> bool:
+    """Whether each rank has a data set of its own: the same index is another sample there."""
+    kept = [
+        (one["samples"], [p for p in (one["contents"] or {}).values() if p[0] == one["samples"]])
+        for one in loaders
+    ]
+    return any(
+        samples != kept[0][0] or [p[2] for p in prints] != [p[2] for p in kept[0][1]]
+        for samples, prints in kept
+    )
+
+
 def _drift(trace: Trace) -> Facts:
     looked, apart, buffers = 0, None, False
     for events in trace.looked("stepped"):
-        looked += 1
-        if apart is None and any(e["parameters"] != events[0]["parameters"] for e in events):
+        # Optimizers in pieces (ZeRO) have other parameters on each rank.
+        shared = set.intersection(*(set(e["parameters"]) for e in events))
+        looked += bool(shared)
+        values = [{name: e["parameters"][name] for name in shared} for e in events]
+        if apart is None and any(one != values[0] for one in values):
             apart = events[0]["step"] + 1
         buffers = buffers or any(e["buffers"] != events[0]["buffers"] for e in events)
     return {"looked": looked, "parameters_differ_after_step": apart, "buffers_differ": buffers}
@@ -190,7 +211,7 @@ def _not_seen(trace: Trace) -> list[str]:
     training = [one for one in passes if one.trains]
     if not training:
         found.append("training from a DataLoader")
-    elif not any(a.complete for a, _ in pairwise(training)):
+    elif not any(a.loader is b.loader for a, b in pairwise(training)):
         found.append("a second epoch")
     if not any(one.evaluates for one in passes):
         found.append("a whole evaluation")

@@ -42,9 +42,11 @@ def running(facts: dict[str, Any]) -> list[str]:
         found.append(f"The CPU stood in for {', '.join(facts['stood_in'])}.")
     if facts["steps"]:
         found.append(
-            f"{facts['ranks']} ranks ({facts['backend']}), {facts['steps']} steps, global batch "
-            f"{facts['global_batch']}, {facts['reductions_per_step']} reduction(s) per step, "
-            f"{facts['waiting']:.0%} of the time waiting for data"
+            f"{facts['ranks']} ranks ({facts['backend']}), {facts['steps']} steps, "
+            # Without a loader nobody can tell.
+            + f"global batch {facts['global_batch']}, " * bool(facts["global_batch"])
+            + _reductions(facts["reductions_per_step"])
+            + f"{facts['waiting']:.0%} of the time waiting for data"
         )
         rates = facts["rates"]
         first, last = rates[0][0][0], rates[0][1][0]
@@ -91,12 +93,16 @@ def ending(facts: dict[str, Any]) -> list[str]:
     return found
 
 
+def _reductions(number: int | None) -> str:
+    return "" if number is None else f"{number} reduction(s) per step, "
+
+
 def _ranks(numbers: list[int]) -> str:
     return f"rank{'s' * (len(numbers) > 1)} {', '.join(map(str, numbers))}"
 
 
 def _pass(one: dict[str, Any]) -> str:
-    kind = "training" if one["trains"] else "evaluation"
+    kind = "training" if one["trains"] else "evaluation" if one["complete"] else "no training"
     counts = "+".join(map(str, one["samples"]))
     facts = [f"{counts} samples"]
     if one["data_set"] is not None:

@@ -114,6 +114,10 @@ def _run(
     settings = Settings(folder=str(folder), steps=what.steps, batches=what.batches, gpus=what.gpus)
     trace = _started(what, settings, arguments, ranks, _steps_of(folder, progress))
     trace.cut = what.batches is not None
+    stopped = any(True for rank in trace.ranks for _ in rank.of("stopped"))
+    if trace.joins and stopped:
+        # We ended a rank after so many steps; another, that had fewer, could only fail.
+        trace.outcome.how, trace.outcome.stuck = "finished", []
     return trace
 
 

@@ -31,7 +31,8 @@ def install(recorder: Recorder) -> None:
             return
         if left <= 0 or name.startswith(_PASSING) or name.startswith(own):
             return
-        if not where or "__pycache__" in name or name.endswith((".pyc", ".so")):
+        # Nothing is kept in a lock: every rank opens it.
+        if not where or "__pycache__" in name or name.endswith((".pyc", ".so", ".lock")):
             return
         if os.path.splitext(name)[1] in CHECKPOINTS:
             how = "saved"
@@ -64,8 +65,21 @@ def install(recorder: Recorder) -> None:
     @wraps(load)
     def loaded(f: Any, map_location: Any = None, *args: Any, **kwargs: Any) -> Any:
         path = f if isinstance(f, str | os.PathLike) else getattr(f, "name", "")
-        recorder.note("loaded", path=str(path), mapped=map_location is not None, place=place(2))
-        return load(f, map_location, *args, **kwargs)
+        where, locations = place(2), set[str]()
+
+        def located(_: Any, location: str) -> Any:
+            # None: it is restored as without us.
+            locations.add(location)
+
+        found = load(f, located if map_location is None else map_location, *args, **kwargs)
+        recorder.note(
+            "loaded",
+            path=os.path.abspath(path) if path else "",
+            mapped=map_location is not None,
+            place=where,
+            locations=sorted(locations),
+        )
+        return found
 
     torch.save, torch.load = saved, loaded
     try:

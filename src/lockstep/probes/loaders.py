@@ -30,8 +30,8 @@ MOST_INDICES = 2_000_000
 
 def install(recorder: Recorder) -> None:
     """Set the probe."""
-    numbers: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
-    turns: dict[int, int] = {}
+    numbers: WeakKeyDictionary[Any, str] = WeakKeyDictionary()
+    turns: dict[str, int] = {}
     create, begin = DataLoader.__init__, DataLoader.__iter__
     methods: Any = (
         _BaseDataLoaderIter._next_index,
@@ -46,7 +46,9 @@ def install(recorder: Recorder) -> None:
         create(self, *args, **kwargs)
         if recorder.worker or self in numbers:
             return
-        numbers[self] = len(turns)
+        # Not by a plain number: a loader that one rank alone makes would shift all others.
+        again = sum(key.startswith(f"{where}#") for key in turns)
+        numbers[self] = f"{where}#{again}"
         turns[numbers[self]] = 0
         recorder.note("loader", loader=numbers[self], place=where, **described(self))
 
@@ -111,7 +113,7 @@ def install(recorder: Recorder) -> None:
 class _Pass:
     """One pass over a loader."""
 
-    def __init__(self, loader: int, turn: int, where: str, owner: Any) -> None:
+    def __init__(self, loader: str, turn: int, where: str, owner: Any) -> None:
         self.loader, self.turn, self.place = loader, turn, where
         self.streams = isinstance(owner.dataset, IterableDataset)
         self.indices, self.count, self.over = 0, 0, False
@@ -138,10 +140,7 @@ class _Pass:
             grad=torch.is_grad_enabled(),
             **facts,
         )
-        window = recorder.window
-        window.batches, window.samples = window.batches + 1, window.samples + size
-        window.wait += wait
-        window.loaders.add(self.loader)
+        recorder.window.took(self.loader, size, wait)
         batch = Batch(self.loader, self.turn, self.count, size)
         self.count += 1
         for listen in recorder.on_batch:
@@ -290,6 +289,8 @@ def fingerprints(dataset: Any, depth: int = 3) -> dict[str, list[int]]:
 
 
 def _fingerprint(value: Any) -> list[int] | None:
+    if isinstance(value, range):
+        value = list(value)
     if isinstance(value, Tensor):
         value = value.detach().cpu().numpy() if value.dim() else None
     if type(value).__module__ == "numpy" and hasattr(value, "ndim") and value.ndim:

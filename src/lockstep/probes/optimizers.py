@@ -33,13 +33,15 @@ def install(recorder: Recorder) -> None:
         if closure is None:
             began(optimizer, place(2))
             return None
-        where = place(2)
+        where, first = place(2), True
 
         @wraps(closure)
         def closed(*given: Any, **named: Any) -> Any:
+            nonlocal first
             # The backward pass is inside: only after it is there something to see.
             found = closure(*given, **named)
-            if recorder.window.backwards:
+            if first and recorder.window.backwards:
+                first = False
                 began(optimizer, where)
             return found
 
@@ -60,7 +62,10 @@ def install(recorder: Recorder) -> None:
         facts: dict[str, Any] = {}
         through = wrapper.forwards([p for g in optimizer.param_groups for p in g["params"]])
         if recorder.looks:
-            facts = _looked(optimizer, number) | {"random": states(), "factors": window.factors}
+            facts = _looked(optimizer, number, window) | {
+                "random": states(),
+                "factors": window.factors,
+            }
         recorder.note(
             "step",
             optimizer=number,
@@ -68,7 +73,7 @@ def install(recorder: Recorder) -> None:
             place=where,
             rates=[float(group.get("lr", 0.0)) for group in optimizer.param_groups],
             batches=window.batches,
-            loaders=len(window.loaders),
+            loaders=len(window.by_loader),
             samples=window.samples,
             wait=round(window.wait, 6),
             synced=max(window.synced.values(), default=0),
@@ -97,14 +102,18 @@ def install(recorder: Recorder) -> None:
                 parameters=digests(named),
                 buffers=digests(buffers),
             )
-        counts[optimizer][1] = step + 1
+        counts[optimizer][1] = recorder.steps_of[id(optimizer)] = step + 1
+        if recorder.window.backwards and not recorder.window.batches:
+            # Closures that were computed again, on the batch of this step.
+            recorder.window = Window()
         recorder.step = step + 1
         recorder.flush()
 
     @wraps(clip)
     def clipped(*args: Any, **kwargs: Any) -> Any:
         norm = clip(*args, **kwargs)
-        if recorder.looks:
+        # The norm of parameters in pieces is known only when all ranks ask for it.
+        if recorder.looks and type(norm) is Tensor:
             recorder.note(
                 "clip",
                 step=recorder.step,
@@ -130,15 +139,21 @@ def _named(optimizer: Optimizer, number: int) -> dict[str, Tensor]:
     }
 
 
-def _looked(optimizer: Optimizer, number: int) -> dict[str, Any]:
+def _looked(optimizer: Optimizer, number: int, window: Window) -> dict[str, Any]:
     named, known = _named(optimizer, number), wrapper.names()
     grads = {name: p.grad for name, p in named.items() if p.grad is not None}
     return {
         "gradients": digests(grads),
         "unused": wrapper.unused(list(named.values())),
+        "left_out": bool(window.reached)
+        and any(p.requires_grad and id(p) in known for p in _missing(named, window)),
         "strangers": wrapper.strangers(),
         "wrapped": sum(id(p) in known for p in named.values()),
     }
+
+
+def _missing(named: dict[str, Tensor], window: Window) -> list[Tensor]:
+    return [p for p in named.values() if id(p) not in window.reached]
 
 
 def digests(tensors: dict[str, Tensor]) -> dict[str, int]:

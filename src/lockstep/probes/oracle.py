@@ -9,6 +9,7 @@ large batch by nature, are computed rank by rank there.
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable
 from functools import wraps
 from pathlib import Path
@@ -28,6 +29,9 @@ MOST_BYTES = 2_000_000_000
 """Batches and parameters that are kept; a step that needs more is not judged."""
 FLOOR = 0.01
 """A parameter's difference is measured against its gradient, or this share of the whole one."""
+DRAWING = ("rand", "randn", "randint", "randperm", "normal", "bernoulli", "multinomial")
+DRAWING_IN_PLACE = ("normal_", "uniform_", "random_", "bernoulli_", "exponential_", "multinomial")
+_LOADING = "/torch/utils/data/"
 DROPOUTS = ("dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout")
 
 
@@ -57,10 +61,11 @@ class Keeper:
 
     def __init__(self, recorder: Recorder, optimizers: WeakSet[Optimizer]) -> None:
         self.recorder, self.optimizers = recorder, optimizers
-        self.batches: dict[int, list[dict[str, Any]]] = {}
+        self.batches: dict[str, list[dict[str, Any]]] = {}
         self.parameters: dict[int, list[Tensor]] = {}
         self.autocast: str | None = None
         self.others: dict[str, int] = {}
+        """Generators besides torch's own, when the last batch was there."""
         self.room, self.over = MOST_BYTES, False
 
     def batch(self, data: Any, batch: Batch) -> Any:
@@ -107,6 +112,9 @@ class Keeper:
         if self.over or self.recorder.rank is None:
             return
         self.over = True
+        if any(type(p) not in (Tensor, nn.Parameter) for p in of(optimizer)):
+            self._give_up("each rank has a piece of the parameters only")
+            return
         before = self.parameters.get(id(optimizer))
         batches = {loader: kept for loader, kept in self.batches.items() if kept}
         if before is None or not batches:
@@ -173,7 +181,7 @@ class Repeater:
         files = sorted(folder.glob("first-step-*.pt"), key=lambda p: int(p.stem.split("-")[-1]))
         self.ranks = [_loaded(path, map_location="cpu", weights_only=False) for path in files]
         self.replay = Replay()
-        self.fed: dict[int, int] = {}
+        self.fed: dict[str, int] = {}
         _by_rank(self.replay)
 
     def batch(self, data: Any, batch: Batch) -> Any:
@@ -243,7 +251,8 @@ class Repeater:
             len(self.replay.states) == len(drawn)
             and all(map(torch.equal, self.replay.states, drawn))
         )
-        if not facts["agrees"] and (other or not faithful):
+        faithful = faithful and not self.replay.drew and not other
+        if not facts["agrees"] and not faithful:
             self._impossible("the step draws random numbers other than dropout's")
         self.recorder.note(
             "oracle",
@@ -318,12 +327,23 @@ def joined_batches(batches: list[Any], sizes: list[int]) -> Any:
     if isinstance(first, tuple) and hasattr(first, "_fields"):
         return type(first)(*(joined_batches(list(p), sizes) for p in zip(*batches, strict=True)))
     if isinstance(first, list | tuple):
-        if len(first) == sizes[0] and not all(isinstance(v, Tensor | dict) for v in first):
+        lengths = [len(batch) for batch in batches]
+        # A value for each sample, as detectors have it, or a tensor of all for each field?
+        if lengths == sizes and not all(_holds(v, sizes[0]) for v in first):
             return type(first)(value for batch in batches for value in batch)
-        if len(first) == sizes[0] and len({len(b) for b in batches}) > 1:
+        if lengths == sizes and len(set(lengths)) > 1:
             return type(first)(value for batch in batches for value in batch)
         return type(first)(joined_batches(list(p), sizes) for p in zip(*batches, strict=True))
     return first
+
+
+def _holds(value: Any, size: int) -> bool:
+    """Whether it has a row for each of so many samples."""
+    if isinstance(value, dict):
+        return bool(value) and all(_holds(inner, size) for inner in value.values())
+    if isinstance(value, list | tuple):
+        return len(value) == size
+    return isinstance(value, Tensor) and value.dim() > 0 and size in value.shape[:2]
 
 
 class Replay:
@@ -335,6 +355,8 @@ class Replay:
         self.used: set[str] = set()
         self.square = 0
         """Samples of a rank that a loss compares with each other, if one does."""
+        self.drew = False
+        """Whether numbers were drawn from a generator of the script's own."""
 
     def parts(self, rows: int) -> list[int] | None:
         """Rows of each rank in a tensor of so many; None if it does not hold samples."""
@@ -387,6 +409,20 @@ def _by_rank(replay: Replay) -> None:
 
         return called
 
+    def with_generator(original: Any) -> Any:
+        @wraps(original)
+        def called(*args: Any, **kwargs: Any) -> Any:
+            # Samplers have generators too: theirs are drawn from before the batch is there.
+            if kwargs.get("generator") is not None:
+                caller = sys._getframe(1).f_code.co_filename
+                replay.drew = replay.drew or (bool(replay.sizes) and _LOADING not in caller)
+            return original(*args, **kwargs)
+
+        return called
+
+    for owner, drawing in ((torch, DRAWING), (Tensor, DRAWING_IN_PLACE)):
+        for name in drawing:
+            setattr(owner, name, with_generator(getattr(owner, name)))
     for owner, name in (
         (F, "cross_entropy"),
         (F, "log_softmax"),
@@ -419,7 +455,7 @@ IGNORED = -100
 """The target that torch's losses leave out."""
 
 
-def counted(batches: dict[int, list[dict[str, Any]]]) -> int:
+def counted(batches: dict[str, list[dict[str, Any]]]) -> int:
     """Targets of a rank that are not left out, and entries of its masks that are set."""
     found = 0
     for tensor in (

@@ -33,7 +33,7 @@ STOPPED = "stopped"
 class Batch(NamedTuple):
     """Where a batch comes from."""
 
-    loader: int
+    loader: str
     turn: int
     """Passes over the loader before this one."""
     number: int
@@ -46,16 +46,25 @@ class Window:
     """What happened since the last step of an optimizer."""
 
     batches: int = 0
+    """Of the loader that gave most: a step on two loaders at once is over one batch."""
     samples: int = 0
-    loaders: set[int] = field(default_factory=set)
     wait: float = 0.0
     """Seconds spent waiting for data."""
     synced: Counter[int] = field(default_factory=Counter)
     """Forward passes of each wrapped model whose backward adds gradients over the ranks."""
     unsynced: Counter[int] = field(default_factory=Counter)
     backwards: int = 0
-    factors: list[float] = field(default_factory=list)
-    """What the loss of each backward was multiplied by."""
+    factors: list[float | None] = field(default_factory=list)
+    """What the loss of each backward was multiplied by; None: it is a sum, divided elsewhere."""
+    reached: set[int] = field(default_factory=set)
+    """Parameters that a backward pass came to, by identity, where DDP looks for others."""
+    by_loader: Counter[str] = field(default_factory=Counter)
+
+    def took(self, loader: str, size: int, wait: float) -> None:
+        """A batch."""
+        self.by_loader[loader] += 1
+        self.batches = max(self.by_loader.values())
+        self.samples, self.wait = self.samples + size, self.wait + wait
 
 
 _LIBRARIES = tuple(
@@ -75,6 +84,8 @@ class Recorder:
         """Whether this process is a forked child: a data worker, most often."""
         self.step = 0
         """Optimizer steps that were begun."""
+        self.steps_of: dict[int, int] = {}
+        """The same for each optimizer, by its identity."""
         self.window = Window()
         self.on_batch: list[Callable[[Any, Batch], Any]] = []
         """Called with every batch; they return it, or another."""
@@ -166,8 +177,9 @@ class Recorder:
 def dump_on_request(settings: Settings) -> None:
     """Have this process write its stack when it is asked for it."""
     stack = Path(settings.folder, f"{os.getpid()}.stack")
-    # Kept open as long as the process lives.
-    faulthandler.register(SIGNAL, file=stack.open("w"), all_threads=True)
+    # Kept open as long as the process lives, which a file object would be warned of.
+    kept = os.open(stack, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
+    faulthandler.register(SIGNAL, file=kept, all_threads=True)
 
 
 def place(depth: int = 1) -> str:

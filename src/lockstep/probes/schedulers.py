@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from functools import wraps
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -27,9 +28,11 @@ def install(recorder: Recorder) -> None:
                     "scheduled",
                     scheduler=number,
                     type=type(self).__name__,
-                    step=recorder.step,
+                    step=recorder.steps_of.get(id(getattr(self, "optimizer", None)), 0),
                     place=place(2),
                     metric=_metric(self, given),
+                    # Accelerate steps it once per rank, as the schedule is in steps of one process.
+                    per_rank="/accelerate/" in sys._getframe(1).f_code.co_filename,
                 )
             inside += 1
             try:

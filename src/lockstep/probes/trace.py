@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -28,6 +29,8 @@ class Pass:
     """Whether the loader came to its end."""
     trains: bool = False
     """Whether an optimizer stepped on its batches."""
+    learned: int = 0
+    """Batches that were taken when the optimizer last stepped on them."""
     exchanged: list[str] = field(default_factory=list)
     """Collectives of the rank after its first batch and before the next training step."""
     saved_at: int | None = None
@@ -53,7 +56,8 @@ class Pass:
 class Loader:
     """A loader of one rank."""
 
-    number: int
+    number: str
+    """Its place and how many were made there before: the same on all ranks."""
     place: str
     facts: Event
     passes: list[Pass] = field(default_factory=list)
@@ -120,6 +124,11 @@ class Trace:
             event["backend"] == "nccl" for rank in self.ranks for event in rank.of("group")
         )
 
+    @property
+    def joins(self) -> bool:
+        """Whether ranks may train on different numbers of batches, as torch's Join lets them."""
+        return any(True for rank in self.ranks for _ in rank.of("join"))
+
     def waiting(self) -> tuple[float, int]:
         """Share of the time between steps that goes to waiting for data, and how many were seen.
 
@@ -127,34 +136,31 @@ class Trace:
         """
         found = []
         for rank in self.ranks:
-            # The first step has to start everything.
-            steps = rank.steps[1:]
-            spans = [b["at"] - a["at"] for a, b in pairwise(steps) if b["batches"]]
-            waits = [b["wait"] for _, b in pairwise(steps) if b["batches"]]
+            # The first step has to start everything, and the first of a pass its workers.
+            begun = [event["at"] for event in rank.of("pass")]
+            pairs = [
+                (a, b)
+                for a, b in pairwise(rank.steps[1:])
+                if b["batches"] and not any(a["at"] <= at <= b["at"] for at in begun)
+            ]
+            spans = [b["at"] - a["at"] for a, b in pairs]
+            waits = [b["wait"] for _, b in pairs]
             found.append((sum(waits) / sum(spans) if sum(spans) > 0 else 0.0, len(spans)))
         return min(found, default=(0.0, 0))
 
     def together(self, *, trains: bool | None = None) -> Iterator[list[Pass]]:
         """The same pass of all ranks, for every pass that all of them began."""
-        if not self.ranks:
-            return
-        for number, loader in enumerate(self.ranks[0].loaders):
-            for turn in range(len(loader.passes)):
-                passes = [
-                    rank.loaders[number].passes[turn]
-                    for rank in self.ranks
-                    if number < len(rank.loaders) and turn < len(rank.loaders[number].passes)
-                ]
-                if len(passes) == len(self.ranks) and (
-                    trains is None or passes[0].trains == trains
-                ):
-                    yield passes
+        for same in self.loaders():
+            for passes in zip(*(loader.passes for loader in same), strict=False):
+                if trains is None or passes[0].trains == trains:
+                    yield list(passes)
 
     def loaders(self) -> Iterator[list[Loader]]:
         """The same loader of all ranks."""
-        yield from (
-            list(same) for same in zip(*(rank.loaders for rank in self.ranks), strict=False)
-        )
+        by_rank = [{loader.number: loader for loader in rank.loaders} for rank in self.ranks]
+        for number in by_rank[0] if by_rank else ():
+            if all(number in loaders for loaders in by_rank):
+                yield [loaders[number] for loaders in by_rank]
 
     def looked(self, kind: str) -> Iterator[list[Event]]:
         """The same closely looked-at step of all ranks."""
@@ -166,8 +172,11 @@ class Trace:
             }
             for rank in self.ranks
         ]
+        # Under Join the same number means the same step only as long as all ranks have batches.
+        firsts = [one for rank in self.ranks for one in rank.passes if one.trains and not one.turn]
+        most = min((len(p.batches) for p in firsts), default=0) if self.joins else None
         for key in by_rank[0] if by_rank else ():
-            if all(key in events for events in by_rank):
+            if all(key in events for events in by_rank) and (most is None or key[1] < most):
                 yield [events[key] for events in by_rank]
 
 
@@ -202,10 +211,12 @@ def _events(path: Path) -> list[Event]:
 
 def _rank(number: int, pid: int, events: list[Event]) -> Rank:
     rank = Rank(number, pid, events)
-    loaders: dict[int, Loader] = {}
-    passes: dict[tuple[int, int], Pass] = {}
+    loaders: dict[str, Loader] = {}
+    passes: dict[tuple[str, int], Pass] = {}
     since: list[Pass] = []  # passes that gave a batch since the last step
     untrained: list[Pass] = []  # passes that gave a batch, and nothing was trained since
+    windows: list[list[Pass]] = []  # the same, of all steps before
+    over: set[int] = set()  # passes that came to their end, by identity
     for event in events:
         kind = event["kind"]
         if kind == "loader":
@@ -214,6 +225,8 @@ def _rank(number: int, pid: int, events: list[Event]) -> Rank:
             loader = loaders[event["loader"]]
             one = Pass(loader, event["turn"], event["place"], event["epoch"])
             loader.passes.append(one)
+            # Whoever begins anew has left the pass before: it was only looked into.
+            since = [p for p in since if p.loader is not loader]
             passes[event["loader"], event["turn"]] = one
         elif kind == "batch":
             one = passes[event["loader"], event["turn"]]
@@ -225,24 +238,46 @@ def _rank(number: int, pid: int, events: list[Event]) -> Rank:
         elif kind == "passed":
             one = passes[event["loader"], event["turn"]]
             one.complete = event["complete"]
-            since = [p for p in since if p is not one]
+            over.add(id(one))
+            if not event["complete"] or not one.learned:
+                since = [p for p in since if p is not one]
         elif kind == "step":
             for one in since:
-                one.trains = True
+                one.learned = len(one.batches)
+            windows.append(since)
             since, untrained = [], []
         elif kind == "collective":
             for one in untrained:
                 one.exchanged.append(event["name"])
         elif kind == "wrote" and event["how"] == "saved":
             for one in passes.values():
-                one.saved_at = len(one.batches) if not one.complete else None
+                one.saved_at = len(one.batches) if id(one) not in over else None
         elif _drew(event):
             rank.draws.append(event)
+    _tell_training(windows)
     for one in passes.values():
+        # Saved, and nothing was taken after it: the epoch was over.
+        one.saved_at = one.saved_at if one.saved_at != len(one.batches) else None
         # Some loops count by themselves and never ask for the batch after the last one.
         one.complete = one.complete or len(one.batches) == one.loader["length"]
-    rank.loaders = [loaders[key] for key in sorted(loaders)]
+    rank.loaders = list(loaders.values())
     return rank
+
+
+def _tell_training(windows: list[list[Pass]]) -> None:
+    """Set which passes an optimizer stepped on.
+
+    An evaluation that was left early stands beside the training in the next step, and never
+    again; loaders that are trained on together meet in every step.
+    """
+    often = Counter(id(one) for passes in windows for one in passes)
+    for passes in windows:
+        once = all(often[id(one)] == 1 for one in passes)
+        for one in passes:
+            if once or often[id(one)] > 1 or len(passes) == 1:
+                one.trains = True
+            elif not one.trains:
+                one.learned = 0
 
 
 def _drew(event: Event) -> bool:
@@ -253,7 +288,11 @@ def _drew(event: Event) -> bool:
 def same_data(same: list[Loader]) -> bool:
     """Whether the ranks hold the same samples, in whatever order, as far as one can see."""
     prints = [
-        {name: (length, sum_) for name, (length, _, sum_) in (one["contents"] or {}).items()}
+        {
+            name: (length, sum_)
+            for name, (length, _, sum_) in (one["contents"] or {}).items()
+            if length == one["samples"]
+        }
         for one in same
     ]
     if any(prints):

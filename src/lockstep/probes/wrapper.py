@@ -8,6 +8,7 @@ from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
+from torch.distributed.algorithms.join import Join
 from torch.nn.parallel import DistributedDataParallel
 
 from lockstep.probes.record import Recorder, place
@@ -32,7 +33,7 @@ def install(recorder: Recorder) -> None:
     methods: Any = (
         DistributedDataParallel.__init__,
         DistributedDataParallel.forward,
-        DistributedDataParallel.join,
+        Join.__init__,
     )
     create, forward, join = methods
     backward: Any = torch.autograd.backward
@@ -73,9 +74,9 @@ def install(recorder: Recorder) -> None:
         return found
 
     @wraps(join)
-    def joined(self: Any, *args: Any, **kwargs: Any) -> Any:
+    def joined(self: Any, *args: Any, **kwargs: Any) -> None:
         recorder.note("join", place=place(2))
-        return join(self, *args, **kwargs)
+        join(self, *args, **kwargs)
 
     @wraps(backward)
     def went_backward(tensors: Any, *args: Any, **kwargs: Any) -> None:
@@ -83,6 +84,8 @@ def install(recorder: Recorder) -> None:
         window.backwards += 1
         if recorder.looks:
             window.factors.append(factor(tensors))
+            if any(model.find_unused_parameters for model in wrapped_models):
+                window.reached |= reached(tensors)
         for listen in recorder.on_backward:
             listen()
         where = place(2)
@@ -92,21 +95,31 @@ def install(recorder: Recorder) -> None:
 
     setattr(DistributedDataParallel, "__init__", created)  # noqa: B010
     setattr(DistributedDataParallel, "forward", went_forward)  # noqa: B010
-    setattr(DistributedDataParallel, "join", joined)  # noqa: B010
+    setattr(Join, "__init__", joined)  # noqa: B010
     setattr(torch.autograd, "backward", went_backward)  # noqa: B010
 
 
-def factor(tensors: Any) -> float:
-    """What the loss was multiplied by after it was computed: 0.25 for `(loss / 4).backward()`."""
+SUMMED = 2
+"""Torch's number for `reduction="sum"`."""
+
+
+def factor(tensors: Any) -> float | None:
+    """What the loss was multiplied by after it was computed: 0.25 for `(loss / 4).backward()`.
+
+    None for a sum: who adds sums divides the gradient.
+    """
     loss = tensors if isinstance(tensors, Tensor) else next(iter(tensors), None)
     return _factor(getattr(loss, "grad_fn", None))
 
 
-def _factor(node: Any, depth: int = 8) -> float:
+def _factor(node: Any, depth: int = 8) -> float | None:
     name = node.name() if node is not None and depth else ""
     before = [n for n, _ in node.next_functions if n is not None] if name else []
     if name in ("AddBackward0", "SubBackward0") and before:
-        return max(_factor(one, depth - 1) for one in before)
+        found = [_factor(one, depth - 1) for one in before]
+        return None if None in found else max(one for one in found if one is not None)
+    if name == "SumBackward0" or getattr(node, "_saved_reduction", None) == SUMMED:
+        return None
     if name not in ("DivBackward0", "MulBackward0") or not before:
         return 1.0
     other = getattr(node, "_saved_other", None)
@@ -115,7 +128,8 @@ def _factor(node: Any, depth: int = 8) -> float:
     value = _number(other)
     if not value:
         return 1.0
-    return _factor(before[0], depth - 1) * (1 / value if name == "DivBackward0" else value)
+    inner = _factor(before[0], depth - 1)
+    return inner and inner * (1 / value if name == "DivBackward0" else value)
 
 
 def _number(value: Any) -> float | None:
@@ -124,6 +138,25 @@ def _number(value: Any) -> float | None:
     if isinstance(value, Tensor) and value.numel() == 1 and not value.requires_grad:
         return float(value)
     return None
+
+
+def reached(tensors: Any) -> set[int]:
+    """The parameters that a backward pass comes to, by identity.
+
+    After it nobody can tell: DDP also fills the gradients of those that another rank has used.
+    """
+    roots = [tensors] if isinstance(tensors, Tensor) else list(tensors)
+    nodes: list[Any] = [t.grad_fn for t in roots if isinstance(t, Tensor)]
+    seen, found = set(), set()
+    while nodes:
+        node = nodes.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        if (variable := getattr(node, "variable", None)) is not None:
+            found.add(id(variable))
+        nodes += [after for after, _ in node.next_functions]
+    return found
 
 
 def names() -> dict[int, str]:

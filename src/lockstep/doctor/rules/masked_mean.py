@@ -44,8 +44,11 @@ def look(training: Training) -> Iterator[Found]:
                     reason = "each rank averages over its own tokens, padding left out"
                 else:
                     continue
-                if not _has_no_grad(where, node) and not _shares(
-                    training, where, where.function_of(node)
+                below = where.code(node.right) if isinstance(node, cst.BinaryOperation) else ""
+                if (
+                    not _has_no_grad(where, node)
+                    and not _shares(training, where, where.function_of(node))
+                    and not _reduced(where, node, below)
                 ):
                     yield Found(where, node, f"{reason}, then all ranks count the same", False)
 
@@ -80,6 +83,13 @@ def _is_padded_entropy(training: Training, script: Script, node: cst.CSTNode) ->
             reduction = argument(call, "reduction")
             return reduction is None or constant(reduction) == "mean"
     return False
+
+
+def _reduced(script: Script, node: cst.CSTNode, name: str) -> bool:
+    """Whether the variable that is divided by is summed over ranks, whatever its name."""
+    body = script.function_of(node) or script.tree
+    call = rf"all_?reduce(_?sum)?\(\s*{re.escape(name)}\s*[,)]"
+    return name.isidentifier() and re.search(call, script.code(body)) is not None
 
 
 def _shares(training: Training, script: Script, body: cst.CSTNode | None) -> bool:

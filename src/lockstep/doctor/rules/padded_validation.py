@@ -18,11 +18,12 @@ _METRIC = re.compile(
     r"error|f1|iou|dice|recall|precision",
     re.I,
 )
-_ONCE = re.compile(
+ONCE = re.compile(
     r"dedup|duplicat|unique|in seen|seen\.|trunc|padd(ed|ing)(?!=)|remainder|\bset\(|"
     r"\[\s*:\s*(len\(|[\w.]*(len|num|size|total|count|n_))|%\s*[\w.]*(world|replicas|nprocs)",
     re.I,
 )
+"""What code looks like that takes out what is double."""
 _EVEN = {"MNIST", "FashionMNIST", "KMNIST", "CIFAR10", "CIFAR100", "ImageNet", "SVHN", "STL10"}
 """Test sets of torchvision that 2, 4 and 8 ranks divide."""
 
@@ -50,7 +51,7 @@ def _counts_twice(tally: Tally) -> bool:
     """A metric, other than a loss, that is reduced and does not take out what is double."""
     if not tally.reduced or not tally.known or not any(map(_METRIC.search, tally.names)):
         return False
-    return not any(_ONCE.search(script.code(node)) for script, node in tally.functions)
+    return not any(ONCE.search(script.code(node)) for script, node in tally.functions)
 
 
 def _divides(training: Training, loader: Loader) -> bool:
@@ -59,7 +60,7 @@ def _divides(training: Training, loader: Loader) -> bool:
     if data is None:
         return True
     function = loader.script.function_of(loader.call) or loader.script.tree
-    if _ONCE.search(loader.script.code(function)):
+    if ONCE.search(loader.script.code(function)):
         return True
     return any(_is_even(training, o) for o in training.project.origins(loader.script, data))
 

@@ -11,6 +11,8 @@ from lockstep.probes.trace import Trace
 def seen(trace: Trace) -> Iterator[Seen]:
     """Evaluations in which some samples never came, because the last batch was dropped."""
     told = set()
+    # The rest may be evaluated by a loader of its own, as in torch's ImageNet example.
+    rests = {p[0].loader["samples"] for p in trace.together(trains=False) if p[0].evaluates}
     for passes in trace.together(trains=False):
         first = passes[0]
         drops = first.loader["drop_last"] or first.loader["sampler_drops"]
@@ -18,7 +20,7 @@ def seen(trace: Trace) -> Iterator[Seen]:
             continue
         met = {index for one in passes for index in one.indices}
         missing = (first.loader["samples"] or 0) - len(met)
-        if met and missing > 0:
+        if met and missing > 0 and missing not in rests:
             told.add(first.loader.number)
             yield Seen(
                 first.loader.place,

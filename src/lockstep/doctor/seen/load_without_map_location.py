@@ -13,9 +13,12 @@ def seen(trace: Trace) -> Iterator[Seen]:
     """Loads without map_location on ranks other than the first, in a script that uses GPUs."""
     if not trace.on_gpus:
         return
+    # The CPU stood in for GPUs: what was saved in this run says that it was on the CPU.
+    saved = {event["path"] for rank in trace.ranks for event in rank.of("wrote")}
     for rank in trace.ranks[1:]:
         for event in rank.of("loaded"):
-            if not event["mapped"] and event["place"]:
+            on_gpu = any("cuda" in location for location in event["locations"])
+            if not event["mapped"] and event["place"] and (on_gpu or event["path"] in saved):
                 yield Seen(
                     event["place"],
                     f"rank {rank.number} loads {Path(event['path']).name or 'a checkpoint'} to "

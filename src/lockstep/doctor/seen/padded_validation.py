@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 from lockstep.doctor.findings import Seen
+from lockstep.doctor.rules.padded_validation import ONCE
 from lockstep.probes.trace import Trace
+
+AROUND = 15
+"""Lines before and after a gather in which the script may cut what it got."""
 
 
 def seen(trace: Trace) -> Iterator[Seen]:
@@ -21,10 +26,27 @@ def seen(trace: Trace) -> Iterator[Seen]:
         twice = len(indices) - len(set(indices))
         if twice and len(set(indices)) == first.loader["samples"]:
             told.add(first.loader.number)
-            gathered = any("gather" in name for one in passes for name in one.exchanged)
+            gathered = {name for one in passes for name in one.exchanged if "gather" in name}
+            if gathered and (any("object" in name for name in gathered) or _cuts(trace)):
+                continue
             yield Seen(
                 first.loader.place,
                 f"{twice} of the {first.loader['samples']} samples were evaluated twice",
                 # What was gathered may be cut to its true length.
                 certain=not gathered,
             )
+
+
+def _cuts(trace: Trace) -> bool:
+    """Whether the code around a gather takes out what is double.
+
+    Objects are most often put together by the name of each sample.
+    """
+    for event in trace.ranks[0].of("collective"):
+        path, _, line = event["place"].rpartition(":")
+        if "gather" not in event["name"] or not Path(path).is_file():
+            continue
+        lines = Path(path).read_text(errors="replace").splitlines()
+        if ONCE.search("\n".join(lines[max(0, int(line) - AROUND) : int(line) + AROUND])):
+            return True
+    return False

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 
 from lockstep.doctor.findings import Seen
-from lockstep.probes.trace import Pass, Trace
+from lockstep.probes.trace import Pass, Rank, Trace
 
 
 def seen(trace: Trace) -> Iterator[Seen]:
@@ -13,22 +14,19 @@ def seen(trace: Trace) -> Iterator[Seen]:
     again = trace.resumed
     if again is None or not again.ranks or not any(True for _ in again.ranks[0].of("loaded")):
         return
-    for number, loader in enumerate(trace.ranks[0].loaders):
-        halves = [
-            _half(rank.loaders[number].passes) for rank in trace.ranks if number < len(rank.loaders)
-        ]
-        taken = {index for half in halves for index in half}
-        later = [
-            rank.loaders[number].passes[0]
-            for rank in again.ranks
-            if number < len(rank.loaders) and rank.loaders[number].passes
-        ]
-        if not loader.trains or not taken or not later:
+    afterwards = {same[0].number: same for same in again.loaders()}
+    for same in trace.loaders():
+        loader = same[0]
+        taken = {index for one in same for index in _half(one.passes)}
+        resumed = afterwards.get(loader.number, [])
+        later = [one for loader in resumed for one in loader.passes[:1] if one.trains]
+        if not loader.trains or not taken or len(later) < len(again.ranks):
             continue
         # As many as are left of the epoch: what comes after it is rightly taken again.
         left = (loader["samples"] or 0) - len(taken)
         each = max(0, left // len(later))
-        repeated = taken & {index for one in later for index in one.indices[:each]}
+        ahead = [_trained(one, rank)[:each] for one, rank in zip(later, again.ranks, strict=True)]
+        repeated = taken & {index for indices in ahead for index in indices}
         if repeated:
             yield Seen(
                 later[0].place,
@@ -36,6 +34,13 @@ def seen(trace: Trace) -> Iterator[Seen]:
                 f"checkpoint were taken again after the resume",
             )
             return
+
+
+def _trained(one: Pass, rank: Rank) -> list[int]:
+    """Samples of the first pass after the resume, without batches that were only skipped."""
+    each = Counter(step["batches"] for step in rank.steps[1:]).most_common(1)
+    skipped = rank.steps[0]["batches"] - (each[0][0] if each else 1)
+    return [i for batch in one.batches[skipped:] for i in batch.get("indices", ())]
 
 
 def _half(passes: list[Pass]) -> list[int]:

@@ -15,7 +15,11 @@ FEW = 3
 def seen(trace: Trace) -> Iterator[Seen]:
     """Rates compared between ranks, and steps of schedulers counted between those of optimizers."""
     yield from _apart(trace)
-    calls = Counter((e["scheduler"], e["step"], e["place"]) for e in trace.ranks[0].of("scheduled"))
+    calls = Counter(
+        (e["scheduler"], e["step"], e["place"])
+        for e in trace.ranks[0].of("scheduled")
+        if not e["per_rank"]
+    )
     often: Counter[tuple[int, str]] = Counter()
     # One that is stepped after each of several batches has another reason.
     batches = {step["step"] + 1: step["batches"] for step in trace.ranks[0].steps}

@@ -11,8 +11,7 @@ from lockstep.probes.trace import Trace
 def seen(trace: Trace) -> Iterator[Seen]:
     """Training passes that ended on some rank, and went on longer on another."""
     wrapped = any(True for rank in trace.ranks for _ in rank.of("wrapped"))
-    joins = any(True for rank in trace.ranks for _ in rank.of("join"))
-    if not wrapped or joins:
+    if not wrapped or trace.joins:
         return
     told = set()
     ended_early = trace.cut or any(True for rank in trace.ranks for _ in rank.of("stopped"))
@@ -20,12 +19,16 @@ def seen(trace: Trace) -> Iterator[Seen]:
         first = passes[0]
         if not any(one.trains for one in passes) or first.loader.number in told:
             continue
-        counts = [len(one.batches) for one in passes]
+        # What a rank took and laid aside, because another had no more, it did not train on.
+        ended = trace.outcome.how == "finished"
+        counts = [one.learned if ended else len(one.batches) for one in passes]
         lengths = [one.loader["length"] for one in passes]
         over = [count for count, one in zip(counts, passes, strict=True) if one.complete]
         met = bool(over) and max(counts) > min(over)
         # A script may leave its passes early, and then their lengths do not matter.
-        unmet = ended_early and not over and None not in lengths and len(set(lengths)) > 1
+        last = first.turn + 1 == len(first.loader.passes)
+        differ = None not in lengths and len(set(lengths)) > 1
+        unmet = ended_early and last and not over and differ
         if not met and not unmet:
             continue
         shown = counts if met else lengths

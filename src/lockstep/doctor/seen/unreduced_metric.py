@@ -13,11 +13,13 @@ _METRIC = re.compile(
     r"acc|top-?\d|\bf1|\bauc|\bmap\b|bleu|\bwer\b|perplexity|\bppl|\bval|\btest|\beval|correct",
     re.I,
 )
-_TIME = re.compile(
-    r"\d+(?::\d\d)+(?:\.\d+)?|[\d.]+ ?(?:[mµu]?s|secs?|seconds|m|min|h)\b|[\d.]+ ?\w*/s", re.I
+_OWN = re.compile(r"\b(rank|gpu|device|process|proc|worker|cuda)[\s_:=#]*\d*\b", re.I)
+_CLOCK = re.compile(
+    r"\b(?:time|took|elapsed|eta|data|speed|throughput|mem\w*|duration)\b\W*[-+\d.:e()\s]+"
+    r"|\d[\d.:]*\s*(?:s|ms|sec|secs|seconds|min|mins|minutes|h|hours|[kmg]i?b|\w+/s\w*)\b",
+    re.I,
 )
-"""Each rank has its own, and rightly."""
-_OWN = re.compile(r"\b(rank|gpu|device|process|proc|worker|cuda)\b", re.I)
+"""What differs between ranks by nature."""
 
 
 def seen(trace: Trace) -> Iterator[Seen]:
@@ -55,15 +57,19 @@ def _said_apart(trace: Trace) -> Iterator[Seen]:
                 _NUMBER.sub("#", text)
             }:
                 continue
-            if any(t != text for t in same):
+            if any(_CLOCK.sub("", t) != _CLOCK.sub("", text) for t in same):
                 said = " / ".join(f"'{t.strip()}'" for t in (text, *same)[:2])
                 yield Seen(place, f"the ranks say different things: {said[:160]}", certain=False)
                 return
 
 
 def _metrics(rank: Rank) -> dict[str, list[str]]:
+    """Lines with metrics, by their place; not those in the midst of a pass, about its batches."""
     found: dict[str, list[str]] = {}
-    for event in rank.of("said"):
-        if _METRIC.search(event["text"]) and not _OWN.search(event["text"]):
-            found.setdefault(event["place"], []).append(_TIME.sub("", event["text"]))
+    inside = False
+    for event in rank.of("said", "batch", "passed"):
+        if event["kind"] != "said":
+            inside = event["kind"] == "batch"
+        elif not inside and _METRIC.search(event["text"]) and not _OWN.search(event["text"]):
+            found.setdefault(event["place"], []).append(event["text"])
     return found
