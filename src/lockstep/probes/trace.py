@@ -256,8 +256,10 @@ def _rank(number: int, pid: int, events: list[Event]) -> Rank:
             rank.draws.append(event)
     _tell_training(windows)
     for one in passes.values():
-        # Saved, and nothing was taken after it: the epoch was over.
-        one.saved_at = one.saved_at if one.saved_at != len(one.batches) else None
+        # Saved, nothing was taken after it, and it is as long as others: the epoch was over.
+        lengths = [len(other.batches) for other in one.loader.passes if other is not one]
+        if one.saved_at == len(one.batches) and one.saved_at in lengths:
+            one.saved_at = None
         # Some loops count by themselves and never ask for the batch after the last one.
         one.complete = one.complete or len(one.batches) == one.loader["length"]
     rank.loaders = list(loaders.values())
