@@ -60,6 +60,7 @@ def install(recorder: Recorder) -> None:
         turn, turns[number] = turns[number], turns[number] + 1
         where = place(2)
         facts = _epoch(self)
+        recorder.window.left(number)
         recorder.now(f"starting to load data at {where}")
         iterator: Any = begin(self)
         recorder.note("pass", loader=number, turn=turn, place=where, **facts)

@@ -59,10 +59,18 @@ class Window:
     reached: set[int] = field(default_factory=set)
     """Parameters that a backward pass came to, by identity, where DDP looks for others."""
     by_loader: Counter[str] = field(default_factory=Counter)
+    sizes: Counter[str] = field(default_factory=Counter)
+
+    def left(self, loader: str) -> None:
+        """A pass that begins anew: what came before, and was not learned from, was a look."""
+        if not self.backwards:
+            self.samples -= self.by_loader.pop(loader, 0) and self.sizes.pop(loader)
+            self.batches = max(self.by_loader.values(), default=0)
 
     def took(self, loader: str, size: int, wait: float) -> None:
         """A batch."""
         self.by_loader[loader] += 1
+        self.sizes[loader] += size
         self.batches = max(self.by_loader.values())
         self.samples, self.wait = self.samples + size, self.wait + wait
 
