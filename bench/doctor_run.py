@@ -82,7 +82,8 @@ def measured(script: Path, kind: str, steps: int, watch: bool) -> tuple[float, f
         said = outcome.logs[0].read_text()
     if outcome.how != "finished":
         sys.exit(f"{kind} {outcome.how}:\n{said}")
-    _, seconds, losses = said.split()[-3:]
+    line = next(line for line in said.splitlines() if line.startswith("loop "))
+    _, seconds, losses = line.split()
     return float(seconds), outcome.seconds, losses
 
 

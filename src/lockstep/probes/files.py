@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import builtins
+import io
 import os
-import sys
 from functools import wraps
 from typing import Any
 
@@ -20,7 +21,7 @@ _PASSING = ("/dev/", "/proc/", "/sys/")
 def install(recorder: Recorder) -> None:
     """Set the probe."""
     left = MOST
-    save, load = torch.save, torch.load
+    save, load, open_file = torch.save, torch.load, builtins.open
     own = recorder.settings.folder
 
     def wrote(how: str, path: Any, where: str) -> None:
@@ -39,19 +40,23 @@ def install(recorder: Recorder) -> None:
         left -= 1
         recorder.note("wrote", path=name, how=how, place=where, step=recorder.step)
 
-    def audited(event: str, args: tuple[Any, ...]) -> None:
-        if event == "open" and not recorder.worker:
-            path, mode, flags = args
-            writes = isinstance(mode, str) and any(letter in mode for letter in "wax+")
-            writes = writes or (mode is None and isinstance(flags, int) and bool(flags & 3))
-            if writes and isinstance(path, str | bytes | os.PathLike) and not within_torch(2):
-                wrote(
-                    "appended" if isinstance(mode, str) and "a" in mode else "opened",
-                    path,
-                    place(2),
-                )
-        elif event == "os.rename" and not recorder.worker and not within_torch(2):
-            wrote("renamed", args[1], place(2))
+    # Not an audit hook: that is called hundreds of times in a step, for each id() in torch.
+    @wraps(open_file)
+    def opened(file: Any, mode: str = "r", *args: Any, **kwargs: Any) -> Any:
+        writes = isinstance(mode, str) and any(letter in mode for letter in "wax+")
+        named = isinstance(file, str | bytes | os.PathLike)
+        if writes and named and not recorder.worker and not within_torch(2):
+            wrote("appended" if "a" in mode else "opened", file, place(2))
+        return open_file(file, mode, *args, **kwargs)
+
+    def renaming(original: Any) -> Any:
+        @wraps(original)
+        def renamed(source: Any, target: Any, **kwargs: Any) -> None:
+            original(source, target, **kwargs)
+            if not recorder.worker and not within_torch(2):
+                wrote("renamed", target, place(2))
+
+        return renamed
 
     @wraps(save)
     def saved(obj: Any, f: Any, *args: Any, **kwargs: Any) -> Any:
@@ -95,4 +100,6 @@ def install(recorder: Recorder) -> None:
             return save_file(tensors, filename, *args, **kwargs)
 
         safetensors.save_file = saved_file
-    sys.addaudithook(audited)
+    builtins.open = io.open = opened
+    for name in ("rename", "replace"):
+        setattr(os, name, renaming(getattr(os, name)))

@@ -16,6 +16,7 @@ from torch.utils.data import DataLoader, IterableDataset, RandomSampler, Sequent
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 from torch.utils.data.distributed import DistributedSampler
 
+from lockstep.probes.names import packed
 from lockstep.probes.randomness import states
 from lockstep.probes.record import Batch, Recorder, place
 
@@ -125,7 +126,7 @@ class _Pass:
         size = len(indices) if indices else size_of(data)
         facts: dict[str, Any] = {}
         if indices is not None and self.indices < MOST_INDICES:
-            facts["indices"] = indices
+            facts["indices"] = packed(indices)
             self.indices += len(indices)
         if self.count < CLOSE or self.streams:
             facts["rows"] = contents(data, size)

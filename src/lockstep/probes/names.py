@@ -1,4 +1,6 @@
-"""Collectives of torch.distributed, by name: known also where torch is not."""
+"""What the probes write and others read, known also where torch is not."""
+
+from array import array
 
 COLLECTIVES = (
     "all_reduce",
@@ -21,3 +23,20 @@ COLLECTIVES = (
     "all_reduce_coalesced",
     "all_gather_coalesced",
 )
+"""Of torch.distributed."""
+
+
+def packed(numbers: list[int]) -> str:
+    """Whole numbers as a text that is quick to write.
+
+    >>> unpacked(packed([3, 1, 2]))
+    [3, 1, 2]
+    """
+    return array("q", numbers).tobytes().hex()
+
+
+def unpacked(text: str) -> list[int]:
+    """The numbers of a text."""
+    found = array("q")
+    found.frombytes(bytes.fromhex(text))
+    return found.tolist()

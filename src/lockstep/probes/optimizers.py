@@ -26,6 +26,7 @@ def install(recorder: Recorder) -> None:
     """Set the probe."""
     counts: WeakKeyDictionary[Optimizer, list[int]] = WeakKeyDictionary()
     forwards: WeakKeyDictionary[Optimizer, int] = WeakKeyDictionary()
+    wraps_of: WeakKeyDictionary[Optimizer, list[wrapper.Wrap]] = WeakKeyDictionary()
     clip = clip_grad.clip_grad_norm_
 
     def before(optimizer: Optimizer, args: Any, kwargs: Any) -> Any:
@@ -60,7 +61,10 @@ def install(recorder: Recorder) -> None:
             listen(optimizer)
         window, recorder.window = recorder.window, Window()
         facts: dict[str, Any] = {}
-        through = wrapper.forwards([p for g in optimizer.param_groups for p in g["params"]])
+        if recorder.looks or optimizer not in wraps_of:
+            parameters = [p for group in optimizer.param_groups for p in group["params"]]
+            wraps_of[optimizer] = wrapper.around(parameters)
+        through = sum(wrap.forwards[0] for wrap in wraps_of[optimizer])
         if recorder.looks:
             facts = _looked(optimizer, number, window) | {
                 "random": states(),

@@ -6,6 +6,7 @@ import atexit
 import contextlib
 import faulthandler
 import json
+import mmap
 import os
 import signal
 import sys
@@ -26,8 +27,12 @@ SIGNAL = signal.SIGRTMIN + 7 if sys.platform == "linux" else signal.SIGUSR2
 FLUSH_EVERY = 200
 LEAVES = "destroy_process_group"
 """What a rank does last: torch may hang or abort in it, if a DDP model is still alive."""
+NOW_BYTES = 1024
 STOPPED = "stopped"
 """A file that says that a process was ended because enough was seen."""
+
+
+_encoded = json.JSONEncoder(default=str).encode
 
 
 class Batch(NamedTuple):
@@ -104,7 +109,7 @@ class Recorder:
         self.ended = False
         self._lines: list[str] = []
         self._notes: int | None = None
-        self._now: int | None = None
+        self._now: mmap.mmap | None = None
         atexit.register(self.close)
         os.register_at_fork(after_in_child=self._forked)
 
@@ -117,16 +122,21 @@ class Recorder:
         """An event."""
         if self.ended:
             return
-        self._lines.append(json.dumps({"kind": kind, "at": time.time(), **facts}, default=str))
+        self._lines.append(_encoded({"kind": kind, "at": time.time(), **facts}))
         if len(self._lines) >= FLUSH_EVERY or self.worker:
             self.flush()
 
     def now(self, doing: str) -> None:
         """What this process is about to do: told of it if it never comes back."""
         if self._now is None:
-            self._now = self._open("now")
-        text = f"{time.time():.3f} {doing}"[:400]
-        os.pwrite(self._now, f"{text:400}".encode(errors="replace"), 0)
+            place = self._open("now")
+            os.ftruncate(place, NOW_BYTES)
+            # Memory, not a file that is written: it is said several times in every step.
+            self._now = mmap.mmap(place, NOW_BYTES)
+            os.close(place)
+        text = f"{time.time():.3f} {doing}".encode(errors="replace")[: NOW_BYTES - 1] + b"\n"
+        # What is left of a longer text comes after the end of the line.
+        self._now[: len(text)] = text
 
     def flush(self) -> None:
         """Write what was noted."""
@@ -161,7 +171,7 @@ class Recorder:
 
     def _open(self, suffix: str) -> int:
         path = Path(self.settings.folder, f"{os.getpid()}.{suffix}")
-        return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND * (suffix == "jsonl"), 0o644)
+        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND * (suffix == "jsonl"), 0o644)
 
     def _forked(self) -> None:
         self._lines, self._notes, self._now = [], None, None
@@ -199,13 +209,28 @@ def place(depth: int = 1) -> str:
     library = ""
     while frame is not None:
         path = frame.f_code.co_filename
-        if not path.startswith("<") and not path.startswith(_OURS):
-            if not path.startswith(_LIBRARIES):
-                return f"{path}:{frame.f_lineno}"
-            if not library and "/torch/" not in path:
-                library = f"{path}:{frame.f_lineno}"
+        kind = _kinds.get(path) or _kind(path)
+        if kind == "script":
+            return f"{path}:{frame.f_lineno}"
+        if kind == "library" and not library:
+            library = f"{path}:{frame.f_lineno}"
         frame = frame.f_back
     return library
+
+
+_kinds: dict[str, str] = {}
+
+
+def _kind(path: str) -> str:
+    """Whose code a file is: the script's, a library's, or none that a person would look at."""
+    if path.startswith(("<", _OURS)):
+        found = "ours"
+    elif not path.startswith(_LIBRARIES):
+        found = "script"
+    else:
+        found = "torch" if "/torch/" in path else "library"
+    _kinds[path] = found
+    return found
 
 
 def within_torch(depth: int = 1) -> bool:

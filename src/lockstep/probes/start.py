@@ -122,7 +122,7 @@ def _watch(
     progress: Callable[[], None],
 ) -> None:
     folder = Path(job.settings.folder)
-    pulse, work, ended = 0.0, 0.0, 0
+    pulse, work, ended = "", 0.0, 0
     moved = noted = looked = time.monotonic()
     while any(process.poll() is None for process in processes):
         time.sleep(POLL)
@@ -131,7 +131,7 @@ def _watch(
             continue
         looked = now
         progress()
-        latest = max((p.stat().st_mtime for p in _notes(folder)), default=0.0)
+        latest = _pulse(folder)
         done = _work(processes) if not job.on_gpus else 0.0
         codes = [_code(process, folder) for process in processes]
         over = sum(code is not None for code in codes)
@@ -164,11 +164,13 @@ def _living(folder: Path) -> list[str]:
 
 
 def _doing(now: Path) -> str:
-    return now.read_text(errors="replace").strip().partition(" ")[2]
+    return now.read_text(errors="replace").partition("\n")[0].partition(" ")[2]
 
 
-def _notes(folder: Path) -> list[Path]:
-    return [*folder.glob("*.now"), *folder.glob("*.jsonl")]
+def _pulse(folder: Path) -> str:
+    """What changes as long as any process notes anything."""
+    sizes = [str(path.stat().st_size) for path in sorted(folder.glob("*.jsonl"))]
+    return " ".join([*sizes, *(now.read_text(errors="replace") for now in folder.glob("*.now"))])
 
 
 def _work(processes: list[subprocess.Popen[bytes]]) -> float:

@@ -10,6 +10,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from lockstep.probes.names import unpacked
 from lockstep.probes.start import Outcome
 
 Event = dict[str, Any]
@@ -203,9 +204,12 @@ def _events(path: Path) -> list[Event]:
     found = []
     for line in path.read_text(errors="replace").splitlines():
         try:
-            found.append(json.loads(line))
+            event = json.loads(line)
         except json.JSONDecodeError:
             continue  # half a line: the process was ended while it wrote
+        if isinstance(event.get("indices"), str):
+            event["indices"] = unpacked(event["indices"])
+        found.append(event)
     return found
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import wraps
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
@@ -168,14 +169,14 @@ def names() -> dict[int, str]:
     }
 
 
-def forwards(parameters: list[Tensor]) -> int:
-    """Forward passes so far through the wrapped models that have any of these parameters."""
+def around(parameters: Iterable[Tensor]) -> list[Wrap]:
+    """Those of the wrapped models that have any of these parameters."""
     mine = {id(p) for p in parameters}
-    return sum(
-        wrap.forwards[0]
+    return [
+        wrap
         for model, wrap in wrapped_models.items()
         if any(id(p) in mine for p in model.module.parameters())
-    )
+    ]
 
 
 def strangers() -> dict[str, list[str]]:
