@@ -207,6 +207,8 @@ def _length(sized: Any) -> int | None:
 
 def _indices(index: Any) -> list[int] | None:
     """Of one batch, if the data set has any."""
+    if type(index) is list and index and type(index[0]) is int:
+        return index
     found = index if isinstance(index, list | tuple) else [index]
     if isinstance(index, Tensor):
         found = index.reshape(-1).tolist()

@@ -111,7 +111,6 @@ def install(recorder: Recorder) -> None:
             # Closures that were computed again, on the batch of this step.
             recorder.window = Window()
         recorder.step = step + 1
-        recorder.flush()
 
     @wraps(clip)
     def clipped(*args: Any, **kwargs: Any) -> Any:

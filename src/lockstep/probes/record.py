@@ -11,8 +11,9 @@ import os
 import signal
 import sys
 import sysconfig
+import threading
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from multiprocessing.util import Finalize
@@ -24,7 +25,8 @@ from lockstep.probes.settings import Settings
 
 SIGNAL = signal.SIGRTMIN + 7 if sys.platform == "linux" else signal.SIGUSR2
 """Asks a process for its stack. Nobody else uses it: scripts like USR1 and USR2 for themselves."""
-FLUSH_EVERY = 200
+FLUSH_EVERY = 0.25
+"""Seconds."""
 LEAVES = "destroy_process_group"
 """What a rank does last: torch may hang or abort in it, if a DDP model is still alive."""
 NOW_BYTES = 1024
@@ -107,7 +109,10 @@ class Recorder:
         """Called with the optimizer, before it steps."""
         self.on_end: list[Callable[[], None]] = []
         self.ended = False
-        self._lines: list[str] = []
+        self._events: deque[dict[str, Any]] = deque()
+        self._texts: dict[str, bytes] = {}
+        self._writer: threading.Thread | None = None
+        self._lock = threading.Lock()
         self._notes: int | None = None
         self._now: mmap.mmap | None = None
         atexit.register(self.close)
@@ -122,9 +127,13 @@ class Recorder:
         """An event."""
         if self.ended:
             return
-        self._lines.append(_encoded({"kind": kind, "at": time.time(), **facts}))
-        if len(self._lines) >= FLUSH_EVERY or self.worker:
+        self._events.append({"kind": kind, "at": time.time(), **facts})
+        if self.worker:
             self.flush()
+        elif self._writer is None:
+            # Beside the script: it still writes when the script waits for other ranks for ever.
+            self._writer = threading.Thread(target=self._write, daemon=True, name="lockstep")
+            self._writer.start()
 
     def now(self, doing: str) -> None:
         """What this process is about to do: told of it if it never comes back."""
@@ -134,21 +143,32 @@ class Recorder:
             # Memory, not a file that is written: it is said several times in every step.
             self._now = mmap.mmap(place, NOW_BYTES)
             os.close(place)
-        text = f"{time.time():.3f} {doing}".encode(errors="replace")[: NOW_BYTES - 1] + b"\n"
-        # What is left of a longer text comes after the end of the line.
+        text = self._texts.get(doing)
+        if text is None:
+            # What is left of a longer text comes after the end of the line.
+            text = doing.encode(errors="replace")[: NOW_BYTES - 1] + b"\n"
+            self._texts[doing] = text
         self._now[: len(text)] = text
 
     def flush(self) -> None:
         """Write what was noted."""
-        if self._lines:
-            if self._notes is None:
-                self._notes = self._open("jsonl")
-            os.write(self._notes, ("\n".join(self._lines) + "\n").encode(errors="replace"))
-            self._lines.clear()
+        with self._lock:
+            lines = []
+            while self._events:
+                lines.append(_encoded(self._events.popleft()) + "\n")
+            if lines:
+                if self._notes is None:
+                    self._notes = self._open("jsonl")
+                os.write(self._notes, "".join(lines).encode(errors="replace"))
+
+    def _write(self) -> None:
+        while not self.ended:
+            time.sleep(FLUSH_EVERY)
+            self.flush()
 
     def close(self) -> None:
         """The process ends."""
-        if not self.worker and (self._lines or self._notes is not None):
+        if not self.worker and (self._events or self._notes is not None):
             for listen in self.on_end:
                 listen()
             self.note("exit")
@@ -174,7 +194,9 @@ class Recorder:
         return os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND * (suffix == "jsonl"), 0o644)
 
     def _forked(self) -> None:
-        self._lines, self._notes, self._now = [], None, None
+        self._events, self._notes, self._now = deque(), None, None
+        # The writer is no more, and may have held the lock.
+        self._writer, self._lock = None, threading.Lock()
         self.is_worker()
 
     def is_worker(self) -> None:

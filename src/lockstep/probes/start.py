@@ -164,7 +164,7 @@ def _living(folder: Path) -> list[str]:
 
 
 def _doing(now: Path) -> str:
-    return now.read_text(errors="replace").partition("\n")[0].partition(" ")[2]
+    return now.read_text(errors="replace").partition("\n")[0]
 
 
 def _pulse(folder: Path) -> str:
