@@ -35,6 +35,7 @@ def install(recorder: Recorder) -> None:
                 place=where,
                 step=recorder.step,
             )
+            recorder.flush()
             recorder.now(f"{name} at {where}")
             inside += 1
             try:

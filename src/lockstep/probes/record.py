@@ -11,9 +11,8 @@ import os
 import signal
 import sys
 import sysconfig
-import threading
 import time
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from multiprocessing.util import Finalize
@@ -25,8 +24,8 @@ from lockstep.probes.settings import Settings
 
 SIGNAL = signal.SIGRTMIN + 7 if sys.platform == "linux" else signal.SIGUSR2
 """Asks a process for its stack. Nobody else uses it: scripts like USR1 and USR2 for themselves."""
-FLUSH_EVERY = 0.25
-"""Seconds."""
+FLUSH_EVERY = 200
+"""Events. Before a rank waits for others it writes in any case: it may not come back."""
 LEAVES = "destroy_process_group"
 """What a rank does last: torch may hang or abort in it, if a DDP model is still alive."""
 NOW_BYTES = 1024
@@ -109,10 +108,8 @@ class Recorder:
         """Called with the optimizer, before it steps."""
         self.on_end: list[Callable[[], None]] = []
         self.ended = False
-        self._events: deque[dict[str, Any]] = deque()
+        self._events: list[dict[str, Any]] = []
         self._texts: dict[str, bytes] = {}
-        self._writer: threading.Thread | None = None
-        self._lock = threading.Lock()
         self._notes: int | None = None
         self._now: mmap.mmap | None = None
         atexit.register(self.close)
@@ -128,12 +125,8 @@ class Recorder:
         if self.ended:
             return
         self._events.append({"kind": kind, "at": time.time(), **facts})
-        if self.worker:
+        if len(self._events) >= FLUSH_EVERY or self.worker:
             self.flush()
-        elif self._writer is None:
-            # Beside the script: it still writes when the script waits for other ranks for ever.
-            self._writer = threading.Thread(target=self._write, daemon=True, name="lockstep")
-            self._writer.start()
 
     def now(self, doing: str) -> None:
         """What this process is about to do: told of it if it never comes back."""
@@ -152,19 +145,12 @@ class Recorder:
 
     def flush(self) -> None:
         """Write what was noted."""
-        with self._lock:
-            lines = []
-            while self._events:
-                lines.append(_encoded(self._events.popleft()) + "\n")
-            if lines:
-                if self._notes is None:
-                    self._notes = self._open("jsonl")
-                os.write(self._notes, "".join(lines).encode(errors="replace"))
-
-    def _write(self) -> None:
-        while not self.ended:
-            time.sleep(FLUSH_EVERY)
-            self.flush()
+        if self._events:
+            if self._notes is None:
+                self._notes = self._open("jsonl")
+            lines = "".join(f"{_encoded(event)}\n" for event in self._events)
+            os.write(self._notes, lines.encode(errors="replace"))
+            self._events.clear()
 
     def close(self) -> None:
         """The process ends."""
@@ -194,9 +180,7 @@ class Recorder:
         return os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND * (suffix == "jsonl"), 0o644)
 
     def _forked(self) -> None:
-        self._events, self._notes, self._now = deque(), None, None
-        # The writer is no more, and may have held the lock.
-        self._writer, self._lock = None, threading.Lock()
+        self._events, self._notes, self._now = [], None, None
         self.is_worker()
 
     def is_worker(self) -> None:

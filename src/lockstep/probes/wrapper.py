@@ -90,6 +90,7 @@ def install(recorder: Recorder) -> None:
         for listen in recorder.on_backward:
             listen()
         where = place(2)
+        recorder.flush()
         recorder.now(f"backward at {where}")
         backward(tensors, *args, **kwargs)
         recorder.now(f"after backward at {where}")
