@@ -6,6 +6,7 @@ import argparse
 import json
 import shlex
 import shutil
+from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
@@ -29,6 +30,8 @@ def refuse(given: argparse.Namespace) -> None:
             "--run runs one script: name one .py file. A notebook must be exported first, "
             "with jupyter nbconvert --to script."
         )
+    if find_spec("torch") is None:
+        raise UsageError("--run needs torch: pip install 'lockstep[train]'.")
     if given.fix or given.unsafe_fixes:
         raise UsageError("--run and --fix: mend the script first, then run it.")
     if not 2 <= given.replicas <= MOST_RANKS:
