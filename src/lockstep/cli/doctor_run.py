@@ -92,7 +92,7 @@ def examined(
         console.lines(show.text(finding) for finding in checked.findings)
         console.lines(show.running(found))
         console.lines([f"{show.summary(checked)} The run took {duration(found['seconds'])}."])
-    if not result.trace.ranks or result.trace.size < 2:
+    if len(result.trace.ranks) < 2:
         console.error(_alone(found, given.replicas))
         return 2
     ends = {found["ended"], found["resumed"] or "finished"}

@@ -84,7 +84,7 @@ def examine(
     progress.say(f"{what.script} is started {how}, on {what.replicas} ranks")
     trace = _run(what, folder / "ranks", what.arguments, what.replicas, progress)
     examined = Examined(trace)
-    if not trace.ranks or trace.size < 2:
+    if len(trace.ranks) < 2:
         return examined
     if what.resume is not None:
         progress.say("it is started again, to go on from what it saved")
@@ -125,13 +125,16 @@ def _steps_of(folder: Path, progress: Progress) -> Callable[[], None]:
     """Moves the bar as the first process that notes anything takes steps."""
     spoke = time.monotonic()
     done, read_to = 0, 0
+    notes: Path | None = None
 
     def look() -> None:
-        nonlocal spoke, done, read_to
+        nonlocal spoke, done, read_to, notes
         if time.monotonic() - spoke < 0.5:
             return
         spoke = time.monotonic()
-        notes = max(folder.glob("*.jsonl"), key=lambda p: p.stat().st_size, default=None)
+        if not done:
+            notes = max(folder.glob("*.jsonl"), key=lambda p: p.stat().st_size, default=None)
+            read_to = 0
         if notes is not None:
             content = notes.read_bytes()
             done += content.count(b'{"kind": "step"', read_to)
