@@ -107,7 +107,6 @@ class Recorder:
         self.on_step: list[Callable[[Any], None]] = []
         """Called with the optimizer, before it steps."""
         self.on_end: list[Callable[[], None]] = []
-        self.ended = False
         self._events: list[dict[str, Any]] = []
         self._texts: dict[str, bytes] = {}
         self._notes: int | None = None
@@ -122,8 +121,6 @@ class Recorder:
 
     def note(self, kind: str, **facts: Any) -> None:
         """An event."""
-        if self.ended:
-            return
         self._events.append({"kind": kind, "at": time.time(), **facts})
         if len(self._events) >= FLUSH_EVERY or self.worker:
             self.flush()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
@@ -218,8 +218,8 @@ def _rank(number: int, pid: int, events: list[Event]) -> Rank:
     loaders: dict[str, Loader] = {}
     passes: dict[tuple[str, int], Pass] = {}
     since: list[Pass] = []  # passes that gave a batch since the last step
-    untrained: list[Pass] = []  # passes that gave a batch, and nothing was trained since
     windows: list[list[Pass]] = []  # the same, of all steps before
+    untrained: list[Pass] = []  # passes that gave a batch, and nothing was trained since
     over: set[int] = set()  # passes that came to their end, by identity
     for event in events:
         kind = event["kind"]
@@ -320,8 +320,3 @@ def same_data(same: list[Loader]) -> bool:
 def first_step(trace: Trace) -> str:
     """Where the first step of the first optimizer is."""
     return next((step["place"] for step in trace.ranks[0].steps), "")
-
-
-def places(events: Iterable[Event]) -> list[str]:
-    """Where they happened, each place once."""
-    return list(dict.fromkeys(event["place"] for event in events if event.get("place")))

@@ -53,9 +53,7 @@ def install(recorder: Recorder) -> None:
             parameters=sum(p.numel() for p in self.module.parameters()),
             find_unused=self.find_unused_parameters,
             static_graph=bool(self.static_graph),
-            broadcast_buffers=self.broadcast_buffers,
             norms=sum(not isinstance(m, nn.SyncBatchNorm) for m in norms),
-            synced_norms=sum(isinstance(m, nn.SyncBatchNorm) for m in norms),
         )
 
     @wraps(forward)
