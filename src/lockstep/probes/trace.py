@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from lockstep.probes.names import unpacked
@@ -130,10 +131,10 @@ class Trace:
         """Whether ranks may train on different numbers of batches, as torch's Join lets them."""
         return any(True for rank in self.ranks for _ in rank.of("join"))
 
-    def waiting(self) -> tuple[float, int]:
-        """Share of the time between steps that goes to waiting for data, and how many were seen.
+    def waiting(self) -> tuple[float, float, int]:
+        """Share of a step that is waiting for data, the seconds of it, and how many were seen.
 
-        Of the rank that waits least: the others may wait for it.
+        Medians, of the rank that waits least: the others may wait for it.
         """
         found = []
         for rank in self.ranks:
@@ -144,10 +145,10 @@ class Trace:
                 for a, b in pairwise(rank.steps[1:])
                 if b["batches"] and not any(a["at"] <= at <= b["at"] for at in begun)
             ]
-            spans = [b["at"] - a["at"] for a, b in pairs]
-            waits = [b["wait"] for _, b in pairs]
-            found.append((sum(waits) / sum(spans) if sum(spans) > 0 else 0.0, len(spans)))
-        return min(found, default=(0.0, 0))
+            shares = [b["wait"] / max(b["at"] - a["at"], 1e-9) for a, b in pairs]
+            if pairs:
+                found.append((median(shares), median(b["wait"] for _, b in pairs), len(pairs)))
+        return min(found, default=(0.0, 0.0, 0))
 
     def together(self, *, trains: bool | None = None) -> Iterator[list[Pass]]:
         """The same pass of all ranks, for every pass that all of them began."""
