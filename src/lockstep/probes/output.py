@@ -55,8 +55,10 @@ def install(recorder: Recorder) -> None:
         def ran(*args: Any, **kwargs: Any) -> Any:
             try:
                 return original(*args, **kwargs)
-            except Exception as error:
-                noted(error)
+            except BaseException as error:
+                recorder.failed = True
+                if isinstance(error, Exception):
+                    noted(error)
                 raise
 
         return ran

@@ -15,6 +15,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from multiprocessing.process import parent_process
 from multiprocessing.util import Finalize
 from pathlib import Path
 from types import FrameType
@@ -94,6 +95,8 @@ class Recorder:
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self.rank: int | None = None
+        self.failed = False
+        """Whether this process, started by another, ends by an error or by sys.exit."""
         self.worker = False
         """Whether this process is a forked child: a data worker, most often."""
         self.step = 0
@@ -158,6 +161,9 @@ class Recorder:
             self.flush()
             # What happens from here on is torch's, not the script's.
             self.now(f"{LEAVES} at the end")
+            if self.rank is not None and parent_process() is not None and not self.failed:
+                # The script that started this rank would be told if gloo aborts it now.
+                self._leave()
 
     def stop(self, why: str) -> None:
         """End this process: enough was seen."""
@@ -166,10 +172,13 @@ class Recorder:
         self.note("stopped", why=why)
         self.flush()
         Path(self.settings.folder, STOPPED).touch()
+        # Not sys.exit: scripts catch it, and to take DDP down while others wait can hang.
+        self._leave()
+
+    def _leave(self) -> None:
         for stream in (sys.stdout, sys.stderr):
             with contextlib.suppress(Exception):
                 stream.flush()
-        # Not sys.exit: scripts catch it, and to take DDP down while others wait can hang.
         os._exit(0)
 
     def _open(self, suffix: str) -> int:
