@@ -3,7 +3,8 @@
     python bench/optimizers.py --rounds 61 --save bench/results/optimizers.json
 
 Both sides take turns on the same gradients, with the same weight decay, in torch's foreach form.
-The order turns from round to round; ratios are taken within a round.
+The order turns from round to round; ratios are taken within a round. `--device cuda` for a GPU, and
+`--recorded` to replay the steps as CUDA graphs there, as lockstep does.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import sys
 import time
 from collections.abc import Callable
 from functools import partial
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -44,30 +46,52 @@ LIMIT = 1.3
 """How many times as long as torch's a step may take."""
 
 
-def ready(build: Callable[..., Optimizer], model: Callable[[], nn.Module], decay: float) -> Any:
+def ready(
+    build: Callable[..., Optimizer],
+    model: Callable[[], nn.Module],
+    decay: float,
+    device: str,
+    recorded: bool,
+) -> Any:
     """The step of an optimizer with a model of its own, after the first."""
     torch.manual_seed(0)
-    net = model()
+    net = model().to(device)
     for p in net.parameters():
         p.grad = 1e-3 * torch.randn_like(p)
     # So small that the weights stay what they are, however often they are updated.
-    optimizer = build(net.parameters(), lr=1e-12, weight_decay=decay)
+    more = {"capturable": True} if recorded and "capturable" in signature(build).parameters else {}
+    optimizer = build(net.parameters(), lr=1e-12, weight_decay=decay, **more)
     optimizer.step()
-    return optimizer.step
+    if not recorded:
+        return optimizer.step
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        optimizer.step()
+    return graph.replay
 
 
 def turn(step: Callable[[], Any], repeats: int) -> float:
     """Seconds of one step."""
+    wait = torch.cuda.synchronize if torch.cuda.is_initialized() else lambda: None
+    wait()
     began = time.perf_counter()
     for _ in range(repeats):
         step()
+    wait()
     return (time.perf_counter() - began) / repeats
 
 
-def measure(name: str, model: Callable[[], nn.Module], decay: float, rounds: int) -> Any:
+def measure(
+    name: str,
+    model: Callable[[], nn.Module],
+    decay: float,
+    rounds: int,
+    device: str,
+    recorded: bool,
+) -> Any:
     """Seconds of each side by round."""
     sides = {
-        side: ready(build, model, decay)
+        side: ready(build, model, decay, device, recorded)
         for side, build in zip(("ours", "torch"), PAIRS[name], strict=True)
     }
     repeats = max(3, int(SECONDS / turn(sides["torch"], 3)))
@@ -82,6 +106,8 @@ def main() -> None:
     """Measure and show."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=61)
+    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
+    parser.add_argument("--recorded", action="store_true", help="replay CUDA graphs")
     parser.add_argument("--save", type=Path)
     args = parser.parse_args()
     torch.set_num_threads(1)
@@ -91,7 +117,7 @@ def main() -> None:
         print(f"{size}: {len(parameters)} tensors, {sum(p.numel() for p in parameters):,} weights")
         for name in PAIRS:
             for decay in DECAYS:
-                times = measure(name, model, decay, args.rounds)
+                times = measure(name, model, decay, args.rounds, args.device, args.recorded)
                 document.setdefault(size, {})[f"{name}, weight decay {decay:g}"] = times
                 ratios = [a / b for a, b in zip(times["ours"], times["torch"], strict=True)]
                 ms = {side: 1e3 * statistics.median(seconds) for side, seconds in times.items()}

@@ -21,7 +21,7 @@ from lockstep.engine.job import Job
 from lockstep.engine.metrics import Meter
 from lockstep.engine.recipe import Recipe
 from lockstep.engine.replica import Replica
-from lockstep.engine.speed import Speed
+from lockstep.engine.speed import COMPILE_PAYS, Speed
 from lockstep.engine.step import Taken, TrainingStep
 from lockstep.engine.trial import State
 from lockstep.errors import PlanError
@@ -206,9 +206,9 @@ def test_a_state_takes_back_what_powersgd_remembers(tmp_path: Path):
     assert all(all(answer) for answer in answers)
 
 
-@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+@pytest.mark.parametrize(("precision", "error"), [("fp32", 0.01), ("bf16", -2.0)])
 def test_a_path_that_rounds_otherwise_passes_and_one_that_errs_does_not(
-    tmp_path: Path, precision: str
+    tmp_path: Path, precision: str, error: float
 ):
     recipe = even(
         model=partial(models.wideresnet, depth=10, width=1, channels=1),
@@ -229,20 +229,60 @@ def test_a_path_that_rounds_otherwise_passes_and_one_that_errs_does_not(
         finally:
             torch.backends.mkldnn.set_flags(True)
 
-    def forgetful(step, arrivals) -> Taken:
-        """Adds a hundredth of the rate."""
-        replica.recipe = replica.recipe
+    weights = [p.data for p in replica.module.parameters()]
+
+    def rounded(step, arrivals) -> Taken:
+        """Every weight one rounding further."""
         taken = eager(step, arrivals)
-        with torch.no_grad():
-            for p in replica.module.parameters():
-                p.mul_(1.01)
+        for p in weights:
+            p.copy_(torch.nextafter(p, torch.full_like(p, torch.inf)))
+        return taken
+
+    def erring(step, arrivals) -> Taken:
+        """A step of another length, or backwards."""
+        before = [p.clone() for p in weights]
+        taken = eager(step, arrivals)
+        for p, start in zip(weights, before, strict=True):
+            p.add_(p - start, alpha=error)
         return taken
 
     assert setting.speed._differs(eager, ticket) is None
     assert setting.speed._differs(reordered, ticket) is None
-    reason = setting.speed._differs(forgetful, ticket)
+    assert setting.speed._differs(rounded, ticket) is None
+    reason = setting.speed._differs(erring, ticket)
     assert reason is not None
     assert "rounding explains" in reason
+
+
+@pytest.mark.parametrize(("later", "chosen"), [(0.5, "compile"), (1.5, "eager")])
+def test_what_was_compiled_is_timed_again_beside_the_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, later: float, chosen: str
+):
+    setting = Setting(tmp_path, even(epochs=40))
+    speed, eager = setting.speed, setting.speed.eager
+    compiled = TrainingStep(setting.replica, setting.meter)
+    timed: list[str] = []
+
+    def time(path, ticket, steps, name=None):
+        """Take the steps; a compiled one is slow at first."""
+        for _ in range(steps):
+            ticket = yield path(*ticket)
+        timed.append("eager" if path is eager else "compile")
+        first = timed.count("compile") <= 2
+        return ticket, 1.0 if path is eager else 2.0 if first else later
+
+    monkeypatch.setitem(COMPILE_PAYS, "cpu", 0.0)
+    monkeypatch.setattr(speed, "_time", time)
+    monkeypatch.setattr(
+        speed, "_compile", lambda ticket, check: (compiled, compiled(*ticket), None)
+    )
+    for ticket in setting.tickets:
+        speed(*ticket)
+        if speed.settled:
+            break
+    assert speed.pick.name == chosen
+    assert speed.pick.milliseconds == {"eager": 1e3, "compile": 1e3 * later}
+    assert timed[-6:] == ["eager", "compile"] * 3
 
 
 def test_in_exact_mode_only_the_same_bits_pass(tmp_path: Path, kept: None):

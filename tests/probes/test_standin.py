@@ -260,7 +260,8 @@ for graph in (cuda.CUDAGraph, lambda: cuda.graph(None), lambda: cuda.make_graphe
     with refuses(RuntimeError, "CUDA graphs need a GPU"):
         graph()
 with torch.profiler.profile(
-    activities=[torch.profiler.ProfilerActivity.CPU, torch.profiler.ProfilerActivity.CUDA]
+    activities=[torch.profiler.ProfilerActivity.CPU, torch.profiler.ProfilerActivity.CUDA],
+    acc_events=True,
 ) as profile:
     torch.ones(2).cuda()
 profile.key_averages().table(sort_by="cuda_time_total")

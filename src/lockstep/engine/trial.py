@@ -54,6 +54,10 @@ class State:
         starts = self._nudged(unit) if unit else self.saved
         return [t - start for t, start in zip(self.weights, starts, strict=True)]
 
+    def rounding(self) -> float:
+        """How far apart steps may end that agree until their weights are rounded."""
+        return length([saved * torch.finfo(saved.dtype).eps for saved in self.saved])
+
 
 def unit_of(replica: Replica) -> float:
     """One rounding of the numbers that the model computes with."""

@@ -301,7 +301,8 @@ def _graphs() -> None:
     # torch.compile asks this before it looks at devices, and then does without graphs.
     if not hasattr(torch._C, "_cuda_cudaCachingAllocator_is_enabled"):
         setattr(torch._C, "_cuda_cudaCachingAllocator_is_enabled", lambda: True)  # noqa: B010
-    homes = (torch.cuda, torch.cuda.graphs, torch.accelerator, torch.accelerator.graphs)
+    homes = [torch.cuda, torch.cuda.graphs, torch.accelerator]
+    homes += [torch.accelerator.graphs] if hasattr(torch.accelerator, "graphs") else []
     swap("CUDAGraph graph Graph", lambda _: NoGraph, *homes)
     swap("make_graphed_callables graph_pool_handle", answering(refuse), *homes)
 
