@@ -11,6 +11,7 @@ from lockstep.console import Progress
 from lockstep.doctor.check import IGNORE
 from lockstep.doctor.findings import Finding, Rule, witnessed
 from lockstep.doctor.registry import watchers
+from lockstep.probes.names import FIRST_STEP, MORE_BATCHES
 from lockstep.probes.settings import Settings
 from lockstep.probes.start import Job, run
 from lockstep.probes.trace import Event, Trace, read
@@ -184,7 +185,7 @@ def _ask(what: Examination, folder: Path) -> Event:
         alone = _started(what, settings, what.arguments, 1)
         for rank in alone.ranks:
             verdict = next(rank.of("oracle"), verdict)
-        if verdict.get("why") != "asks for more batches":
+        if verdict.get("why") != MORE_BATCHES:
             break
     for file in _kept(folder):
         file.unlink()
@@ -193,7 +194,7 @@ def _ask(what: Examination, folder: Path) -> Event:
 
 def _kept(folder: Path) -> list[Path]:
     """The first step, as each rank kept it."""
-    return list((folder / "ranks").glob("first-step-*.pt"))
+    return list((folder / "ranks").glob(FIRST_STEP.format("*")))
 
 
 def acquitted(finding: Finding, trace: Trace) -> bool:

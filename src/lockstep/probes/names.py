@@ -24,6 +24,10 @@ COLLECTIVES = (
     "all_gather_coalesced",
 )
 """Of torch.distributed."""
+FIRST_STEP = "first-step-{}.pt"
+"""The file in which a rank keeps its first step for the gradient oracle."""
+MORE_BATCHES = "asks for more batches"
+"""Why the oracle has no verdict: one process takes the ranks' batches one after the other."""
 
 
 def packed(numbers: list[int]) -> str:

@@ -62,8 +62,7 @@ def install(recorder: Recorder) -> None:
         window, recorder.window = recorder.window, Window()
         facts: dict[str, Any] = {}
         if recorder.looks or optimizer not in wraps_of:
-            parameters = [p for group in optimizer.param_groups for p in group["params"]]
-            wraps_of[optimizer] = wrapper.around(parameters)
+            wraps_of[optimizer] = wrapper.around(parameters_of(optimizer))
         through = sum(wrap.forwards[0] for wrap in wraps_of[optimizer])
         if recorder.looks:
             facts = _looked(optimizer, number, window) | {
@@ -130,6 +129,11 @@ def install(recorder: Recorder) -> None:
     register_optimizer_step_post_hook(after)
     for owner in (clip_grad, torch.nn.utils):
         setattr(owner, "clip_grad_norm_", clipped)  # noqa: B010
+
+
+def parameters_of(optimizer: Optimizer) -> list[Tensor]:
+    """In their order."""
+    return [p for group in optimizer.param_groups for p in group["params"]]
 
 
 def _named(optimizer: Optimizer, number: int) -> dict[str, Tensor]:

@@ -9,6 +9,7 @@ from functools import wraps
 from typing import Any
 
 import torch
+from torch import Tensor
 from torch.utils.data import IterableDataset, get_worker_info
 from torch.utils.data._utils import fetch
 
@@ -63,3 +64,17 @@ def states() -> dict[str, int]:
         _name, keys, position, *rest = numpy.get_state()
         found["numpy"] = zlib.crc32(keys.tobytes(), zlib.crc32(repr((position, rest)).encode()))
     return found
+
+
+def dropout_state() -> Tensor:
+    """The state of the generator that dropout draws from: the GPU's, once the script uses one."""
+    # Where the CPU stands in for a GPU, CUDA is never initialized.
+    return torch.cuda.get_rng_state() if torch.cuda.is_initialized() else torch.get_rng_state()
+
+
+def set_dropout_state(state: Tensor) -> None:
+    """Go on from there."""
+    if torch.cuda.is_initialized():
+        torch.cuda.set_rng_state(state)
+    else:
+        torch.set_rng_state(state)

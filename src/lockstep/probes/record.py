@@ -19,7 +19,7 @@ from multiprocessing.process import parent_process
 from multiprocessing.util import Finalize
 from pathlib import Path
 from types import FrameType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 from lockstep.probes.settings import Settings
 
@@ -41,8 +41,6 @@ class Batch(NamedTuple):
     """Where a batch comes from."""
 
     loader: str
-    turn: int
-    """Passes over the loader before this one."""
     number: int
     """Batches of the pass before it."""
     size: int
@@ -165,7 +163,7 @@ class Recorder:
                 # The script that started this rank would be told if gloo aborts it now.
                 self._leave()
 
-    def stop(self, why: str) -> None:
+    def stop(self, why: str) -> NoReturn:
         """End this process: enough was seen."""
         for listen in self.on_end:
             listen()
@@ -175,7 +173,7 @@ class Recorder:
         # Not sys.exit: scripts catch it, and to take DDP down while others wait can hang.
         self._leave()
 
-    def _leave(self) -> None:
+    def _leave(self) -> NoReturn:
         for stream in (sys.stdout, sys.stderr):
             with contextlib.suppress(Exception):
                 stream.flush()

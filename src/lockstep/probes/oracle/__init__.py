@@ -1,0 +1,40 @@
+"""The gradient oracle: one step on several ranks, repeated by one process on the same batch.
+
+The ranks keep their first step: the batches, the parameters before it, the gradient after it. A
+second run of the script, on one rank, is given the same parameters and all batches joined. Its
+gradient is what the ranks' gradient should be. Batch norm and dropout, which are different in one
+large batch by nature, are computed rank by rank there.
+"""
+
+from __future__ import annotations
+
+from functools import wraps
+from typing import Any
+from weakref import WeakSet
+
+from torch.optim.optimizer import Optimizer
+
+from lockstep.probes.oracle.keep import Keeper
+from lockstep.probes.oracle.repeat import Repeater
+from lockstep.probes.record import Recorder
+
+
+def install(recorder: Recorder) -> None:
+    """Keep the first step, or repeat one that was kept."""
+    optimizers: WeakSet[Optimizer] = WeakSet()
+    create: Any = Optimizer.__init__
+
+    @wraps(create)
+    def created(self: Any, *args: Any, **kwargs: Any) -> None:
+        create(self, *args, **kwargs)
+        optimizers.add(self)
+
+    setattr(Optimizer, "__init__", created)  # noqa: B010
+    listener: Keeper | Repeater
+    if recorder.settings.oracle is None:
+        listener = Keeper(recorder, optimizers)
+        recorder.on_backward.append(listener.backward)
+    else:
+        listener = Repeater(recorder, optimizers, recorder.settings.oracle)
+    recorder.on_batch.append(listener.batch)
+    recorder.on_step.append(listener.step)

@@ -1,0 +1,93 @@
+"""Batches of any shape: their tensors, and those of several ranks as one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+IGNORED = -100
+"""The target that torch's losses leave out."""
+
+
+def mapped(data: Any, change: Callable[[Tensor], Any]) -> Any:
+    """A batch with all its tensors changed."""
+    if isinstance(data, Tensor):
+        return change(data)
+    if isinstance(data, dict):
+        return _like(data, {key: mapped(value, change) for key, value in data.items()})
+    if isinstance(data, list | tuple):
+        return _like(data, [mapped(value, change) for value in data])
+    return data
+
+
+def _like(original: Any, content: Any) -> Any:
+    """The content as the original's type, if that can be made of it."""
+    if isinstance(original, tuple) and hasattr(original, "_fields"):
+        return type(original)(*content)
+    if type(original) is dict:
+        return content
+    try:
+        return type(original)(content)
+    except TypeError:
+        return content
+
+
+def tensors(data: Any) -> list[Tensor]:
+    """Every tensor inside a batch."""
+    found: list[Tensor] = []
+    mapped(data, lambda t: found.append(t) or t)  # type: ignore[func-returns-value]
+    return found
+
+
+def joined(batches: list[Any], sizes: list[int]) -> Any:
+    """Batches of several ranks as one batch.
+
+    >>> joined([[torch.ones(1, 2), ["a"]], [torch.ones(1, 2), ["b"]]], [1, 1])
+    [tensor([[1., 1.],
+            [1., 1.]]), ['a', 'b']]
+    """
+    first = batches[0]
+    if len(batches) == 1:
+        return first
+    if isinstance(first, Tensor) and first.dim():
+        lengths = ([batch.shape[dim] for batch in batches] for dim in range(min(2, first.dim())))
+        return torch.cat(batches, next((dim for dim, n in enumerate(lengths) if n == sizes), 0))
+    if isinstance(first, dict):
+        return _like(first, {k: joined([b[k] for b in batches], sizes) for k in first})
+    if isinstance(first, list | tuple):
+        if _by_sample(batches, sizes):
+            return _like(first, [value for batch in batches for value in batch])
+        return _like(first, [joined(list(p), sizes) for p in zip(*batches, strict=True)])
+    return first
+
+
+def _by_sample(batches: list[Any], sizes: list[int]) -> bool:
+    """Whether lists have a value for each sample, as detectors do, not a tensor for each field."""
+    if hasattr(batches[0], "_fields") or [len(batch) for batch in batches] != sizes:
+        return False
+    return len(set(sizes)) > 1 or not all(_holds(value, sizes[0]) for value in batches[0])
+
+
+def _holds(value: Any, size: int) -> bool:
+    """Whether it has a row for each of so many samples."""
+    if isinstance(value, dict):
+        return bool(value) and all(_holds(inner, size) for inner in value.values())
+    if isinstance(value, list | tuple):
+        return len(value) == size
+    return isinstance(value, Tensor) and value.dim() > 0 and size in value.shape[:2]
+
+
+def counted(batches: list[Any]) -> int:
+    """Targets that are not left out, and entries of masks that are set."""
+    found = 0
+    for tensor in tensors(batches):
+        if tensor.dtype == torch.bool:
+            found += int(tensor.sum())
+        elif not tensor.is_floating_point() and bool((tensor == IGNORED).any()):
+            found += int((tensor != IGNORED).sum())
+        elif tensor.dim() > 1 and bool(((tensor == 0) | (tensor == 1)).all()):
+            found += int(tensor.sum())
+    return found

@@ -1,0 +1,83 @@
+"""Batch norm and dropout of a joined batch, as each rank computes them."""
+
+from __future__ import annotations
+
+from functools import wraps
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from lockstep.probes.randomness import dropout_state, set_dropout_state
+
+DROPOUTS = ("dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout")
+
+
+class Joined:
+    """How the ranks' batches lie in the joined one, and where the random numbers of each are."""
+
+    def __init__(self) -> None:
+        self.sizes: list[int] = []
+        self.states: list[Tensor] = []
+        self.used: set[str] = set()
+        """What was computed rank by rank."""
+
+    def parts(self, rows: int) -> list[int] | None:
+        """Rows of each rank in a tensor of so many; None if it does not hold samples."""
+        total = sum(self.sizes)
+        if len(self.sizes) < 2 or not total or rows % total:
+            return None
+        return [size * (rows // total) for size in self.sizes]
+
+    def install(self) -> None:
+        """Compute rank by rank from now on."""
+        functions: Any = F
+        norm, forward = functions.batch_norm, nn.SyncBatchNorm.forward
+        ghost = functions.batch_norm = self._batch_norm(norm)
+        for name in DROPOUTS:
+            setattr(F, name, self._dropout(getattr(F, name)))
+
+        # Synchronised batch norm is over the whole batch already, also on one rank.
+        @wraps(forward)
+        def synced(self: Any, x: Tensor) -> Tensor:
+            functions.batch_norm = norm
+            try:
+                return forward(self, x)
+            finally:
+                functions.batch_norm = ghost
+
+        setattr(nn.SyncBatchNorm, "forward", synced)  # noqa: B010
+
+    def _batch_norm(self, original: Any) -> Any:
+        @wraps(original)
+        def ghost(x: Tensor, mean: Any, variance: Any, *args: Any, **kwargs: Any) -> Tensor:
+            training = kwargs.get("training", args[2] if len(args) > 2 else False)
+            parts = self.parts(x.shape[0]) if training else None
+            if parts is None:
+                return original(x, mean, variance, *args, **kwargs)
+            self.used.add("batch norm")
+            return torch.cat(
+                [original(part, None, None, *args, **kwargs) for part in x.split(parts)]
+            )
+
+        return ghost
+
+    def _dropout(self, original: Any) -> Any:
+        @wraps(original)
+        def dropped(
+            x: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False
+        ) -> Tensor:
+            parts = self.parts(x.shape[0]) if training and p > 0 and x.dim() else None
+            if parts is None:
+                return original(x, p, training, inplace)
+            self.used.add("dropout")
+            own, found = dropout_state(), []
+            for rank, part in enumerate(x.split(parts)):
+                set_dropout_state(self.states[rank])
+                found.append(original(part, p, training))
+                self.states[rank] = dropout_state()
+            set_dropout_state(own)
+            return torch.cat(found)
+
+        return dropped

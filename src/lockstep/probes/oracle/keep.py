@@ -1,0 +1,104 @@
+"""Several ranks: each keeps its first step."""
+
+from __future__ import annotations
+
+from typing import Any
+from weakref import WeakSet
+
+import torch
+from torch import Tensor, nn
+from torch.optim.optimizer import Optimizer
+
+from lockstep.probes import wrapper
+from lockstep.probes.optimizers import parameters_of
+from lockstep.probes.oracle.batches import mapped, tensors
+from lockstep.probes.oracle.step import FirstStep, Given, gradients_of
+from lockstep.probes.randomness import dropout_state, states
+from lockstep.probes.record import Batch, Recorder
+
+MOST_BYTES = 2_000_000_000
+"""Batches and parameters that are kept; a step that needs more is not judged."""
+
+
+class Keeper:
+    """Keeps the first step of one rank."""
+
+    def __init__(self, recorder: Recorder, optimizers: WeakSet[Optimizer]) -> None:
+        self.recorder, self.optimizers = recorder, optimizers
+        self.batches: dict[str, list[Given]] = {}
+        self.parameters: dict[int, list[Tensor]] = {}
+        """Of each optimizer, by its identity."""
+        self.autocast: torch.dtype | None = None
+        self.others: dict[str, int] = {}
+        """Generators besides torch's own, when the last batch was there."""
+        self.room, self.over = MOST_BYTES, False
+
+    def batch(self, data: Any, batch: Batch) -> Any:
+        """On its way to the script."""
+        if self.over or self.recorder.worker:
+            return data
+        kept = self.batches.setdefault(batch.loader, [])
+        if batch.number == 0:
+            self.room += sum(_bytes(tensors(given.data)) for given in kept)
+            kept.clear()
+        if self._fits(tensors(data), "a batch"):
+            copy = mapped(data, lambda t: t.detach().clone())
+            kept.append(Given(copy, batch.size, dropout_state()))
+            self.others = _others()
+        return data
+
+    def backward(self) -> None:
+        """The first one: parameters are still what the forward pass saw."""
+        if self.over or self.parameters:
+            return
+        if torch.is_autocast_enabled("cuda") and torch.cuda.is_initialized():
+            self.autocast = torch.get_autocast_dtype("cuda")
+        elif torch.is_autocast_enabled("cpu"):
+            self.autocast = torch.get_autocast_dtype("cpu")
+        before = {id(o): parameters_of(o) for o in self.optimizers}
+        if self._fits([p for mine in before.values() for p in mine], "the model"):
+            self.parameters = {o: [p.detach().clone() for p in mine] for o, mine in before.items()}
+
+    def step(self, optimizer: Any) -> None:
+        """The first one: write it all."""
+        if self.over or self.recorder.rank is None:
+            return
+        mine, before = parameters_of(optimizer), self.parameters.get(id(optimizer))
+        if any(type(p) not in (Tensor, nn.Parameter) for p in mine):
+            self._give_up("each rank has a piece of the parameters only")
+        elif before is None or not self.batches:
+            self._give_up("the batches of the first step do not come from a DataLoader")
+        else:
+            known = wrapper.names()
+            FirstStep(
+                batches=self.batches,
+                parameters=before,
+                gradients=gradients_of(mine),
+                names=[known.get(id(p), f"parameter {n}") for n, p in enumerate(mine)],
+                random=dropout_state(),
+                drew=self.others != _others(),
+                autocast=self.autocast,
+            ).write(self.recorder.settings.folder, self.recorder.rank)
+            self._end()
+
+    def _fits(self, more: list[Tensor], what: str) -> bool:
+        self.room -= _bytes(more)
+        if self.room < 0:
+            self._give_up(f"{what} is too large to be kept")
+        return self.room >= 0
+
+    def _give_up(self, why: str) -> None:
+        self.recorder.note("oracle", verdict="impossible", why=why)
+        self._end()
+
+    def _end(self) -> None:
+        self.over, self.batches, self.parameters = True, {}, {}
+
+
+def _bytes(kept: list[Tensor]) -> int:
+    return sum(tensor.nbytes for tensor in kept)
+
+
+def _others() -> dict[str, int]:
+    """The states of generators that are not torch's."""
+    return {name: number for name, number in states().items() if name != "torch"}

@@ -1,0 +1,106 @@
+"""One rank: it repeats the first step that several have kept, and compares."""
+
+from __future__ import annotations
+
+from typing import Any, NoReturn
+from weakref import WeakSet
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.optim.optimizer import Optimizer
+
+from lockstep.probes.names import MORE_BATCHES
+from lockstep.probes.optimizers import parameters_of
+from lockstep.probes.oracle.batches import counted, joined, mapped
+from lockstep.probes.oracle.by_rank import Joined
+from lockstep.probes.oracle.compare import compared
+from lockstep.probes.oracle.step import Given, gradients_of, read
+from lockstep.probes.oracle.watch import Watch
+from lockstep.probes.record import Batch, Recorder
+
+
+class Repeater:
+    """Gives the script what the ranks had."""
+
+    def __init__(self, recorder: Recorder, optimizers: WeakSet[Optimizer], folder: str) -> None:
+        self.recorder, self.optimizers = recorder, optimizers
+        self.ranks = read(folder)
+        self.joined = Joined()
+        self.watch = Watch(self.joined)
+        self.joined.install()
+        self.watch.install()
+
+    def batch(self, data: Any, batch: Batch) -> Any:
+        """The ranks' batches in place of the script's own."""
+        kept = [rank.batches.get(batch.loader, []) for rank in self.ranks]
+        if self.recorder.worker or not any(kept):
+            return data  # a loader that the step does not use
+        given = self._given(kept, batch.number)
+        self.joined.sizes = [one.size for one in given]
+        self.joined.states = [one.random for one in given]
+        try:
+            whole = joined([one.data for one in given], self.joined.sizes)
+        except (RuntimeError, TypeError, ValueError) as error:
+            self._impossible(f"the ranks' batches cannot be joined to one: {error}")
+        self._set_parameters()
+        return mapped(whole, Tensor.clone)
+
+    def _given(self, kept: list[list[Given]], number: int) -> list[Given]:
+        """A batch of each rank, or those of all ranks one after the other."""
+        if self.recorder.settings.joined:
+            if number >= len(kept[0]):
+                self._impossible(MORE_BATCHES)
+            return [batches[number] for batches in kept]
+        turn, rank = divmod(number, len(kept))
+        if turn >= len(kept[0]):
+            self._impossible("one process takes another number of batches for a step")
+        return [kept[rank][turn]]
+
+    def _set_parameters(self) -> None:
+        for optimizer in self.optimizers:
+            mine = parameters_of(optimizer)
+            if self._are_those(mine):
+                for parameter, value in zip(mine, self.ranks[0].parameters, strict=True):
+                    # Through .data: the version that autograd knows stays the same.
+                    parameter.data.copy_(value)
+
+    def _are_those(self, parameters: list[Tensor]) -> bool:
+        """Whether they can be the ones that the ranks trained."""
+        return [p.shape for p in parameters] == [p.shape for p in self.ranks[0].parameters]
+
+    def step(self, optimizer: Any) -> None:
+        """The first one: compare."""
+        if dist.is_initialized() and dist.get_world_size() > 1:
+            self._impossible("the script starts several ranks by itself also when it is given one")
+        mine, kept = parameters_of(optimizer), self.ranks[0]
+        if not self._are_those(mine):
+            self._impossible("on one rank the script trains other parameters")
+        facts = compared(kept.names, kept.gradients, gradients_of(mine), kept.autocast)
+        if facts["verdict"] == "differs" and not self._faithful():
+            self._impossible("the step draws random numbers other than dropout's")
+        self._end(
+            **facts,
+            by_rank=sorted(self.joined.used),
+            square=self.watch.square,
+            counted=[
+                counted([given.data for batches in rank.batches.values() for given in batches])
+                for rank in self.ranks
+            ],
+        )
+
+    def _faithful(self) -> bool:
+        """Whether all random numbers were those of the ranks."""
+        if self.watch.drew or any(rank.drew for rank in self.ranks):
+            return False
+        states, drawn = self.joined.states, [rank.random for rank in self.ranks]
+        return not self.recorder.settings.joined or (
+            len(states) == len(drawn) and all(map(torch.equal, states, drawn))
+        )
+
+    def _impossible(self, why: str) -> NoReturn:
+        self._end(verdict="impossible", why=why)
+
+    def _end(self, **facts: Any) -> NoReturn:
+        self.recorder.note("oracle", **facts)
+        self.recorder.stop("oracle")
