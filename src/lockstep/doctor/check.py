@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import os
-import re
 import stat
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from lockstep.doctor.findings import Finding, Rule, located
+from lockstep.doctor.ignore import ignored
 from lockstep.doctor.registry import RULES
 from lockstep.errors import SourceError
 from lockstep.source.project import Project
 from lockstep.source.script import MOST_BYTES, Script, read_script
 from lockstep.source.training import Training
 
-IGNORE = re.compile(r"#\s*lockstep:\s*ignore(?:\[([\w\s,.-]*)\])?")
 SKIPPED = {".git", ".venv", "venv", "node_modules", "__pycache__", ".tox", "build", "dist"} | {
     "site-packages",
     ".ipynb_checkpoints",
@@ -96,7 +95,7 @@ def _check_program(
         for place in rule.look(training):
             finding = located(rule, place)
             key = (finding.path, finding.line, finding.column, rule.code)
-            if key not in found and not ignored(place.script, finding):
+            if key not in found and not ignored(finding, place.script.lines):
                 found[key] = finding
                 result.scripts.setdefault(finding.path, place.script)
 
@@ -199,16 +198,3 @@ def _imports(reader: Project, script: Script) -> list[Script]:
                         found[module.path] = module
                         waiting.append(module)
     return list(found.values())
-
-
-def ignored(script: Script, finding: Finding) -> bool:
-    """Whether a comment in its line says that the finding is meant."""
-    lines = script.lines
-    for number in {finding.line, finding.end_line}:
-        note = IGNORE.search(lines[number - 1]) if number <= len(lines) else None
-        if note is None:
-            continue
-        names = {name.strip() for name in (note[1] or "").split(",")} - {""}
-        if not names or finding.rule.name in names or finding.rule.code in names:
-            return True
-    return False

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from lockstep.console import Progress
-from lockstep.doctor.check import IGNORE
 from lockstep.doctor.findings import Finding, Rule, witnessed
+from lockstep.doctor.ignore import ignored
 from lockstep.doctor.registry import watchers
 from lockstep.probes.names import FIRST_STEP, MORE_BATCHES
 from lockstep.probes.settings import Settings
@@ -99,7 +99,7 @@ def examine(
         watch = watchers().get(rule.name)
         for seen in watch(trace) if watch is not None else ():
             finding = witnessed(rule, seen, what.script)
-            if not _meant(finding):
+            if not ignored(finding, _lines(finding.path)):
                 examined.findings.append(finding)
     codes = {finding.rule.code for finding in examined.findings}
     examined.findings = [
@@ -206,14 +206,8 @@ def acquitted(finding: Finding, trace: Trace) -> bool:
     return len(writers) == 1
 
 
-def _meant(finding: Finding) -> bool:
-    """Whether a comment in its line says that the finding is meant."""
+def _lines(path: Path) -> list[str]:
     try:
-        line = finding.path.read_text(errors="replace").splitlines()[finding.line - 1]
-    except (OSError, IndexError):
-        return False
-    note = IGNORE.search(line)
-    if note is None:
-        return False
-    names = {name.strip() for name in (note[1] or "").split(",")} - {""}
-    return not names or finding.rule.name in names or finding.rule.code in names
+        return path.read_text(errors="replace").splitlines()
+    except OSError:
+        return []
