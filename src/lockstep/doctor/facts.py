@@ -30,7 +30,7 @@ def facts(examined: Examined) -> Facts:
         "resumed": trace.resumed.outcome.how if trace.resumed is not None else None,
         "seconds": round(trace.outcome.seconds, 2),
         "ranks": trace.size,
-        "backend": next((e["backend"] for r in trace.ranks for e in r.of("group")), None),
+        "backend": next((event["backend"] for event in trace.of("group")), None),
         "stood_in": trace.stood_in,
         **_steps(trace),
         "passes": [_pass(same, trace) for same in trace.together() if same[0].batches],
@@ -60,7 +60,7 @@ def _steps(trace: Trace) -> Facts:
         "batches_per_step": Counter(s["batches"] for s in first).most_common(1)[0][0],
         # Of DDP alone: others (FSDP, a loop over the gradients) reduce in ways of their own.
         "reductions_per_step": Counter(s["synced"] for s in first).most_common(1)[0][0]
-        if any(True for _ in trace.ranks[0].of("wrapped"))
+        if any(trace.ranks[0].of("wrapped"))
         else None,
         "rates": [[mine[0]["rates"], mine[steps - 1]["rates"]] for mine in by_rank],
     }
@@ -215,7 +215,7 @@ def _not_seen(trace: Trace) -> list[str]:
         found.append("a second epoch")
     if not any(one.evaluates for one in passes):
         found.append("a whole evaluation")
-    if not any(e["how"] == "saved" for rank in trace.ranks for e in rank.of("wrote")):
+    if not any(event["how"] == "saved" for event in trace.of("wrote")):
         found.append("a checkpoint")
     if trace.resumed is None:
         found.append("a resume")

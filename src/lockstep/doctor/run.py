@@ -94,7 +94,7 @@ def examine(
         progress.say("its first step is repeated on one rank")
         trace.oracle = _ask(what, folder)
     elif what.oracle:
-        trace.oracle = next((e for rank in trace.ranks for e in rank.of("oracle")), None)
+        trace.oracle = next(trace.of("oracle"), None)
     for rule in rules:
         watch = watchers().get(rule.name)
         for seen in watch(trace) if watch is not None else ():
@@ -115,8 +115,7 @@ def _run(
     settings = Settings(folder=str(folder), steps=what.steps, batches=what.batches, gpus=what.gpus)
     trace = _started(what, settings, arguments, ranks, _steps_of(folder, progress))
     trace.cut = what.batches is not None
-    stopped = any(True for rank in trace.ranks for _ in rank.of("stopped"))
-    if trace.joins and stopped:
+    if trace.joins and any(trace.of("stopped")):
         # We ended a rank after so many steps; another, that had fewer, could only fail.
         trace.outcome.how, trace.outcome.stuck = "finished", []
     return trace

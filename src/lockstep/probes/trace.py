@@ -114,22 +114,24 @@ class Trace:
     stood_in: list[str] = field(default_factory=list)
     """What the CPU stood in for."""
 
+    def of(self, *kinds: str) -> Iterator[Event]:
+        """Events of some kinds, rank by rank."""
+        return (event for rank in self.ranks for event in rank.of(*kinds))
+
     @property
     def size(self) -> int:
         """Ranks in the group, as they say themselves."""
-        return max((e["size"] for rank in self.ranks for e in rank.of("group")), default=1)
+        return max((event["size"] for event in self.of("group")), default=1)
 
     @property
     def on_gpus(self) -> bool:
         """Whether the script asks for GPUs."""
-        return bool(self.stood_in) or any(
-            event["backend"] == "nccl" for rank in self.ranks for event in rank.of("group")
-        )
+        return bool(self.stood_in) or any(e["backend"] == "nccl" for e in self.of("group"))
 
     @property
     def joins(self) -> bool:
         """Whether ranks may train on different numbers of batches, as torch's Join lets them."""
-        return any(True for rank in self.ranks for _ in rank.of("join"))
+        return any(self.of("join"))
 
     def waiting(self) -> tuple[float, float, int]:
         """Share of a step that is waiting for data, the seconds of it, and how many were seen.
@@ -196,7 +198,7 @@ def read(folder: Path, outcome: Outcome) -> Trace:
         if worker is not None and worker["parent"] in owners:
             owners[worker["parent"]].draws += [e for e in events if _drew(e)]
     trace = Trace([ranks[number] for number in sorted(ranks)], outcome)
-    stood_in = (what for r in trace.ranks for e in r.of("stood_in") for what in e["what"])
+    stood_in = (what for event in trace.of("stood_in") for what in event["what"])
     trace.stood_in = list(dict.fromkeys(stood_in))
     return trace
 

@@ -14,7 +14,7 @@ def seen(trace: Trace) -> Iterator[Seen]:
     if not trace.on_gpus:
         return
     # The CPU stood in for GPUs: what was saved in this run says that it was on the CPU.
-    saved = {event["path"] for rank in trace.ranks for event in rank.of("wrote")}
+    saved = {event["path"] for event in trace.of("wrote")}
     for rank in trace.ranks[1:]:
         for event in rank.of("loaded"):
             on_gpu = any("cuda" in location for location in event["locations"])

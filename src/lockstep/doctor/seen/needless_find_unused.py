@@ -10,7 +10,7 @@ from lockstep.probes.trace import Trace
 
 def seen(trace: Trace) -> Iterator[Seen]:
     """Each rank used every parameter in all steps that were looked at."""
-    looked = [e for rank in trace.ranks for e in rank.of("step") if "unused" in e and e["synced"]]
+    looked = [e for e in trace.of("step") if "unused" in e and e["synced"]]
     steps = len({step["step"] for step in looked})
     finds = {wrap["place"] for wrap in trace.ranks[0].of("wrapped") if wrap["find_unused"]}
     for place in sorted(finds) if looked else ():

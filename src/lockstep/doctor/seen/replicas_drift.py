@@ -10,8 +10,7 @@ from lockstep.probes.trace import Event, Trace
 
 def seen(trace: Trace) -> Iterator[Seen]:
     """The first parameter, in the first step, whose bits differ between ranks."""
-    joins = any(True for rank in trace.ranks for _ in rank.of("join"))
-    if joins and len({len(rank.steps) for rank in trace.ranks}) > 1:
+    if trace.joins and len({len(rank.steps) for rank in trace.ranks}) > 1:
         return  # step for step they cannot be compared
     for events in trace.looked("stepped"):
         shared = set.intersection(*(set(event["parameters"]) for event in events))

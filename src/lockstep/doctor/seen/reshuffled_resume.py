@@ -12,7 +12,7 @@ from lockstep.probes.trace import Pass, Rank, Trace
 def seen(trace: Trace) -> Iterator[Seen]:
     """Samples of the pass that was saved in its midst, and of the first pass after the resume."""
     again = trace.resumed
-    if again is None or not again.ranks or not any(True for _ in again.ranks[0].of("loaded")):
+    if again is None or not again.ranks or not any(again.ranks[0].of("loaded")):
         return
     afterwards = {same[0].number: same for same in again.loaders()}
     for same in trace.loaders():

@@ -10,11 +10,10 @@ from lockstep.probes.trace import Trace
 
 def seen(trace: Trace) -> Iterator[Seen]:
     """Training passes that ended on some rank, and went on longer on another."""
-    wrapped = any(True for rank in trace.ranks for _ in rank.of("wrapped"))
-    if not wrapped or trace.joins:
+    if not any(trace.of("wrapped")) or trace.joins:
         return
     told = set()
-    ended_early = trace.cut or any(True for rank in trace.ranks for _ in rank.of("stopped"))
+    ended_early = trace.cut or any(trace.of("stopped"))
     for passes in trace.together():
         first = passes[0]
         if not any(one.trains for one in passes) or first.loader.number in told:
