@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -170,6 +170,15 @@ def near_place(place: str) -> str:
     """The same for a place, `path:line`."""
     path, _, line = place.rpartition(":")
     return f"{near(Path(path))}:{line}" if path else place
+
+
+def by_rank(values: Iterable[object]) -> str:
+    """A value of each rank.
+
+    >>> by_rank([3, 4])
+    '3 on rank 0, 4 on rank 1'
+    """
+    return ", ".join(f"{value} on rank {rank}" for rank, value in enumerate(values))
 
 
 def applied(text: str, edits: Sequence[Edit]) -> str:

@@ -164,7 +164,7 @@ def _over(recorder: Recorder, state: _Pass, complete: bool) -> None:
 
 def described(loader: Any) -> dict[str, Any]:
     """What a loader is made of."""
-    sampler = getattr(loader.batch_sampler, "sampler", None) or loader.sampler
+    sampler = _sampler(loader)
     streams = isinstance(loader.dataset, IterableDataset)
     # A script's own batch sampler may take any part of the data; the loader's own sampler is idle.
     own = hasattr(loader.batch_sampler, "__iter__") and not hasattr(loader.batch_sampler, "sampler")
@@ -193,9 +193,12 @@ def described(loader: Any) -> dict[str, Any]:
 
 
 def _epoch(loader: Any) -> dict[str, Any]:
-    sampler = getattr(loader.batch_sampler, "sampler", None) or loader.sampler
-    found = getattr(sampler, "epoch", None)
+    found = getattr(_sampler(loader), "epoch", None)
     return {"epoch": found if isinstance(found, int) else None}
+
+
+def _sampler(loader: Any) -> Any:
+    return getattr(loader.batch_sampler, "sampler", None) or loader.sampler
 
 
 def _length(sized: Any) -> int | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from lockstep.doctor.findings import Seen
+from lockstep.doctor.findings import Seen, by_rank
 from lockstep.probes.trace import Trace, first_step
 
 
@@ -13,10 +13,9 @@ def seen(trace: Trace) -> Iterator[Seen]:
     oracle = trace.oracle or {}
     counts = oracle.get("counted") or []
     if oracle.get("verdict") == "differs" and len(set(counts)) > 1 and not oracle.get("square"):
-        by_rank = ", ".join(f"{count} on rank {n}" for n, count in enumerate(counts))
         yield Seen(
             first_step(trace),
-            f"the ranks count different numbers of targets ({by_rank}), and the gradient "
+            f"the ranks count different numbers of targets ({by_rank(counts)}), and the gradient "
             "differs from "
             f"that of one process by {oracle['worst']:.1%}",
         )

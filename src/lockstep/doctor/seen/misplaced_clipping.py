@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from lockstep.doctor.findings import Seen
+from lockstep.doctor.findings import Seen, by_rank
 from lockstep.probes.trace import Trace
 
 SAME = 1e-6
@@ -30,7 +30,7 @@ def apart(trace: Trace) -> Iterator[Seen]:
         if any(other[:2] != (step, place) for other in same[1:]):
             return
         if any(abs(other[2] - norm) > SAME * abs(norm) for other in same[1:]):
-            norms = ", ".join(f"{one[2]:.4g} on rank {n}" for n, one in enumerate(same))
+            norms = by_rank(f"{one[2]:.4g}" for one in same)
             yield Seen(
                 place,
                 f"in step {step + 1} the ranks clip different gradients (norm {norms}): they "

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from lockstep.doctor.findings import Seen
+from lockstep.doctor.findings import Seen, by_rank
 from lockstep.probes.trace import Trace
 
 FEW = 3
@@ -39,7 +39,7 @@ def _apart(trace: Trace) -> Iterator[Seen]:
     metrics = [[e for e in rank.of("scheduled") if e["metric"] is not None] for rank in trace.ranks]
     for same in zip(*metrics, strict=False):
         if len({event["metric"] for event in same}) > 1:
-            values = ", ".join(f"{e['metric']:.6g} on rank {n}" for n, e in enumerate(same))
+            values = by_rank(f"{event['metric']:.6g}" for event in same)
             yield Seen(
                 same[0]["place"],
                 f"the scheduler is given a value that differs between ranks ({values}), so "
@@ -49,7 +49,7 @@ def _apart(trace: Trace) -> Iterator[Seen]:
     where = next((e["place"] for e in trace.ranks[0].of("scheduled")), "")
     for steps in zip(*(rank.steps for rank in trace.ranks), strict=False):
         if any(step["rates"] != steps[0]["rates"] for step in steps):
-            rates = ", ".join(f"{s['rates'][0]:g} on rank {n}" for n, s in enumerate(steps))
+            rates = by_rank(f"{step['rates'][0]:g}" for step in steps)
             yield Seen(
                 where or steps[0]["place"],
                 f"in step {steps[0]['step'] + 1} the ranks have different learning rates: {rates}",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from lockstep.doctor.findings import Seen
+from lockstep.doctor.findings import Seen, by_rank
 from lockstep.probes.trace import Trace
 
 
@@ -32,7 +32,8 @@ def seen(trace: Trace) -> Iterator[Seen]:
             continue
         shown = counts if met else lengths
         told.add(first.loader.number)
-        by_rank = ", ".join(f"{count} on rank {n}" for n, count in enumerate(shown))
         yield Seen(
-            first.place, f"the ranks have different numbers of batches: {by_rank}", certain=met
+            first.place,
+            f"the ranks have different numbers of batches: {by_rank(shown)}",
+            certain=met,
         )
