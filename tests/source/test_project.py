@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from lockstep.source.project import Project
-from lockstep.source.script import read_script
+from lockstep.source.reading import read_script
 
 
 def test_modules_that_import_a_name_from_each_other_come_to_an_end(tmp_path: Path):

@@ -10,7 +10,8 @@ import pytest
 
 from lockstep.doctor.check import programs
 from lockstep.source.project import Project
-from lockstep.source.script import Script, read_script
+from lockstep.source.reading import read_script
+from lockstep.source.script import Script
 from lockstep.source.training import Training
 from lockstep.source.tree import constant
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from lockstep.source.project import Project
-from lockstep.source.script import parse
+from lockstep.source.reading import parse
 from lockstep.source.tally import Tally, evaluates, split_by
 from lockstep.source.training import Training
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import libcst as cst
 
 from lockstep.source.project import Project
-from lockstep.source.script import parse
+from lockstep.source.reading import parse
 from lockstep.source.training import Training
 from lockstep.source.turns import acts, feeding, loss_of, windows
 

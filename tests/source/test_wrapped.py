@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from lockstep.source.project import Project
-from lockstep.source.script import parse
+from lockstep.source.reading import parse
 from lockstep.source.training import Training
 
 SCRIPT = """

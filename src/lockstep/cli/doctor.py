@@ -174,7 +174,7 @@ def _chosen(rules: tuple[Rule, ...], select: str, ignore: str) -> list[Rule]:
 
 def _check(paths: list[Path], rules: list[Rule]) -> Checked:
     from lockstep.doctor.check import Checked, check, check_scripts
-    from lockstep.source.script import MOST_BYTES, decoded, parse
+    from lockstep.source.reading import MOST_BYTES, decoded, parse
 
     if Path("-") not in paths:
         return check(paths, rules)
@@ -224,7 +224,7 @@ def _apart(fixes: Sequence[Fix]) -> list[Fix]:
 
 def _write(script: Script, fixes: Sequence[Fix]) -> None:
     from lockstep.doctor.findings import applied
-    from lockstep.source.script import parse
+    from lockstep.source.reading import parse
 
     text = applied(script.text, [edit for fix in fixes for edit in fix.edits])
     parse(script.path, text)

@@ -13,7 +13,8 @@ from lockstep.doctor.ignore import ignored
 from lockstep.doctor.registry import RULES
 from lockstep.errors import SourceError
 from lockstep.source.project import Project
-from lockstep.source.script import MOST_BYTES, Script, read_script
+from lockstep.source.reading import MOST_BYTES, read_script
+from lockstep.source.script import Script
 from lockstep.source.training import Training
 
 SKIPPED = {".git", ".venv", "venv", "node_modules", "__pycache__", ".tox", "build", "dist"} | {

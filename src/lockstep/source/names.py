@@ -9,7 +9,9 @@ from pathlib import Path
 import libcst as cst
 
 from lockstep.errors import SourceError
-from lockstep.source.script import Scope, Script, read_script
+from lockstep.source.reading import read_script
+from lockstep.source.scopes import Scope
+from lockstep.source.script import Script
 
 MOST_IMPORTED = 500_000
 """Bytes of a module that is read only because another imports it."""

@@ -10,7 +10,8 @@ from pathlib import Path
 import libcst as cst
 
 from lockstep.source.names import DEEPEST, Names
-from lockstep.source.script import EACH, Binding, Script
+from lockstep.source.scopes import EACH, Binding
+from lockstep.source.script import Script
 from lockstep.source.tree import argument, children, constant, dotted
 
 MOST_NESTED = 4

@@ -1,0 +1,183 @@
+"""Names and the places where they get their values: in a module, a class or a function."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import libcst as cst
+
+from lockstep.source.tree import constant, dotted
+
+EACH = -1
+"""In place of an index or a key: any of them."""
+
+
+@dataclass(frozen=True, eq=False)
+class Binding:
+    """A place where a name gets a value."""
+
+    kind: str
+    """assign, augment, loop, with, parameter, function, class, import, other."""
+    node: cst.CSTNode
+    """The statement, or the parameter."""
+    value: cst.CSTNode | None = None
+    """The expression that it gets, if there is one."""
+    index: tuple[int | str, ...] = ()
+    """Which part of it, where several names are assigned at once."""
+    path: str = ""
+    """Of an import: what it names, such as torch.nn.functional."""
+
+
+@dataclass(eq=False)
+class Scope:
+    """A module, a class or a function: names and their bindings."""
+
+    kind: str
+    node: cst.CSTNode
+    parent: Scope | None
+    bindings: dict[str, list[Binding]] = field(default_factory=dict)
+    globals: set[str] = field(default_factory=set)
+    nonlocals: set[str] = field(default_factory=set)
+    items: dict[str, list[Binding]] = field(default_factory=dict)
+    """What is put into containers, by their names: `loaders["train"] = ...`."""
+
+    def bind(self, name: str, binding: Binding) -> None:
+        """One more place where `name` gets a value."""
+        scope: Scope = self
+        if name in self.globals:
+            while scope.parent is not None:
+                scope = scope.parent
+        elif name in self.nonlocals and self.parent is not None:
+            found = self.parent.find(name)
+            scope = found[0] if found else self.parent
+        scope.bindings.setdefault(name, []).append(binding)
+
+    def find(self, name: str) -> tuple[Scope, list[Binding]] | None:
+        """The scope that knows the name, seen from here; methods do not see their class."""
+        scope: Scope | None = self
+        while scope is not None:
+            if name in scope.bindings and (scope is self or scope.kind != "class"):
+                return scope, scope.bindings[name]
+            scope = scope.parent
+        return None
+
+    def put(self, name: str) -> Iterator[Binding]:
+        """All that is put into the container of a name, seen from here."""
+        scope: Scope | None = self
+        while scope is not None:
+            yield from scope.items.get(name, ())
+            scope = scope.parent
+
+
+BINDERS = {
+    cst.Assign,
+    cst.AnnAssign,
+    cst.AugAssign,
+    cst.NamedExpr,
+    cst.For,
+    cst.CompFor,
+    cst.WithItem,
+    cst.Global,
+    cst.Nonlocal,
+    cst.Import,
+    cst.ImportFrom,
+    cst.ExceptHandler,
+}
+"""Nodes that give values to names."""
+
+
+def bind(node: cst.CSTNode, scope: Scope) -> None:
+    """Note the names that a node gives values to."""
+    if isinstance(node, cst.Assign):
+        for target in node.targets:
+            _bind_target(target.target, "assign", node, node.value, (), scope)
+    elif isinstance(node, cst.AnnAssign) and node.value is not None:
+        _bind_target(node.target, "assign", node, node.value, (), scope)
+    elif isinstance(node, cst.AugAssign):
+        _bind_target(node.target, "augment", node, node.value, (), scope)
+    elif isinstance(node, cst.NamedExpr):
+        _bind_target(node.target, "assign", node, node.value, (), scope)
+    elif isinstance(node, cst.For | cst.CompFor):
+        _bind_target(node.target, "loop", node, node.iter, (), scope)
+    elif isinstance(node, cst.WithItem) and node.asname is not None:
+        _bind_target(node.asname.name, "with", node, node.item, (), scope)
+    elif isinstance(node, cst.Global):
+        scope.globals.update(item.name.value for item in node.names)
+    elif isinstance(node, cst.Nonlocal):
+        scope.nonlocals.update(item.name.value for item in node.names)
+    elif isinstance(node, cst.Import | cst.ImportFrom):
+        _bind_imports(node, scope)
+    elif isinstance(node, cst.ExceptHandler) and node.name is not None:
+        _bind_target(node.name.name, "other", node, None, (), scope)
+
+
+def _bind_target(
+    target: cst.CSTNode,
+    kind: str,
+    node: cst.CSTNode,
+    value: cst.CSTNode | None,
+    index: tuple[int | str, ...],
+    scope: Scope,
+) -> None:
+    if isinstance(target, cst.Name):
+        scope.bind(target.value, Binding(kind, node, value, index))
+    elif isinstance(target, cst.Attribute):
+        # `self.model = ...`: under its dotted name, looked for in all of the class.
+        name = dotted(target)
+        if name is not None:
+            _owner(name, scope).bind(name, Binding(kind, node, value, index))
+    elif isinstance(target, cst.Tuple | cst.List):
+        for number, element in enumerate(target.elements):
+            if isinstance(element, cst.StarredElement):
+                # What comes after it is counted from the end: nobody knows which it is.
+                break
+            _bind_target(element.value, kind, node, value, (*index, number), scope)
+    elif isinstance(target, cst.Subscript) and kind == "assign" and not index:
+        name = dotted(target.value)
+        place = target.slice[0].slice
+        key = constant(place.value) if isinstance(place, cst.Index) else ...
+        if name is not None:
+            found = Binding("item", node, value, (key if isinstance(key, int | str) else EACH,))
+            _owner(name, scope).items.setdefault(name, []).append(found)
+
+
+def _owner(name: str, scope: Scope) -> Scope:
+    """What is kept in self belongs to the class, whichever method keeps it."""
+    while scope.kind == "function" and name.startswith("self.") and scope.parent:
+        scope = scope.parent
+    return scope
+
+
+def _bind_imports(node: cst.Import | cst.ImportFrom, scope: Scope) -> None:
+    if isinstance(node, cst.Import):
+        for alias in node.names:
+            path = dotted(alias.name) or ""
+            if alias.asname is not None and isinstance(alias.asname.name, cst.Name):
+                scope.bind(alias.asname.name.value, Binding("import", node, path=path))
+            else:
+                # `import torch.nn` binds torch.
+                first = path.split(".")[0]
+                scope.bind(first, Binding("import", node, path=first))
+        return
+    module = "." * len(node.relative) + ((dotted(node.module) or "") if node.module else "")
+    if isinstance(node.names, cst.ImportStar):
+        scope.bind("*", Binding("import", node, path=module))
+        return
+    for alias in node.names:
+        name = dotted(alias.name) or ""
+        bound = name
+        if alias.asname is not None and isinstance(alias.asname.name, cst.Name):
+            bound = alias.asname.name.value
+        joint = "" if module.endswith(".") or not module else "."
+        scope.bind(bound, Binding("import", node, path=f"{module}{joint}{name}"))
+
+
+def bind_parameters(parameters: cst.Parameters, scope: Scope) -> None:
+    """The parameters of a function, with their defaults."""
+    every = [*parameters.posonly_params, *parameters.params, *parameters.kwonly_params]
+    for star in (parameters.star_arg, parameters.star_kwarg):
+        if isinstance(star, cst.Param):
+            every.append(star)
+    for parameter in every:
+        scope.bind(parameter.name.value, Binding("parameter", parameter, parameter.default))
