@@ -7,10 +7,7 @@ from dataclasses import dataclass, field
 
 import libcst as cst
 
-from lockstep.source.tree import constant, dotted
-
-EACH = -1
-"""In place of an index or a key: any of them."""
+from lockstep.source.tree import EACH, constant, dotted
 
 
 @dataclass(frozen=True, eq=False)

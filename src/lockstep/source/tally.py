@@ -9,10 +9,11 @@ from typing import TypeGuard
 
 import libcst as cst
 
-from lockstep.source.project import Origin, matches, walk_shallow
+from lockstep.source.origin import Origin
+from lockstep.source.project import DEPTH, matches
 from lockstep.source.script import Script
-from lockstep.source.training import DEPTH, SAMPLER, Loader, Loop, Training, asks_rank
-from lockstep.source.tree import argument, children, constant, dotted, walk
+from lockstep.source.training import SAMPLER, Loader, Loop, Training, asks_rank
+from lockstep.source.tree import argument, children, constant, dotted, walk, walk_shallow
 
 _REDUCTION = re.compile(
     r"reduce(?!_?lr|_?on)|gather|synch|sync_(?!batch|bn)|_sync|broadcast|aggregate|across|"
@@ -139,7 +140,9 @@ class Tally:
         if not isinstance(node, cst.Call):
             return False
         made = self.training.project.definition(script, node.func)
-        return made is not None and self.training.reaches(made[0], made[1].body, self._reduces)
+        return made is not None and self.training.project.reaches(
+            made[0], made[1].body, self._reduces
+        )
 
     def _reduces(self, script: Script, node: cst.CSTNode) -> bool:
         return is_reduction(self.training, script, node)

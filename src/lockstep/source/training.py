@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from typing import TypeGuard
 
 import libcst as cst
 
-from lockstep.source.project import Project, walk_shallow
+from lockstep.source.project import DEPTH, Project
 from lockstep.source.script import Script
-from lockstep.source.tree import argument, constant, statements, walk
+from lockstep.source.tree import argument, constant, statements, walk, walk_shallow
 
 DATA_LOADER = "torch.utils.data.DataLoader", "torch.utils.data.dataloader.DataLoader"
 SAMPLER = (
@@ -53,8 +53,6 @@ _PLACES = {
 }
 _EVALUATION = re.compile(r"(^|_|\b)(val|valid|validation|test|eval|evaluation|dev)(\d*|_|\b)", re.I)
 _TRAINING = re.compile(r"(^|_|\b)(train|training|trn)(_|\b|\d)", re.I)
-DEPTH = 4
-"""Calls of the project's own functions that are followed into."""
 
 
 @dataclass(eq=False)
@@ -218,7 +216,7 @@ class Training:
             loader = found.get(origin.call) if origin.call is not None else None
             if loader is not None:
                 if trains is None:
-                    trains = self.reaches(script, node.body, is_backward)
+                    trains = self.project.reaches(script, node.body, is_backward)
                 loader.loops.append(Loop(script, node, loader, trains))
 
     def _kept_in(self, script: Script, call: cst.Call) -> str:
@@ -254,56 +252,6 @@ class Training:
             if _TRAINING.search(text):
                 return True
         return None
-
-    def reaches(
-        self,
-        script: Script,
-        node: cst.CSTNode,
-        wanted: Callable[[Script, cst.CSTNode], bool],
-        depth: int = DEPTH,
-    ) -> bool:
-        """Whether something that is wanted is below a node, or in functions that it calls."""
-        return next(self.reached(script, node, wanted, depth), None) is not None
-
-    def reached(
-        self,
-        script: Script,
-        node: cst.CSTNode,
-        wanted: Callable[[Script, cst.CSTNode], bool],
-        depth: int = DEPTH,
-        _seen: set[cst.CSTNode] | None = None,
-    ) -> Iterator[tuple[Script, cst.CSTNode]]:
-        """All that is wanted below a node, and in functions that it calls."""
-        seen = _seen if _seen is not None else set()
-        for child in walk_shallow(node):
-            if wanted(script, child):
-                yield script, child
-            if isinstance(child, cst.Call) and depth:
-                made = self.project.definition(script, child.func)
-                if (
-                    made is not None
-                    and isinstance(made[1], cst.FunctionDef)
-                    and made[1] not in seen
-                ):
-                    seen.add(made[1])
-                    yield from self.reached(made[0], made[1].body, wanted, depth - 1, seen)
-
-    def loops_around(
-        self, script: Script, node: cst.CSTNode, depth: int = DEPTH
-    ) -> list[tuple[Script, cst.For | cst.While]]:
-        """Loops that a node is in, also those around the calls of its function, nearest first."""
-        found: list[tuple[Script, cst.For | cst.While]] = []
-        function: cst.FunctionDef | None = None
-        for parent in script.above(node):
-            if isinstance(parent, cst.For | cst.While):
-                found.append((script, parent))
-            if isinstance(parent, cst.FunctionDef):
-                function = parent
-                break
-        if function is not None and depth:
-            for where, call in self.project.uses.get(function, []):
-                found += self.loops_around(where, call, depth - 1)
-        return found
 
     @cached_property
     def loops(self) -> list[Loop]:

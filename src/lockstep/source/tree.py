@@ -9,10 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import fields
+from functools import lru_cache
 from typing import Any, cast
 
 import libcst as cst
 
+EACH = -1
+"""In place of an index or a key: any of them."""
 _LAYOUT = (
     "whitespace",
     "leading",
@@ -78,6 +81,25 @@ def walk(node: cst.CSTNode) -> Iterator[cst.CSTNode]:
         waiting.extend(reversed(list(children(node))))
 
 
+def walk_shallow(node: cst.CSTNode) -> Iterator[cst.CSTNode]:
+    """Everything below a node, without what functions and classes inside it hold."""
+    waiting = [node]
+    while waiting:
+        node = waiting.pop()
+        yield node
+        below = [n for n in children(node) if type(n) not in _INNER]
+        waiting.extend(reversed(below))
+
+
+_INNER = {cst.FunctionDef, cst.ClassDef, cst.Lambda}
+
+
+@lru_cache(maxsize=10_000)
+def returned(function: cst.FunctionDef) -> list[cst.BaseExpression | None]:
+    """What a function returns, here and there, not counting functions inside it."""
+    return [node.value for node in walk_shallow(function.body) if isinstance(node, cst.Return)]
+
+
 def dotted(node: cst.CSTNode) -> str | None:
     """`a.b.c` as text; None for anything but names and dots.
 
@@ -139,6 +161,32 @@ def constant(node: cst.CSTNode | None) -> object:
         if isinstance(value, int | float) and not isinstance(value, bool):
             return -value
     return ...
+
+
+def parts(node: cst.CSTNode, key: int | str) -> list[cst.BaseExpression]:
+    """The parts of a literal that an index or a key takes; `EACH` takes all.
+
+    >>> parts(cst.parse_expression("{'a': 1, 'b': 2}"), "b")[0].value
+    '2'
+    """
+    if isinstance(node, cst.Tuple | cst.List) and isinstance(key, int):
+        values = [e.value for e in node.elements if not isinstance(e, cst.StarredElement)]
+        if key == EACH:
+            return values
+        before = node.elements[: key + 1]
+        if any(isinstance(e, cst.StarredElement) for e in before):
+            return []
+        return [e.value for e in before[key:]]
+    if isinstance(node, cst.Dict):
+        pairs = [e for e in node.elements if isinstance(e, cst.DictElement)]
+        return [e.value for e in pairs if key in (EACH, constant(e.key))]
+    if isinstance(node, cst.DictComp):
+        return [node.value]
+    if isinstance(node, cst.ListComp | cst.GeneratorExp) and isinstance(key, int):
+        return [node.elt]
+    if isinstance(node, cst.Call) and dotted(node.func) == "dict":
+        return [a.value for a in node.args if a.keyword and key in (EACH, a.keyword.value)]
+    return []
 
 
 def statements(body: cst.BaseSuite | cst.Module) -> list[cst.CSTNode]:

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 import libcst as cst
 
 from lockstep.doctor.findings import Found, Rule
-from lockstep.source.project import walk_shallow
+from lockstep.source.project import DEPTH
 from lockstep.source.script import Script
-from lockstep.source.training import DEPTH, Training, Wrap, is_backward
-from lockstep.source.tree import argument, constant, dotted, spreads, walk
+from lockstep.source.training import Training, Wrap, is_backward
+from lockstep.source.tree import argument, constant, dotted, spreads, walk, walk_shallow
 
 _LAYER = re.compile(
     r"torch\.nn\.(\w+\.)*(Linear|Lazy\w+|Conv\w+|Embedding\w*|Parameter|Sequential|LayerNorm|"
@@ -135,7 +135,9 @@ def _after(training: Training, wrap: Wrap) -> Iterator[_Place]:
             ends = is_backward(script, node)
             made = training.project.definition(script, node.func)
             if made is not None and isinstance(made[1], cst.FunctionDef):
-                for where, inside in training.reached(made[0], made[1].body, lambda s, n: True):
+                for where, inside in training.project.reached(
+                    made[0], made[1].body, lambda s, n: True
+                ):
                     yield _Place(where, inside, False)
                     ends = ends or is_backward(where, inside)
             if ends and trained is None:

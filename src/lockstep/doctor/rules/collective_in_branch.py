@@ -8,10 +8,9 @@ from collections.abc import Iterator
 import libcst as cst
 
 from lockstep.doctor.findings import Found, Rule
-from lockstep.source.project import walk_shallow
 from lockstep.source.script import Script
 from lockstep.source.training import SAMPLER, WRAPPERS, Training, is_backward
-from lockstep.source.tree import argument, constant, dotted, statements, walk
+from lockstep.source.tree import argument, constant, dotted, statements, walk, walk_shallow
 
 COLLECTIVES = [
     f"torch.distributed.{name}"
@@ -144,7 +143,7 @@ def _within(training: Training, script: Script, call: cst.Call) -> str | None:
         return None
     own = script.code(call.func).startswith("self.")
     handed = own or any(_is_wrapped(training, script, arg.value) for arg in call.args)
-    for where, inner in training.reached(found[0], found[1].body, _is_call):
+    for where, inner in training.project.reached(found[0], found[1].body, _is_call):
         assert isinstance(inner, cst.Call)
         what = _collective(training, where, inner)
         if what is not None and _switched(where, inner, found[1], call):
@@ -226,7 +225,7 @@ def _left(training: Training, script: Script) -> Iterator[Found]:
             continue
         if not isinstance(parent, cst.For | cst.While) or not tests:
             continue
-        if not training.reaches(script, parent.body, is_backward):
+        if not training.project.reaches(script, parent.body, is_backward):
             continue
         if any(divides(test.test) for test in tests):
             yield Found(script, node, "one rank leaves the loop, and the others wait in backward")

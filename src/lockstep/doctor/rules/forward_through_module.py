@@ -8,8 +8,9 @@ from collections.abc import Iterator, Sequence
 import libcst as cst
 
 from lockstep.doctor.findings import Found, Rule
+from lockstep.source.project import DEPTH
 from lockstep.source.script import Script
-from lockstep.source.training import DEPTH, Training, is_backward
+from lockstep.source.training import Training, is_backward
 from lockstep.source.tree import dotted
 
 _NO_GRADIENT = re.compile("no_grad|inference_mode|set_grad_enabled")
@@ -94,7 +95,7 @@ def _trained(
         if isinstance(parent, cst.Attribute) and parent.attr.value == "detach":
             return None
         if isinstance(parent, cst.For | cst.While | cst.FunctionDef):
-            if training.reaches(script, parent.body, is_backward):
+            if training.project.reaches(script, parent.body, is_backward):
                 return script, parent.body
             if not isinstance(parent, cst.FunctionDef) or not depth:
                 return None
@@ -133,7 +134,7 @@ def _wrapper_runs(training: Training, script: Script, body: cst.CSTNode) -> bool
             return False
         return any(training.wrapped(script, arg.value) for arg in node.args)
 
-    return training.reaches(script, body, wanted)
+    return training.project.reaches(script, body, wanted)
 
 
 RULE = Rule(

@@ -8,8 +8,9 @@ from collections.abc import Iterator
 import libcst as cst
 
 from lockstep.doctor.findings import Found, Rule
+from lockstep.source.project import DEPTH
 from lockstep.source.script import Script
-from lockstep.source.training import DEPTH, Loader, Training
+from lockstep.source.training import Loader, Training
 from lockstep.source.tree import argument, constant, walk
 
 SMALL = 16

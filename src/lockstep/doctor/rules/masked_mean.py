@@ -8,10 +8,9 @@ from collections.abc import Iterator
 import libcst as cst
 
 from lockstep.doctor.findings import Found, Rule
-from lockstep.source.project import walk_shallow
 from lockstep.source.script import Script
 from lockstep.source.training import Training
-from lockstep.source.tree import argument, constant
+from lockstep.source.tree import argument, constant, walk_shallow
 from lockstep.source.turns import feeding, loops, loss_of
 
 _ENTROPIES = re.compile(
@@ -105,7 +104,7 @@ def _shares(training: Training, script: Script, body: cst.CSTNode | None) -> boo
         return collective is not None and _SHARED.search(where.code(node.args[0])) is not None
 
     below = body.body if isinstance(body, cst.FunctionDef) else body
-    return training.reaches(script, below, tells) or any(
+    return training.project.reaches(script, below, tells) or any(
         tells(script, node) for node in walk_shallow(below)
     )
 

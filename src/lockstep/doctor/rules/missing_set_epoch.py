@@ -24,7 +24,7 @@ def look(training: Training) -> Iterator[Found]:
         if not made or any(constant(argument(call, "shuffle", 3)) is False for call in made):
             continue
         for loop in loader.loops:
-            around = training.loops_around(loop.script, loop.node)
+            around = training.project.loops_around(loop.script, loop.node)
             if loop.trains and around:
                 script, epochs = around[0]
                 yield Found(

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import libcst as cst
 
 from lockstep.doctor.findings import Found, Rule
-from lockstep.source.project import Origin
+from lockstep.source.origin import Origin
 from lockstep.source.tally import Tally, evaluates, split_by, tallies
 from lockstep.source.training import Loader, Training
 from lockstep.source.tree import argument, constant

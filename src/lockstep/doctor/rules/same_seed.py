@@ -88,7 +88,7 @@ def _on_the_ranks(training: Training, script: Script, call: cst.Call) -> bool:
         target = training.project.definition(where, spawn.args[0].value) if spawn.args else None
         if target is None or not isinstance(target[1], cst.FunctionDef):
             continue
-        if training.reaches(target[0], target[1].body, lambda _, node: node is call):
+        if training.project.reaches(target[0], target[1].body, lambda _, node: node is call):
             return True
     return False
 
@@ -104,7 +104,7 @@ def _random_part(training: Training) -> str | None:
                 return "dropout"
     for loop in training.loops:
         if loop.trains:
-            for script, node in training.reached(loop.script, loop.node.body, _is_call):
+            for script, node in training.project.reached(loop.script, loop.node.body, _is_call):
                 name = training.project.name(script, node.func) or ""  # type: ignore[attr-defined]
                 if _NOISE.fullmatch(name) and not _own_generator(node):
                     return f"the noise ({name})"

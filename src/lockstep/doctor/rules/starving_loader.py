@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import libcst as cst
 
 from lockstep.doctor.findings import Found, Rule
-from lockstep.source.project import Origin
+from lockstep.source.origin import Origin
 from lockstep.source.script import Script
 from lockstep.source.training import Loader, Training
 from lockstep.source.tree import argument, constant, spreads
@@ -89,7 +89,7 @@ def _class_cost(training: Training, script: Script, data: cst.ClassDef) -> str |
     for binding in script.scopes[data].bindings.get("__getitem__", []):
         if not isinstance(binding.node, cst.FunctionDef):
             continue
-        for where, node in training.reached(script, binding.node.body, _is_call):
+        for where, node in training.project.reached(script, binding.node.body, _is_call):
             assert isinstance(node, cst.Call)
             text = training.project.name(where, node.func) or where.code(node.func)
             if _READS.fullmatch(text):

@@ -62,7 +62,7 @@ def _is_sum(parts: list[tuple[Script, cst.CSTNode]]) -> bool:
 def _grad_is_touched(training: Training, window: Window) -> bool:
     """Whether the gradients are worked on by hand, so that they may be divided there."""
     script, body = window.script, window.loop.body
-    return training.reaches(
+    return training.project.reaches(
         script, body, lambda _, n: isinstance(n, cst.Attribute) and n.attr.value == "grad"
     )
 
@@ -145,7 +145,7 @@ def _drops_the_rest(training: Training, window: Window) -> bool:
     if not plain or not counted & names or constant(window.steps) == 1:
         return False
     epochs = [n for n in script.above(loop) if isinstance(n, cst.For | cst.While | cst.FunctionDef)]
-    if not epochs or not training.loops_around(script, loop):
+    if not epochs or not training.project.loops_around(script, loop):
         return False
     here = acts(training, script, epochs[0].body)
     outside = [a for a in here if not a.loops and not a.branches]

@@ -13,10 +13,9 @@ from collections.abc import Iterator
 import libcst as cst
 
 from lockstep.doctor.findings import Found, Rule
-from lockstep.source.project import walk_shallow
 from lockstep.source.script import Script
 from lockstep.source.training import Loader, Training
-from lockstep.source.tree import constant, dotted, spreads, walk
+from lockstep.source.tree import constant, dotted, spreads, walk, walk_shallow
 
 _GENERATORS = (
     "numpy.random.RandomState",
@@ -66,7 +65,7 @@ def _items(training: Training, script: Script, data: cst.ClassDef) -> list[tuple
     """All calls that making an item needs, in the methods that it goes through."""
     for binding in script.scopes[data].bindings.get("__getitem__", []):
         if isinstance(binding.node, cst.FunctionDef):
-            reached = training.reached(
+            reached = training.project.reached(
                 script, binding.node.body, lambda _, n: isinstance(n, cst.Call)
             )
             return [(where, node) for where, node in reached if isinstance(node, cst.Call)]

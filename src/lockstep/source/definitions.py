@@ -1,0 +1,254 @@
+"""What several scripts define, functions and classes, and who calls it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import libcst as cst
+
+from lockstep.source.names import DEEPEST, Names
+from lockstep.source.origin import Origin
+from lockstep.source.script import Script
+from lockstep.source.tree import argument, dotted
+
+Definition = tuple[Script, cst.FunctionDef | cst.ClassDef]
+"""A function or class, and the script that it stands in."""
+SPAWN = (
+    "torch.multiprocessing.spawn",
+    "torch.multiprocessing.start_processes",
+    "torch.multiprocessing.spawn.spawn",
+    "torch_xla.distributed.xla_multiprocessing.spawn",
+)
+PROCESS = ("torch.multiprocessing.Process", "multiprocessing.Process", "threading.Thread")
+LAUNCHERS = ("accelerate.notebook_launcher", "accelerate.launchers.notebook_launcher")
+
+
+@dataclass(frozen=True, eq=False)
+class Handed:
+    """A function that is given to another to be called: by mp.spawn, partial, Process."""
+
+    script: Script
+    call: cst.Call
+    places: tuple[cst.BaseExpression, ...]
+    """Arguments by place."""
+    skipped: int = 0
+    """Places before them that the caller fills: mp.spawn's rank."""
+    keywords: bool = False
+    """Whether the call's keywords are handed over too."""
+
+    def argument(self, name: str, place: int | None) -> cst.BaseExpression | None:
+        """The value of one of its parameters."""
+        if place is not None and 0 <= place - self.skipped < len(self.places):
+            return self.places[place - self.skipped]
+        return argument(self.call, name) if self.keywords else None
+
+
+class Definitions(Names):
+    """The functions and classes of some scripts, and their calls."""
+
+    def __init__(self, scripts: Sequence[Script], roots: Sequence[Path] = ()) -> None:
+        super().__init__(scripts, roots)
+        self._definitions: dict[cst.CSTNode, Definition | None] = {}
+        self._uses: dict[cst.CSTNode, list[tuple[Script, cst.Call]]] | None = None
+        self._handed: dict[cst.CSTNode, list[Handed]] | None = None
+        self._busy = 0
+        """Searches under way: what is found meanwhile may lack something."""
+
+    def origins(self, script: Script, node: cst.CSTNode) -> list[Origin]:
+        """Where a value comes from: to know a method takes its object, so see `Values`."""
+        raise NotImplementedError
+
+    def definition(self, script: Script, node: cst.CSTNode) -> Definition | None:
+        """The function or class of the project that an expression names."""
+        return self._define(script, node, 0)
+
+    def _define(self, script: Script, node: cst.CSTNode, depth: int) -> Definition | None:
+        if depth > DEEPEST:
+            return None
+        if node not in script.order:
+            return self._defined(script, node, depth)
+        if node not in self._definitions:
+            # Whoever asks again on the way, as in `x = x.to(device)`, learns nothing from it.
+            self._definitions[node] = None
+            self._busy += 1
+            self._definitions[node] = self._defined(script, node, depth)
+            self._busy -= 1
+        return self._definitions[node]
+
+    def _defined(self, script: Script, node: cst.CSTNode, depth: int) -> Definition | None:
+        if isinstance(node, cst.Call):
+            # `partial(worker, config)`
+            if self.name(script, node.func) == "functools.partial" and node.args:
+                return self._define(script, node.args[0].value, depth + 1)
+            return None
+        scope = script.scope_of(node) if node in script.order else script.top
+        name = dotted(node)
+        head = name.split(".")[0] if name is not None else ""
+        if isinstance(node, cst.Attribute) and head in ("self", "cls") and name:
+            owner = script.class_of(node)
+            if name.count(".") == 1:
+                method = self._method(script, owner, node.attr.value, 0) if owner else None
+                if method is not None or owner is None:
+                    return method
+        found = scope.find(head) if name is not None else None
+        imported = found is not None and any(b.kind == "import" for b in found[1])
+        if isinstance(node, cst.Attribute) and not imported:
+            made = self._class_of_value(script, node.value)
+            return self._method(*made, node.attr.value, 0) if made is not None else None
+        if name is None:
+            return None
+        if found is None:
+            other = self._star_place(script, head)
+            return (
+                self._define(other, cst.Name(head), depth + 1)
+                if other and "." not in name
+                else None
+            )
+        for binding in found[1]:
+            if binding.kind in ("function", "class") and "." not in name:
+                assert isinstance(binding.node, cst.FunctionDef | cst.ClassDef)
+                return script, binding.node
+            if binding.kind == "import":
+                path = ".".join([binding.path, *name.split(".")[1:]])
+                place = self._definition(script, path)
+                if place is not None and place[1] is not None:
+                    return self._define(place[0], cst.Name(place[1]), depth + 1)
+                # `from package import Trainer`, then `Trainer.fit`
+                owner_place = self._definition(script, binding.path)
+                if name.count(".") == 1 and owner_place is not None and owner_place[1] is not None:
+                    made_at = self._define(owner_place[0], cst.Name(owner_place[1]), depth + 1)
+                    if made_at is not None and isinstance(made_at[1], cst.ClassDef):
+                        return self._method(made_at[0], made_at[1], name.split(".")[1], 0)
+        assigned = [b for b in found[1] if b.kind == "assign" and not b.index]
+        if len(found[1]) == len(assigned) == 1 and "." not in name:
+            # `run = worker`, `run = partial(worker, config)`
+            value = assigned[0].value
+            if isinstance(value, cst.Name | cst.Attribute | cst.Call):
+                return self._define(script, value, depth + 1)
+        return None
+
+    def _class_of_value(
+        self, script: Script, node: cst.CSTNode
+    ) -> tuple[Script, cst.ClassDef] | None:
+        """The class of the project that a value is an object of, or the class itself."""
+        if isinstance(node, cst.Name):
+            itself = self.definition(script, node)
+            if itself is not None and isinstance(itself[1], cst.ClassDef):
+                return itself[0], itself[1]
+        for origin in self.origins(script, node):
+            if origin.call is not None:
+                made = self.definition(origin.script, origin.call.func)
+                if made is not None and isinstance(made[1], cst.ClassDef):
+                    return made[0], made[1]
+        return None
+
+    def _method(
+        self, script: Script, owner: cst.ClassDef, name: str, depth: int
+    ) -> tuple[Script, cst.FunctionDef] | None:
+        for binding in script.scopes[owner].bindings.get(name, []):
+            if isinstance(binding.node, cst.FunctionDef):
+                return script, binding.node
+        if depth < 5:
+            for base in owner.bases:
+                made = self.definition(script, base.value)
+                if made is not None and isinstance(made[1], cst.ClassDef):
+                    found = self._method(made[0], made[1], name, depth + 1)
+                    if found is not None:
+                        return found
+        return None
+
+    def kept(
+        self, script: Script, owner: cst.ClassDef, name: str
+    ) -> list[tuple[Script, cst.CSTNode]]:
+        """The values that a class, or else one above it, keeps in an attribute."""
+        for _ in range(5):
+            bindings = script.scopes[owner].bindings
+            values = [
+                (script, b.value)
+                for b in (*bindings.get(f"self.{name}", ()), *bindings.get(name, ()))
+                if b.kind == "assign" and b.value is not None and not b.index
+            ]
+            if values:
+                return values
+            above = [self.definition(script, base.value) for base in owner.bases]
+            classes = [(a[0], a[1]) for a in above if a and isinstance(a[1], cst.ClassDef)]
+            if not classes:
+                break
+            script, owner = classes[0]
+        return []
+
+    @property
+    def uses(self) -> dict[cst.CSTNode, list[tuple[Script, cst.Call]]]:
+        """The calls of each function and class of the project."""
+        if self._uses is None:
+            self._uses = {}
+            self._busy += 1
+            every = [(script, call) for script in self.scripts for call in script.calls]
+            # Methods of objects last: to know the object takes the calls of plain functions.
+            every.sort(key=lambda use: isinstance(use[1].func, cst.Attribute))
+            for script, call in every:
+                found = self.definition(script, call.func)
+                if found is not None:
+                    self._uses.setdefault(found[1], []).append((script, call))
+            self._busy -= 1
+        return self._uses
+
+    @property
+    def handed(self) -> dict[cst.CSTNode, list[Handed]]:
+        """Functions of the project that others call for it, with what they hand over."""
+        if self._handed is None:
+            self._handed = {}
+            self._busy += 1
+            for script in self.scripts:
+                for call in script.calls:
+                    given = self._handed_by(script, call)
+                    if given is None:
+                        continue
+                    function, found = given
+                    made = self.definition(script, function)
+                    if made is not None:
+                        self._handed.setdefault(made[1], []).append(found)
+            self._busy -= 1
+        return self._handed
+
+    def _handed_by(
+        self, script: Script, call: cst.Call
+    ) -> tuple[cst.BaseExpression, Handed] | None:
+        name = self.name(script, call.func)
+        if name == "functools.partial" and call.args and not call.args[0].star:
+            rest = tuple(a.value for a in call.args[1:] if a.keyword is None and not a.star)
+            return call.args[0].value, Handed(script, call, rest, keywords=True)
+        if name in SPAWN:
+            function, skipped, place = argument(call, "fn", 0), 1, 1
+        elif name in PROCESS or (name or "").endswith(".Process"):
+            function, skipped, place = argument(call, "target", 1), 0, 3
+        elif name in LAUNCHERS:
+            function, skipped, place = argument(call, "function", 0), 0, 1
+        else:
+            return None
+        if function is None:
+            return None
+        given = argument(call, "args", place)
+        for origin in self.origins(script, given) if given is not None else ():
+            if isinstance(origin.node, cst.Tuple | cst.List) and origin.script is script:
+                elements = origin.node.elements
+                if not any(isinstance(e, cst.StarredElement) for e in elements):
+                    return function, Handed(script, call, tuple(e.value for e in elements), skipped)
+        return function, Handed(script, call, (), skipped)
+
+    def arguments(
+        self, script: Script, function: cst.FunctionDef, wanted: str
+    ) -> list[tuple[Script, cst.BaseExpression]]:
+        """What the calls of a function hand over for one of its parameters."""
+        names = [p.name.value for p in (*function.params.posonly_params, *function.params.params)]
+        owner: cst.CSTNode = function
+        method = script.class_of(function) is not None and names[:1] in (["self"], ["cls"])
+        if method and function.name.value == "__init__":
+            owner = script.class_of(function) or function
+        place = names.index(wanted) - int(method) if wanted in names else None
+        uses = self.uses.get(owner, [])
+        given = [(where, argument(call, wanted, place)) for where, call in uses]
+        given += [(h.script, h.argument(wanted, place)) for h in self.handed.get(owner, [])]
+        return [(where, value) for where, value in given if value is not None]

@@ -1,0 +1,37 @@
+"""What argparse gives a script: the flags, and their defaults."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import libcst as cst
+
+from lockstep.source.script import Script
+from lockstep.source.tree import argument, constant
+
+
+def default_of(flag: str, scripts: Iterable[Script]) -> tuple[Script, cst.BaseExpression] | None:
+    """The default of `args.flag`, where an add_argument gives one."""
+    for script in scripts:
+        for call in script.named_last("add_argument"):
+            if flag in _targets(call):
+                default = argument(call, "default") or _switch(call)
+                if default is not None:
+                    return script, default
+    return None
+
+
+def _targets(call: cst.Call) -> list[str]:
+    """The names of args that an add_argument may fill."""
+    target = constant(argument(call, "dest"))
+    if isinstance(target, str):
+        return [target]
+    names = [constant(arg.value) for arg in call.args if arg.keyword is None]
+    return [name.lstrip("-").replace("-", "_") for name in names if isinstance(name, str)]
+
+
+def _switch(call: cst.Call) -> cst.BaseExpression | None:
+    """What a switch is that nobody turns: off, or on for store_false."""
+    action = constant(argument(call, "action"))
+    value = {"store_true": "False", "store_false": "True"}.get(str(action))
+    return cst.Name(value) if value else None

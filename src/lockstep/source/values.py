@@ -1,0 +1,290 @@
+"""Where values come from: through names, functions, containers, attributes and flags."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import libcst as cst
+
+from lockstep.source.definitions import Definitions
+from lockstep.source.flags import default_of
+from lockstep.source.names import DEEPEST
+from lockstep.source.origin import Origin
+from lockstep.source.scopes import Binding
+from lockstep.source.script import Script
+from lockstep.source.tree import EACH, argument, constant, dotted, parts, returned
+
+Index = tuple[int | str, ...]
+"""Which part of a value is meant: `(1, "x")` is that of `value[1]["x"]`."""
+Go = Callable[..., None]
+"""Takes an expression that the value also comes from, the part of it, and its script."""
+MOST_NESTED = 4
+"""Values that are followed in order to follow another one."""
+MOST_STEPS = 300
+"""Expressions that are looked at to follow one value."""
+
+
+class Values(Definitions):
+    """The values in some scripts, followed to the expressions that make them."""
+
+    def __init__(self, scripts: Sequence[Script], roots: Sequence[Path] = ()) -> None:
+        super().__init__(scripts, roots)
+        self._origins: dict[cst.CSTNode, list[Origin]] = {}
+        self._followed: set[cst.CSTNode] = set()
+        self._cut = 0
+        """How often a value was not followed to its end."""
+
+    def origins(self, script: Script, node: cst.CSTNode) -> list[Origin]:
+        """The expressions that a value may come from, through names, functions and attributes."""
+        if node in self._origins:
+            return list(self._origins[node])
+        if node in self._followed or len(self._followed) > MOST_NESTED:
+            # It comes from itself, or from too far.
+            self._cut += 1
+            return [Origin(script, node)]
+        found: list[Origin] = []
+        cut = self._cut
+        self._followed.add(node)
+        try:
+            self._follow(script, node, (), found, set(), 0)
+        finally:
+            self._followed.discard(node)
+        if not found:
+            # It comes from itself only.
+            found.append(Origin(script, node))
+        if node in script.order and not self._busy and cut == self._cut:
+            self._origins[node] = found
+        return list(found)
+
+    def _follow(
+        self,
+        script: Script,
+        node: cst.CSTNode,
+        index: Index,
+        found: list[Origin],
+        seen: set[tuple[cst.CSTNode, Index]],
+        depth: int,
+    ) -> None:
+        if (node, index) in seen or depth > DEEPEST or len(seen) > MOST_STEPS:
+            return
+        seen.add((node, index))
+
+        def go(node: cst.CSTNode | None, index: Index, where: Script = script) -> None:
+            if node is not None:
+                self._follow(where, node, index, found, seen, depth + 1)
+
+        if isinstance(node, cst.Name) or (isinstance(node, cst.Attribute) and dotted(node)):
+            before = len(found)
+            if self._follow_name(script, node, index, go):
+                return
+            del found[before:]
+        elif isinstance(node, cst.Attribute):
+            if self._follow_attribute(script, node, index, go):
+                return
+        elif isinstance(node, cst.IfExp):
+            go(node.body, index)
+            go(node.orelse, index)
+            return
+        elif isinstance(node, cst.BooleanOperation):
+            go(node.left, index)
+            go(node.right, index)
+            return
+        elif isinstance(node, cst.NamedExpr):
+            go(node.value, index)
+            return
+        elif isinstance(node, cst.Await):
+            go(node.expression, index)
+            return
+        elif index and (taken := self._parts(script, node, index[0])):
+            for part in taken:
+                go(part, index[1:])
+            return
+        elif isinstance(node, cst.Subscript) and len(node.slice) == 1:
+            place = node.slice[0].slice
+            value = constant(place.value) if isinstance(place, cst.Index) else ...
+            if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
+                go(node.value, (value, *index))
+                return
+            if isinstance(place, cst.Index) and isinstance(value, str | type(...)):
+                # `loaders["train"]`, `loaders[phase]`: where the dictionary is in sight.
+                before = len(found)
+                inner = (value if isinstance(value, str) else EACH, *index)
+                go(node.value, inner)
+                known = [origin for origin in found[before:] if not origin.index]
+                unknown = [origin for origin in found[before:] if origin.index]
+                if known and all(isinstance(o.node, cst.Dict) for o in unknown):
+                    # `loaders = {}` holds what is put into it later.
+                    found[before:] = known
+                    return
+                del found[before:]
+        elif isinstance(node, cst.Call):
+            results = [
+                (where, result)
+                for where, function in self._called(script, node.func)
+                for result in returned(function)
+                if result is not None
+            ]
+            for where, result in results:
+                go(result, index, where)
+            if results:
+                return
+            if isinstance(node.func, cst.Name) and not index:
+                # `make = lambda data: DataLoader(data)`
+                bound = (
+                    script.scope_of(node).find(node.func.value) if node in script.order else None
+                )
+                if bound is not None and len(bound[1]) == 1:
+                    maker = bound[1][0].value
+                    if bound[1][0].kind == "assign" and isinstance(maker, cst.Lambda):
+                        go(maker.body, index)
+                        return
+        found.append(Origin(script, node, index))
+
+    def _called(self, script: Script, node: cst.CSTNode) -> list[tuple[Script, cst.FunctionDef]]:
+        """The functions that a call may run: several, if they are defined under an `if`."""
+        made = self.definition(script, node)
+        if made is None or not isinstance(made[1], cst.FunctionDef):
+            return []
+        bound = made[0].scope_of(made[1]).bindings.get(made[1].name.value, [])
+        others = [b.node for b in bound if isinstance(b.node, cst.FunctionDef)]
+        return [(made[0], function) for function in dict.fromkeys([made[1], *others])]
+
+    def _parts(self, script: Script, node: cst.CSTNode, key: int | str) -> list[cst.BaseExpression]:
+        """The parts of a literal that an index or a key takes; of a call, only of Python's dict."""
+        if isinstance(node, cst.Call) and self.name(script, node.func) is not None:
+            return []
+        return parts(node, key)
+
+    def _follow_name(self, script: Script, node: cst.CSTNode, index: Index, go: Go) -> bool:
+        """Go on to all that a name may hold; False if it holds nothing that is known."""
+        name = dotted(node)
+        assert name is not None
+        scope = script.scope_of(node) if node in script.order else script.top
+        found = scope.find(name)
+        if found is None and name.startswith("self."):
+            owner = script.class_of(node) if node in script.order else None
+            bindings = script.scopes[owner].bindings.get(name, []) if owner else []
+            found = (script.scopes[owner], bindings) if owner and bindings else None
+        known = self._follow_items(script, node, name, index, go)
+        if found is None:
+            head, _, rest = name.partition(".")
+            outer = scope.find(head) if rest else None
+            for binding in outer[1] if outer else ():
+                if binding.kind == "import":
+                    place = self._definition(script, f"{binding.path}.{rest}")
+                    if place is not None and place[1] is not None:
+                        go(cst.Name(place[1]), index, place[0])
+                        return True
+            other = self._star_place(script, name) if not rest else None
+            if other is not None:
+                go(cst.Name(name), index, other)
+                return True
+            if isinstance(node, cst.Attribute) and self._follow_attribute(script, node, index, go):
+                return True
+            return known or self._follow_flag(script, node, go)
+        bindings = found[1]
+        if found[0] is scope and node in script.order:
+            # What is assigned further down does not count yet.
+            now = [b for b in bindings if b.kind != "assign" or not script.later(b.node, node)]
+            bindings = now or bindings
+        for binding in bindings:
+            if binding.kind in ("assign", "with") and binding.value is not None:
+                go(binding.value, (*binding.index, *index))
+                known = True
+            elif binding.kind == "parameter":
+                known |= self._follow_parameter(script, binding, index, go)
+            elif binding.kind == "loop" and binding.value is not None:
+                known |= self._follow_loop(script, binding, index, go)
+            elif binding.kind == "import":
+                place = self._definition(script, binding.path)
+                if place is not None and place[1] is not None:
+                    go(cst.Name(place[1]), index, place[0])
+                    known = True
+        return known
+
+    def _follow_items(
+        self, script: Script, node: cst.CSTNode, name: str, index: Index, go: Go
+    ) -> bool:
+        """`loaders["train"] = ...`, where `loaders["train"]` is asked for."""
+        if not index:
+            return False
+        scope = script.scope_of(node) if node in script.order else script.top
+        owner = script.class_of(node) if name.startswith("self.") and node in script.order else None
+        known = False
+        for binding in (script.scopes[owner] if owner else scope).put(name):
+            if binding.value is not None and (
+                EACH in (index[0], *binding.index[:1]) or binding.index[:1] == index[:1]
+            ):
+                go(binding.value, index[1:])
+                known = True
+        return known
+
+    def _follow_loop(self, script: Script, binding: Binding, index: Index, go: Go) -> bool:
+        """`for loader in (train_loader, test_loader)`, `for phase, loader in loaders.items()`."""
+        node, which = binding.value, binding.index
+        if isinstance(node, cst.Call) and not node.args and isinstance(node.func, cst.Attribute):
+            kind = node.func.attr.value
+            if kind == "items" and which[:1] == (1,):
+                which = which[1:]
+            elif kind != "values":
+                return False
+            node = node.func.value
+        if not isinstance(node, cst.Tuple | cst.List | cst.Dict | cst.Name | cst.Attribute):
+            return False
+        known = False
+        for origin in self.origins(script, node):
+            if origin.index or isinstance(origin.node, cst.ListComp):
+                continue
+            for part in self._parts(origin.script, origin.node, EACH):
+                go(part, (*which, *index), origin.script)
+                known = True
+        return known
+
+    def _follow_attribute(self, script: Script, node: cst.Attribute, index: Index, go: Go) -> bool:
+        """`config.lr`, `trainer.loader`: of a class of the project, or of an object of it."""
+        name = node.attr.value
+        head = node.value
+        if isinstance(head, cst.Name) and head.value in ("self", "cls"):
+            owner = script.class_of(node) if node in script.order else None
+            made = (script, owner) if owner is not None else None
+        else:
+            for origin in self.origins(script, head):
+                given = argument(origin.call, name) if origin.call is not None else None
+                made = (
+                    self._class_of_value(origin.script, origin.node) if given is not None else None
+                )
+                if made is not None and "__init__" not in made[0].scopes[made[1]].bindings:
+                    # A data class: what it was made with.
+                    go(given, index, origin.script)
+                    return True
+            made = self._class_of_value(script, head)
+        kept = self.kept(*made, name) if made is not None else []
+        for where, value in kept:
+            go(value, index, where)
+        return bool(kept)
+
+    def _follow_parameter(self, script: Script, binding: Binding, index: Index, go: Go) -> bool:
+        """What the calls of a function hand over for one of its parameters, or its default."""
+        assert isinstance(binding.node, cst.Param)
+        function = next(
+            (n for n in script.above(binding.node) if isinstance(n, cst.FunctionDef | cst.Lambda)),
+            None,
+        )
+        if not isinstance(function, cst.FunctionDef):
+            return False
+        given = self.arguments(script, function, binding.node.name.value)
+        for where, value in given:
+            go(value, index, where)
+        if not given and binding.value is not None:
+            go(binding.value, index)
+        return bool(given) or binding.value is not None
+
+    def _follow_flag(self, script: Script, node: cst.CSTNode, go: Go) -> bool:
+        """`args.batch_size`: the default of its add_argument."""
+        if not isinstance(node, cst.Attribute):
+            return False
+        found = default_of(node.attr.value, dict.fromkeys([script, *self.scripts]))
+        if found is not None:
+            go(found[1], (), found[0])
+        return found is not None
