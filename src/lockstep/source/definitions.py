@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import libcst as cst
 
@@ -48,8 +47,8 @@ class Handed:
 class Definitions(Names):
     """The functions and classes of some scripts, and their calls."""
 
-    def __init__(self, scripts: Sequence[Script], roots: Sequence[Path] = ()) -> None:
-        super().__init__(scripts, roots)
+    def __init__(self, scripts: Sequence[Script]) -> None:
+        super().__init__(scripts)
         self._definitions: dict[cst.CSTNode, Definition | None] = {}
         self._uses: dict[cst.CSTNode, list[tuple[Script, cst.Call]]] | None = None
         self._handed: dict[cst.CSTNode, list[Handed]] | None = None

@@ -25,9 +25,8 @@ DEEPEST = 24
 class Names:
     """The names of some scripts and of the modules that they import."""
 
-    def __init__(self, scripts: Sequence[Script], roots: Sequence[Path] = ()) -> None:
+    def __init__(self, scripts: Sequence[Script]) -> None:
         self.scripts = list(scripts)
-        self.roots = list(roots)
         self._modules: dict[Path, Script | None] = {s.path.resolve(): s for s in scripts}
         self._names: dict[cst.CSTNode, str | None] = {}
         self._places: dict[tuple[str, str], Script | None] = {}
@@ -127,7 +126,7 @@ class Names:
         elif not parts or parts[0] in _OUTSIDE:
             return None
         else:
-            starts = [*self._starts_of(folder), *(root.resolve() for root in self.roots)]
+            starts = self._starts_of(folder)
         for start in starts:
             places = [start.joinpath(*parts, "__init__.py")]
             if parts:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
 
 import libcst as cst
 
@@ -19,8 +18,8 @@ DEPTH = 4
 class Project(Values):
     """Scripts that are looked at together; others are read when they are imported."""
 
-    def __init__(self, scripts: Sequence[Script], roots: Sequence[Path] = ()) -> None:
-        super().__init__(scripts, roots)
+    def __init__(self, scripts: Sequence[Script]) -> None:
+        super().__init__(scripts)
         self._by_name: dict[str, list[tuple[Script, cst.Call]]] | None = None
 
     def calls(self, *names: str) -> Iterator[tuple[Script, cst.Call]]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from pathlib import Path
 
 import libcst as cst
 
@@ -28,8 +27,8 @@ MOST_STEPS = 300
 class Values(Definitions):
     """The values in some scripts, followed to the expressions that make them."""
 
-    def __init__(self, scripts: Sequence[Script], roots: Sequence[Path] = ()) -> None:
-        super().__init__(scripts, roots)
+    def __init__(self, scripts: Sequence[Script]) -> None:
+        super().__init__(scripts)
         self._origins: dict[cst.CSTNode, list[Origin]] = {}
         self._followed: set[cst.CSTNode] = set()
         self._cut = 0
