@@ -8,7 +8,7 @@ import pytest
 
 from lockstep.source.project import Project
 from lockstep.source.reading import parse
-from lockstep.source.tally import Tally, evaluates, split_by
+from lockstep.source.tally import Tally
 from lockstep.source.training import Training
 
 HEAD = """
@@ -106,8 +106,8 @@ def test_an_unknown_function_may_do_anything():
 def test_samplers_and_what_a_loader_is_for():
     training = read("\nevaluate(val_loader)\nplain = DataLoader(d, sampler=pick(d))\n")
     first, plain = training.loaders
-    assert [o.call is not None for o in split_by(training, first)[0]] == [True]
-    assert split_by(training, first)[1]
-    assert split_by(training, plain) == ([], False)
-    assert evaluates(training, first)
-    assert not evaluates(training, plain)
+    assert [o.call is not None for o in first.split_by()[0]] == [True]
+    assert first.split_by()[1]
+    assert plain.split_by() == ([], False)
+    assert first.evaluates
+    assert not plain.evaluates

@@ -9,24 +9,16 @@ from typing import TypeGuard
 
 import libcst as cst
 
-from lockstep.source.origin import Origin
-from lockstep.source.project import DEPTH, matches
+from lockstep.source.collectives import is_reduction
+from lockstep.source.gradients import stops_gradients
+from lockstep.source.loaders import Loader, Loop
+from lockstep.source.outputs import NOTES
+from lockstep.source.project import DEPTH
+from lockstep.source.ranks import asks_rank
 from lockstep.source.script import Script
-from lockstep.source.training import SAMPLER, Loader, Loop, Training, asks_rank
-from lockstep.source.tree import argument, children, constant, dotted, walk, walk_shallow
+from lockstep.source.training import Training
+from lockstep.source.tree import children, constant, dotted, walk, walk_shallow
 
-_REDUCTION = re.compile(
-    r"reduce(?!_?lr|_?on)|gather|synch|sync_(?!batch|bn)|_sync|broadcast|aggregate|across|"
-    r"(dist|ddp|world|global)_?(mean|avg|average|sum|acc)",
-    re.I,
-)
-_NO_REDUCTION = re.compile(r"no_sync|sync_?batch|functools|einops|\bcuda\b|numpy|\bnp\b", re.I)
-_OF_A_GROUP = re.compile(r"dist|accelerat|fabric|comm|hvd|horovod|group|strategy|ctx|\bxm\b", re.I)
-_NOTES = re.compile(
-    r"^(print|pprint|log|info|debug|warning|error|echo|add_scalars?|log_metrics?|"
-    r"log_dict|print_\w+|log_\w+|report|set_postfix|set_description)$",
-    re.I,
-)
 _NO_METRIC = re.compile(r"time|elapsed|duration|seconds|step|iter(?!_?loss)|num_batch", re.I)
 _KEEPS = {"append", "extend", "update", "add", "insert", "format", "join", "save", "dump", "dumps"}
 _LOCAL = ("torch", "numpy", "math", "sklearn", "scipy", "statistics", "json", "time", "pandas")
@@ -34,61 +26,6 @@ _PLAIN = re.compile(
     r"float|int|str|bool|abs|sum|len|max|min|round|list|tuple|dict|set|zip|sorted|enumerate|range|"
     r"map|filter|all|any|format|isinstance|repr"
 )
-_WORD = r"(?<![a-z])({})(?=loader|set|data|dl|ds|iter|[^a-z]|$)"
-_EVALUATION = re.compile(_WORD.format("val|valid|validation|test|eval|evaluation|dev"), re.I)
-_TRAINING = re.compile(_WORD.format("train|training|trn"), re.I)
-_NO_GRADIENT = re.compile(r"no_grad|inference_mode")
-
-
-def split_by(training: Training, loader: Loader) -> tuple[list[Origin], bool]:
-    """The DistributedSamplers that a loader may have, and whether it can have nothing else."""
-    found: list[Origin] = []
-    only = True
-    for name in ("sampler", "batch_sampler"):
-        value = loader.given(name)
-        origins = training.project.origins(loader.script, value) if value is not None else []
-        for origin in origins:
-            inner = origin.call and argument(origin.call, "sampler", 0)
-            if name == "batch_sampler" and inner:
-                origins = [*origins, *training.project.origins(origin.script, inner)]
-        for origin in origins:
-            made = origin.call and training.project.name(origin.script, origin.call.func)
-            if made and matches(made, SAMPLER):
-                found.append(origin)
-            elif name == "sampler" and constant(origin.node) is not None:
-                only = False
-    return found, only
-
-
-def evaluates(training: Training, loader: Loader) -> bool:
-    """Whether a loader is for evaluation without doubt: no backward, and a sign that says so."""
-    if training.trains(loader) is not False:
-        return False
-    data = loader.given("dataset")
-    signs = []
-    for origin in training.project.origins(loader.script, data) if data is not None else ():
-        if origin.call is not None:
-            signs += [argument(origin.call, "train"), argument(origin.call, "split")]
-    if any(constant(sign) in (False, "val", "valid", "validation", "test") for sign in signs):
-        return True
-    text = f"{loader.name} {loader.script.code(data) if data is not None else ''}"
-    if _EVALUATION.search(text):
-        return not _TRAINING.search(loader.name)
-    return not _TRAINING.search(text) and any(map(without_gradient, loader.loops))
-
-
-def without_gradient(loop: Loop) -> bool:
-    """Whether a loop stands under torch.no_grad."""
-    for parent in loop.script.above(loop.node):
-        if isinstance(parent, cst.With) and any(
-            _NO_GRADIENT.search(loop.script.code(item.item)) for item in parent.items
-        ):
-            return True
-        if isinstance(parent, cst.FunctionDef):
-            return any(
-                _NO_GRADIENT.search(loop.script.code(d.decorator)) for d in parent.decorators
-            )
-    return False
 
 
 @dataclass(eq=False)
@@ -132,7 +69,7 @@ class Tally:
                 owner = dotted(node.func.value)
                 if owner is not None and node.func.attr.value in ("append", "extend", "update"):
                     self._keep(script, node.func.value, owner)
-            if is_reduction(self.training, script, node) or self._hidden(script, node):
+            if is_reduction(self.training.project, script, node) or self._hidden(script, node):
                 self.reduced = True
 
     def _hidden(self, script: Script, node: cst.CSTNode) -> bool:
@@ -145,7 +82,7 @@ class Tally:
         )
 
     def _reduces(self, script: Script, node: cst.CSTNode) -> bool:
-        return is_reduction(self.training, script, node)
+        return is_reduction(self.training.project, script, node)
 
     def _add(self, name: str | None) -> None:
         if name is not None and not _NO_METRIC.search(name):
@@ -208,7 +145,7 @@ class Tally:
         if function is None or not returns or not depth:
             return
         # A decorator may change what is returned.
-        self.known &= all(_NO_GRADIENT.search(script.code(d)) for d in function.decorators)
+        self.known &= all(stops_gradients(script, d.decorator) for d in function.decorators)
         for where, call in self.training.project.uses.get(function, []):
             if self._is_for_another(where, call):
                 continue
@@ -273,7 +210,7 @@ class Tally:
         last = _last(script, call)
         if self._is_local(script, call) or mentions(call.func, names, calls):
             return
-        if _NOTES.match(last):
+        if NOTES.match(last):
             # Who names the rank beside the value knows that it is this rank's.
             if not any(asks_rank(arg.value) for arg in call.args):
                 self.uses.append((script, call))
@@ -310,22 +247,6 @@ def tallies(training: Training, loader: Loader) -> Iterator[Tally]:
         tally = Tally(training, loop)
         if tally.names or tally.divisions:
             yield tally
-
-
-def is_reduction(training: Training, script: Script, node: cst.CSTNode) -> bool:
-    """Whether a call brings values of several ranks together, by its name."""
-    if not isinstance(node, cst.Call):
-        return False
-    last = _last(script, node)
-    if not _REDUCTION.search(last):
-        return False
-    name = training.project.name(script, node.func) or script.code(node.func)
-    if name.startswith("torch.distributed"):
-        return True
-    if _NO_REDUCTION.search(name):
-        return False
-    # Tensors have a gather too.
-    return last not in ("gather", "reduce", "scatter_reduce") or bool(_OF_A_GROUP.search(name))
 
 
 def mentions(node: cst.CSTNode, names: set[str], calls: set[cst.CSTNode]) -> bool:

@@ -14,6 +14,7 @@ from typing import Any, cast
 
 import libcst as cst
 
+_EMPTY = cst.Module([])
 EACH = -1
 """In place of an index or a key: any of them."""
 _LAYOUT = (
@@ -113,6 +114,11 @@ def dotted(node: cst.CSTNode) -> str | None:
     if not isinstance(node, cst.Name):
         return None
     return ".".join([node.value, *reversed(parts)])
+
+
+def code(node: cst.CSTNode) -> str:
+    """The text of a node, whichever script it stands in."""
+    return _EMPTY.code_for_node(node)
 
 
 def argument(call: cst.Call, name: str, place: int | None = None) -> cst.BaseExpression | None:

@@ -10,9 +10,10 @@ from itertools import takewhile
 
 import libcst as cst
 
+from lockstep.source.gradients import is_backward
 from lockstep.source.project import DEPTH
 from lockstep.source.script import Script
-from lockstep.source.training import Training, is_backward
+from lockstep.source.training import Training
 from lockstep.source.tree import argument, children, constant, dotted, returned, walk
 
 CLIPS = ("clip_grad_norm_", "clip_grad_value_", "clip_grad_norm")

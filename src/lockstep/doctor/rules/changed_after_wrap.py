@@ -9,18 +9,16 @@ from dataclasses import dataclass
 import libcst as cst
 
 from lockstep.doctor.findings import Found, Rule
-from lockstep.source.project import DEPTH
+from lockstep.source.gradients import is_backward
+from lockstep.source.models import Model, Wrap
 from lockstep.source.script import Script
-from lockstep.source.training import Training, Wrap, is_backward
-from lockstep.source.tree import argument, constant, dotted, spreads, walk, walk_shallow
+from lockstep.source.training import Training
+from lockstep.source.tree import argument, constant, spreads, walk, walk_shallow
 
 _LAYER = re.compile(
     r"torch\.nn\.(\w+\.)*(Linear|Lazy\w+|Conv\w+|Embedding\w*|Parameter|Sequential|LayerNorm|"
     r"GroupNorm|BatchNorm\dd|GRU|LSTM|MultiheadAttention)"
 )
-_OUTSIDE = re.compile(r"(torch\.nn|torchvision|timm|transformers)\.")
-_DEVICE = re.compile(r"cuda|\.to\(|device")
-_DEFAULT = re.compile(r"set_default_(device|tensor_type)|with torch\.device")
 _DTYPE = re.compile(
     r"\.(half|bfloat16|double)\(\)$|\.to\((dtype=)?torch\.(b?float16|half|double)\b"
 )
@@ -49,52 +47,6 @@ class _Switch:
     """Whether only some of the model's parameters are meant."""
 
 
-class _Model:
-    """The model of one wrap."""
-
-    def __init__(self, training: Training, wrap: Wrap) -> None:
-        self.training, self.wrap = training, wrap
-        origins = training.project.origins(wrap.script, wrap.model) if wrap.model else []
-        self.calls = {origin.call for origin in origins} - {None}
-
-    def depth(self, script: Script, node: cst.CSTNode, most: int = DEPTH) -> int | None:
-        """0 for the model, in the wrapper or without, more for its parts, None for others."""
-        parts = 0
-        while True:
-            if dotted(node) is not None and node in script.order:
-                for origin in self.training.project.origins(script, node):
-                    if origin.call is self.wrap.call or origin.call in self.calls:
-                        return parts
-                    if isinstance(origin.node, cst.Attribute) and origin.node is not node and most:
-                        found = self.depth(origin.script, origin.node, most - 1)
-                        if found is not None:
-                            return parts + found
-            if not isinstance(node, cst.Attribute):
-                return None
-            parts += node.attr.value != "module"
-            node = node.value
-
-    def was_moved(self) -> bool:
-        """Whether it was, or may have been, on its device before the wrap."""
-        script, model, project = self.wrap.script, self.wrap.model, self.training.project
-        if model is None or any(_DEFAULT.search(s.text) for s in project.scripts):
-            return True
-        start = re.compile(re.escape(script.code(model)) + r"\.(to|cuda)\(")
-        if _DEVICE.search(script.code(model)) or any(
-            start.match(script.code(call)) and script.order[call] < script.order[self.wrap.call]
-            for call in script.calls
-        ):
-            return True
-        for origin in project.origins(script, model):
-            if origin.call is None or _DEVICE.search(origin.script.code(origin.call)):
-                return True
-            made = project.definition(origin.script, origin.call.func)
-            name = project.name(origin.script, origin.call.func) or ""
-            if _DEVICE.search(made[0].code(made[1])) if made else not _OUTSIDE.match(name):
-                return True
-        return False
-
-
 def look(training: Training) -> Iterator[Found]:
     """Moves, new layers, conversions and changes of requires_grad between a wrap and training."""
     models = [wrap.model for wrap in training.copies]
@@ -102,7 +54,7 @@ def look(training: Training) -> Iterator[Found]:
         # Whoever wraps `model.module` once more does so after the change.
         return
     for wrap in training.copies:
-        model = _Model(training, wrap)
+        model = Model(training.project, wrap)
         places = list(_after(training, wrap))
         for place in places:
             reason = _changed(model, place)
@@ -166,9 +118,9 @@ def _excludes(script: Script, one: cst.CSTNode, other: cst.CSTNode) -> bool:
     return False
 
 
-def _changed(model: _Model, place: _Place) -> str | None:
+def _changed(model: Model, place: _Place) -> str | None:
     """What becomes of the model here, if anything does."""
-    script, node, project = place.script, place.node, model.training.project
+    script, node, project = place.script, place.node, model.project
     wrap = model.wrap
     if isinstance(node, cst.Assign) and isinstance(node.value, cst.Call):
         target = node.targets[0].target
@@ -198,9 +150,9 @@ def _changed(model: _Model, place: _Place) -> str | None:
     return None
 
 
-def _switched(model: _Model, nodes: set[cst.CSTNode]) -> Iterator[Found]:
+def _switched(model: Model, nodes: set[cst.CSTNode]) -> Iterator[Found]:
     """Parameters thawed after a wrap that met them frozen, or frozen when it waits for them."""
-    scripts = model.training.project.scripts
+    scripts = model.project.scripts
     every = [found for s in scripts for n in s.order if (found := _switch(model, s, n))]
     after = [switch for switch in every if switch.node in nodes]
     frozen = any(not switch.value for switch in every if switch.node not in nodes)
@@ -220,7 +172,7 @@ def _switched(model: _Model, nodes: set[cst.CSTNode]) -> Iterator[Found]:
             yield Found(switch.script, switch.node, reason)
 
 
-def _switch(model: _Model, script: Script, node: cst.CSTNode) -> _Switch | None:
+def _switch(model: Model, script: Script, node: cst.CSTNode) -> _Switch | None:
     """`p.requires_grad = ...` in a loop over parameters, or `x.requires_grad_(...)`."""
     if isinstance(node, cst.Assign) and isinstance(node.targets[0].target, cst.Attribute):
         subject, value = node.targets[0].target.value, node.value

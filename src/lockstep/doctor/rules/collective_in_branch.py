@@ -8,42 +8,15 @@ from collections.abc import Iterator
 import libcst as cst
 
 from lockstep.doctor.findings import Found, Rule
+from lockstep.source.collectives import COLLECTIVES
+from lockstep.source.gradients import is_backward
+from lockstep.source.loaders import SAMPLER
+from lockstep.source.models import WRAPPERS
+from lockstep.source.ranks import divides
 from lockstep.source.script import Script
-from lockstep.source.training import SAMPLER, WRAPPERS, Training, is_backward
+from lockstep.source.training import Training
 from lockstep.source.tree import argument, constant, dotted, statements, walk, walk_shallow
 
-COLLECTIVES = [
-    f"torch.distributed.{name}"
-    for name in (
-        "all_reduce",
-        "barrier",
-        "monitored_barrier",
-        "broadcast",
-        "broadcast_object_list",
-        "all_gather",
-        "all_gather_object",
-        "all_gather_into_tensor",
-        "reduce",
-        "gather",
-        "gather_object",
-        "scatter",
-        "scatter_object_list",
-        "reduce_scatter",
-        "reduce_scatter_tensor",
-        "all_to_all",
-        "all_to_all_single",
-        "new_group",
-    )
-]
-_RANK = re.compile(
-    r"(get_)?(global|local|world|node|dist|ddp|my|this|process|proc|_)*rank(_id)?", re.I
-)
-_MAIN = re.compile(
-    r"_?(is_)?(local_)?(main|master|primary|chief|rank_?(zero|0))(_process|_rank|_proc)?"
-)
-_ALONE = re.compile(r"initialized|distributed|available|world|ddp|multi|gpu", re.I)
-_NO = re.compile(r"\bnot\b|== *1\b|< *2\b|<= *1\b")
-_EMPTY = cst.Module([])
 _LOCAL = re.compile(
     r"loss|acc|metric|score|patien|stop|improv|bad_epochs|wait|no_gain|plateau", re.I
 )
@@ -56,48 +29,6 @@ def look(training: Training) -> Iterator[Found]:
         for branch in branches:
             yield from _unmatched(training, script, branch, branches)
         yield from _left(training, script)
-
-
-def divides(test: cst.CSTNode) -> bool:
-    """Whether a condition is true on some ranks and false on others."""
-    if isinstance(test, cst.UnaryOperation) and isinstance(test.operator, cst.Not):
-        return divides(test.expression) or _is_rank(test.expression)
-    if isinstance(test, cst.BooleanOperation):
-        parts = (test.left, test.right)
-        told = [divides(part) for part in parts]
-        rest = [_EMPTY.code_for_node(p) for p, t in zip(parts, told, strict=True) if not t]
-        if isinstance(test.operator, cst.And):
-            # `rank == 0 and world_size == 1`: there are no others.
-            return any(told) and not any(_ALONE.search(r) and _NO.search(r) for r in rest)
-        return any(told) and all(_ALONE.search(r) for r in rest)
-    if isinstance(test, cst.Comparison):
-        return _compares(test)
-    name = dotted(test.func if isinstance(test, cst.Call) and not test.args else test)
-    return name is not None and _MAIN.fullmatch(name.rsplit(".", 1)[-1]) is not None
-
-
-def _compares(test: cst.Comparison) -> bool:
-    """`rank == 0`, `rank > 0`, `local_rank in (-1, 0)`; not `rank >= 0`, which always holds."""
-    if len(test.comparisons) != 1 or not _is_rank(test.left):
-        return False
-    operator, other = test.comparisons[0].operator, test.comparisons[0].comparator
-    if isinstance(other, cst.Tuple | cst.List):
-        return any(constant(e.value) == 0 for e in other.elements)
-    value = constant(other)
-    if type(value) is not int or value < 0:
-        return False
-    if isinstance(operator, cst.Equal | cst.NotEqual | cst.GreaterThan):
-        return True
-    return isinstance(operator, cst.LessThan | cst.GreaterThanEqual) and value > 0
-
-
-def _is_rank(node: cst.CSTNode) -> bool:
-    if isinstance(node, cst.BinaryOperation) and isinstance(node.operator, cst.Modulo):
-        return _is_rank(node.left)
-    if isinstance(node, cst.Call):
-        node = node.func
-    name = dotted(node)
-    return name is not None and _RANK.fullmatch(name.rsplit(".", 1)[-1]) is not None
 
 
 def _unmatched(

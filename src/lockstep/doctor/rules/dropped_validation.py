@@ -8,10 +8,10 @@ from collections.abc import Iterator
 import libcst as cst
 
 from lockstep.doctor.findings import Edit, Fix, Found, Rule
+from lockstep.source.loaders import Loader
 from lockstep.source.project import matches
 from lockstep.source.script import Script
-from lockstep.source.tally import evaluates, split_by
-from lockstep.source.training import Loader, Training
+from lockstep.source.training import Training
 from lockstep.source.tree import argument, constant, walk
 
 _BATCHES = "torch.utils.data.BatchSampler", "torch.utils.data.sampler.BatchSampler"
@@ -21,14 +21,14 @@ _REST = re.compile(r"world|replicas|len\(\s*\w*sampler", re.I)
 def look(training: Training) -> Iterator[Found]:
     """Evaluation loaders that leave out a short batch, or a sampler that leaves out the rest."""
     for loader in training.loaders:
-        if not evaluates(training, loader) or _is_estimate(loader):
+        if not loader.evaluates or _is_estimate(loader):
             continue
         for script, call, place in _batching(training, loader):
             drop = argument(call, "drop_last", place)
             if drop is not None and constant(drop) is True:
                 reason = "every rank leaves out its last short batch of the evaluation"
                 yield Found(script, drop, reason, fix=_fix(script, drop))
-        for origin in split_by(training, loader)[0]:
+        for origin in loader.split_by()[0]:
             drop = argument(origin.call, "drop_last", 5) if origin.call else None
             if drop is not None and constant(drop) is True and not _rest_is_seen(training):
                 reason = "samples that do not divide by the ranks are left out of the evaluation"

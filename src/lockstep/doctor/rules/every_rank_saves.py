@@ -7,18 +7,20 @@ from collections.abc import Iterator
 import libcst as cst
 
 from lockstep.doctor.findings import Found, Rule
+from lockstep.source.outputs import SAVES
+from lockstep.source.ranks import asks_rank, guarded
 from lockstep.source.script import Script
-from lockstep.source.training import Training, asks_rank
+from lockstep.source.training import Training
 from lockstep.source.tree import statements
 
 
 def look(training: Training) -> Iterator[Found]:
     """torch.save to a path without the rank in it, where every rank comes by."""
-    for script, call in training.named("torch.save", "safetensors.torch.save_file"):
+    for script, call in training.named(*SAVES):
         path = call.args[1].value if len(call.args) > 1 else None
         if path is None or not _is_called(training, script, call):
             continue
-        if training.guarded(script, call):
+        if guarded(training.project, script, call):
             continue
         if training.project.made_by(script, path, "io.BytesIO") or _is_cache(script, call):
             continue

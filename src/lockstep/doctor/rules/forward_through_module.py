@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import libcst as cst
 
 from lockstep.doctor.findings import Found, Rule
+from lockstep.source.gradients import is_backward, without_gradient
 from lockstep.source.project import DEPTH
 from lockstep.source.script import Script
-from lockstep.source.training import Training, is_backward
+from lockstep.source.training import Training
 from lockstep.source.tree import dotted
 
-_NO_GRADIENT = re.compile("no_grad|inference_mode|set_grad_enabled")
 _BY_HAND = re.compile(r"all_?reduce|average|sync", re.I)
-
 _THROWN = re.compile(r"\.grad *= *None\b")
 
 
@@ -89,7 +88,7 @@ def _trained(
     training: Training, script: Script, node: cst.CSTNode, depth: int = DEPTH
 ) -> tuple[Script, cst.CSTNode] | None:
     """The body of the loop or function where backward follows; None if there is no gradient."""
-    if _without_gradient(script, node):
+    if without_gradient(script, node, perhaps=True):
         return None
     for parent in script.above(node):
         if isinstance(parent, cst.Attribute) and parent.attr.value == "detach":
@@ -105,20 +104,6 @@ def _trained(
     return None
 
 
-def _without_gradient(script: Script, node: cst.CSTNode) -> bool:
-    around: Sequence[cst.CSTNode] = ()
-    for parent in script.above(node):
-        if isinstance(parent, cst.With):
-            around = parent.items
-        elif isinstance(parent, cst.FunctionDef):
-            around = parent.decorators
-        if any(_NO_GRADIENT.search(script.code(item)) for item in around):
-            return True
-        if isinstance(parent, cst.FunctionDef):
-            return False
-    return False
-
-
 def _wrapper_runs(training: Training, script: Script, body: cst.CSTNode) -> bool:
     """Whether a wrapper is called here, or is handed to somebody who may, for a result."""
 
@@ -126,7 +111,7 @@ def _wrapper_runs(training: Training, script: Script, body: cst.CSTNode) -> bool
         if not isinstance(node, cst.Call):
             return False
         if training.wrapped(script, _called(node)):
-            return not _without_gradient(script, node)
+            return not without_gradient(script, node, perhaps=True)
         made = training.project.definition(script, node.func)
         if made is not None and isinstance(made[1], cst.FunctionDef):
             return False

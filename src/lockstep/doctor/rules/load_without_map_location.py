@@ -8,11 +8,11 @@ from collections.abc import Iterator
 import libcst as cst
 
 from lockstep.doctor.findings import Edit, Fix, Found, Rule
+from lockstep.source.ranks import guarded
 from lockstep.source.script import Script
 from lockstep.source.training import Training
 from lockstep.source.tree import argument, constant, spreads
 
-_GPU = re.compile(r"\.cuda\b|[\"']cuda|\bnccl\b")
 _PLAIN = re.compile(r"sched|scaler|sampler|loader|token|vocab", re.I)
 _MODEL_STATE = re.compile(r"\bstate_dict\(\)")
 
@@ -24,12 +24,12 @@ def look(training: Training) -> Iterator[Found]:
         for script, call in training.named("torch.load")
         if training.used(script, call) and not spreads(call) and not _has_device(script, call)
     ]
-    if not loads or not any(_GPU.search(s.text) for s in training.project.scripts):
+    if not loads or not training.on_gpus:
         return
     used = _loaded(training)
     saved = any(_saves_gpu_state(training, *place) for place in training.named("torch.save"))
     for script, call in loads:
-        if call in used and not training.guarded(script, call):
+        if call in used and not guarded(training.project, script, call):
             yield Found(
                 script,
                 call,

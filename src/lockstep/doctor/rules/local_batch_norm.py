@@ -8,9 +8,10 @@ from collections.abc import Iterator
 import libcst as cst
 
 from lockstep.doctor.findings import Found, Rule
+from lockstep.source.loaders import Loader
 from lockstep.source.project import DEPTH
 from lockstep.source.script import Script
-from lockstep.source.training import Loader, Training
+from lockstep.source.training import Training
 from lockstep.source.tree import argument, constant, walk
 
 SMALL = 16
@@ -20,7 +21,6 @@ _SEEN_TO = re.compile(
 )
 """Another kind of batch norm, or code that treats its layers in a way of its own."""
 _LAYER = re.compile(r"torch\.nn\.(modules\.batchnorm\.)?(Lazy)?BatchNorm[123]d")
-_GPU = re.compile(r"\.cuda\b|[\"']cuda|\bnccl\b")
 _TORCHVISION = re.compile(
     r"torchvision\.models\.(\w+\.)*((wide_)?resnet\d|resnext\d|densenet\d|mobilenet_v|mnasnet\d|"
     r"efficientnet_|shufflenet_|regnet_|googlenet|inception_v3|vgg\d+_bn)\w*"
@@ -31,9 +31,9 @@ _PASSES = ("to", "cuda", "train", "float", "half", "bfloat16", "requires_grad_")
 def look(training: Training) -> Iterator[Found]:
     """DDP around a model with batch norm, trained with few samples per rank."""
     text = "\n".join(script.text for script in training.project.scripts)
-    if _SEEN_TO.search(text) or not _GPU.search(text):
+    if _SEEN_TO.search(text) or not training.on_gpus:
         return
-    batches = [_batch(training, loader) for loader in training.loaders if training.trains(loader)]
+    batches = [_batch(training, loader) for loader in training.loaders if loader.trains]
     if not batches or not all(0 < batch <= SMALL for batch in batches):
         return
     for wrap in training.copies:

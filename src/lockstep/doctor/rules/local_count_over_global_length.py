@@ -8,9 +8,10 @@ from collections.abc import Iterator
 import libcst as cst
 
 from lockstep.doctor.findings import Found, Rule
+from lockstep.source.loaders import Loader
 from lockstep.source.script import Script
-from lockstep.source.tally import Tally, split_by, tallies
-from lockstep.source.training import Loader, Training
+from lockstep.source.tally import Tally, tallies
+from lockstep.source.training import Training
 
 _REPLICAS = re.compile(r"world|replicas|nprocs|num_proc|n_?gpu|device_count", re.I)
 
@@ -18,7 +19,7 @@ _REPLICAS = re.compile(r"world|replicas|nprocs|num_proc|n_?gpu|device_count", re
 def look(training: Training) -> Iterator[Found]:
     """What one rank counted, divided by the length of the data set of all ranks."""
     for loader in training.loaders:
-        samplers, only = split_by(training, loader)
+        samplers, only = loader.split_by()
         if not samplers:
             continue
         for tally in tallies(training, loader):

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import libcst as cst
 
 from lockstep.doctor.findings import Found, Rule
+from lockstep.source.ranks import guarded
 from lockstep.source.script import Script
 from lockstep.source.training import Training
 from lockstep.source.turns import Act, Kind, acts, is_one, kind_of, windows
@@ -24,7 +25,7 @@ def look(training: Training) -> Iterator[Found]:
     texts = [script.text for script in training.project.scripts]
     known = any(switch in text for text in texts for switch in _SWITCHES)
     for window in windows(training):
-        if is_one(training, window) or training.guarded(window.script, window.loop):
+        if is_one(training, window) or guarded(training.project, window.script, window.loop):
             continue
         if not known:
             yield Found(

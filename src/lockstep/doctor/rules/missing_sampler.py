@@ -7,14 +7,15 @@ from collections.abc import Iterator
 import libcst as cst
 
 from lockstep.doctor.findings import Found, Rule
-from lockstep.source.training import Loader, Training
+from lockstep.source.loaders import Loader
+from lockstep.source.training import Training
 from lockstep.source.tree import constant, spreads
 
 
 def look(training: Training) -> Iterator[Found]:
     """DataLoaders that train and get neither a sampler nor a part of the data."""
     for loader in training.loaders:
-        if not training.trains(loader) or spreads(loader.call):
+        if not loader.trains or spreads(loader.call):
             continue
         if any(_given(loader, name) for name in ("sampler", "batch_sampler")):
             continue

@@ -7,8 +7,9 @@ from collections.abc import Iterator
 import libcst as cst
 
 from lockstep.doctor.findings import Edit, Fix, Found, Rule
+from lockstep.source.loaders import SAMPLER, Loader
 from lockstep.source.script import Script
-from lockstep.source.training import SAMPLER, Loader, Training
+from lockstep.source.training import Training
 from lockstep.source.tree import argument, constant, dotted
 
 

@@ -8,9 +8,10 @@ from collections.abc import Iterator
 import libcst as cst
 
 from lockstep.doctor.findings import Found, Rule
+from lockstep.source.loaders import Loader
 from lockstep.source.origin import Origin
-from lockstep.source.tally import Tally, evaluates, split_by, tallies
-from lockstep.source.training import Loader, Training
+from lockstep.source.tally import Tally, tallies
+from lockstep.source.training import Training
 from lockstep.source.tree import argument, constant
 
 _METRIC = re.compile(
@@ -31,8 +32,8 @@ _EVEN = {"MNIST", "FashionMNIST", "KMNIST", "CIFAR10", "CIFAR100", "ImageNet", "
 def look(training: Training) -> Iterator[Found]:
     """Metrics over all ranks whose DistributedSampler may hand out some samples twice."""
     for loader in training.loaders:
-        samplers, _ = split_by(training, loader)
-        if not samplers or not evaluates(training, loader) or _divides(training, loader):
+        samplers, _ = loader.split_by()
+        if not samplers or not loader.evaluates or _divides(training, loader):
             continue
         if not any(_counts_twice(tally) for tally in tallies(training, loader)):
             continue

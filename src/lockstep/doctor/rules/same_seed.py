@@ -8,8 +8,9 @@ from collections.abc import Iterator
 import libcst as cst
 
 from lockstep.doctor.findings import Found, Rule
+from lockstep.source.ranks import asks_rank, guarded
 from lockstep.source.script import Script
-from lockstep.source.training import Training, asks_rank
+from lockstep.source.training import Training
 from lockstep.source.tree import argument, constant
 
 _SEEDS = "torch.manual_seed", "torch.random.manual_seed", "torch.cuda.manual_seed"
@@ -31,7 +32,7 @@ def look(training: Training) -> Iterator[Found]:
     if random is None or next(training.methods("backward"), None) is None:
         return
     for script, call in training.named(*_SEEDS):
-        if not _is_constant(training, script, call) or training.guarded(script, call):
+        if not _is_constant(training, script, call) or guarded(training.project, script, call):
             continue
         function = script.function_of(call)
         if function is not None and function.name.value.startswith(("test", "setUp", "eval")):

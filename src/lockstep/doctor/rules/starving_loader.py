@@ -8,9 +8,10 @@ from collections.abc import Iterator
 import libcst as cst
 
 from lockstep.doctor.findings import Found, Rule
+from lockstep.source.loaders import Loader
 from lockstep.source.origin import Origin
 from lockstep.source.script import Script
-from lockstep.source.training import Loader, Training
+from lockstep.source.training import Training
 from lockstep.source.tree import argument, constant, spreads
 
 _READS = re.compile(
@@ -32,7 +33,7 @@ def look(training: Training) -> Iterator[Found]:
     """Training loaders without workers, over data whose items cost something."""
     for loader in training.loaders:
         data = loader.given("dataset")
-        if not training.trains(loader) or spreads(loader.call) or data is None:
+        if not loader.trains or spreads(loader.call) or data is None:
             continue
         if _has_workers(training, loader) or _prefetched(training, loader):
             continue

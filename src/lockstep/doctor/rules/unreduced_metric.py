@@ -8,15 +8,15 @@ import libcst as cst
 
 from lockstep.doctor.findings import Found, Rule
 from lockstep.doctor.rules.local_count_over_global_length import global_divisions
-from lockstep.source.tally import evaluates, split_by, tallies
+from lockstep.source.tally import tallies
 from lockstep.source.training import Training
 
 
 def look(training: Training) -> Iterator[Found]:
     """Evaluations over a part of the data whose result is used without asking the other ranks."""
     for loader in training.loaders:
-        samplers, only = split_by(training, loader)
-        if not samplers or not evaluates(training, loader):
+        samplers, only = loader.split_by()
+        if not samplers or not loader.evaluates:
             continue
         for tally in tallies(training, loader):
             if tally.reduced or not tally.known or not tally.uses:

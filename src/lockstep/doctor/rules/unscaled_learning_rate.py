@@ -8,8 +8,9 @@ from collections.abc import Iterator
 import libcst as cst
 
 from lockstep.doctor.findings import Found, Rule
+from lockstep.source.loaders import Loader
 from lockstep.source.script import Script
-from lockstep.source.training import Loader, Training
+from lockstep.source.training import Training
 from lockstep.source.tree import argument, constant, spreads
 
 _WORLD = re.compile(
@@ -25,7 +26,7 @@ _SCALES = cst.Multiply, cst.MultiplyAssign, cst.FloorDivide, cst.FloorDivideAssi
 
 def look(training: Training) -> Iterator[Found]:
     """SGD with a constant rate beside a loader with a constant batch per rank."""
-    batches = [_batch(training, loader) for loader in training.loaders if training.trains(loader)]
+    batches = [_batch(training, loader) for loader in training.loaders if loader.trains]
     if not batches or None in batches or _is_thought_of(training):
         return
     for script, call in training.named("torch.optim.SGD", "torch.optim.sgd.SGD"):

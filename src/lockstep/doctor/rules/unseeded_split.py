@@ -9,8 +9,9 @@ from typing import TypeGuard
 import libcst as cst
 
 from lockstep.doctor.findings import Edit, Fix, Found, Rule
+from lockstep.source.ranks import asks_rank, guarded
 from lockstep.source.script import Script
-from lockstep.source.training import Training, asks_rank
+from lockstep.source.training import Training
 from lockstep.source.tree import argument, constant, dotted, spreads, walk
 
 _DRAWS = {
@@ -47,7 +48,11 @@ def look(training: Training) -> Iterator[Found]:
         if in_order or spreads(call) or (given is not None and constant(given) is not None):
             continue
         cuts = call in data or (name.endswith("shuffle") and _target(script, call) in data)
-        if not cuts or training.guarded(script, call) or _drawn_once(training, script, call):
+        if (
+            not cuts
+            or guarded(training.project, script, call)
+            or _drawn_once(training, script, call)
+        ):
             continue
         if any(_helps(training, s, seed, script, call) for s, seed in _seeds(training, source)):
             continue

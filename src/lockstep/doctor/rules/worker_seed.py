@@ -13,8 +13,9 @@ from collections.abc import Iterator
 import libcst as cst
 
 from lockstep.doctor.findings import Found, Rule
+from lockstep.source.loaders import Loader
 from lockstep.source.script import Script
-from lockstep.source.training import Loader, Training
+from lockstep.source.training import Training
 from lockstep.source.tree import constant, dotted, spreads, walk, walk_shallow
 
 _GENERATORS = (
@@ -32,11 +33,7 @@ _RESEEDS = {"seed", "manual_seed", "set_state", "setstate"}
 def look(training: Training) -> Iterator[Found]:
     """Training loaders with workers, whose data set or worker_init_fn repeats numbers."""
     for loader in training.loaders:
-        if (
-            not training.trains(loader)
-            or spreads(loader.call)
-            or not _has_workers(training, loader)
-        ):
+        if not loader.trains or spreads(loader.call) or not _has_workers(training, loader):
             continue
         data = loader.given("dataset")
         start = loader.given("worker_init_fn")

@@ -1,0 +1,191 @@
+"""DataLoaders: what they are given, the loops over them, and whether they are for training."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import libcst as cst
+
+from lockstep.source.gradients import is_backward, without_gradient
+from lockstep.source.origin import Origin
+from lockstep.source.project import Project, matches
+from lockstep.source.script import Script
+from lockstep.source.tree import argument, constant
+
+DATA_LOADER = "torch.utils.data.DataLoader", "torch.utils.data.dataloader.DataLoader"
+SAMPLER = (
+    "torch.utils.data.DistributedSampler",
+    "torch.utils.data.distributed.DistributedSampler",
+)
+_AROUND = {
+    "enumerate",
+    "tqdm",
+    "tqdm_notebook",
+    "track",
+    "iter",
+    "islice",
+    "zip",
+    "progress_bar",
+    "log_every",
+    "Bar",
+    "list",
+    "cycle",
+}
+"""What loops put around what they go through."""
+_PLACES = {
+    "dataset": 0,
+    "batch_size": 1,
+    "shuffle": 2,
+    "sampler": 3,
+    "batch_sampler": 4,
+    "num_workers": 5,
+    "collate_fn": 6,
+    "pin_memory": 7,
+    "drop_last": 8,
+    "timeout": 9,
+    "worker_init_fn": 10,
+}
+"""DataLoader's arguments."""
+_EVALUATION = "val|valid|validation|test|eval|evaluation|dev"
+_TRAINING = "train|training|trn"
+_MAY_EVALUATE = re.compile(rf"(^|_|\b)({_EVALUATION})", re.I)
+_MAY_TRAIN = re.compile(rf"(^|_|\b)({_TRAINING})(_|\b|\d)", re.I)
+_WORD = r"(?<![a-z])({})(?=loader|set|data|dl|ds|iter|[^a-z]|$)"
+_EVALUATES = re.compile(_WORD.format(_EVALUATION), re.I)
+_TRAINS = re.compile(_WORD.format(_TRAINING), re.I)
+"""Words for sure: `val_loader` and `valset`, but not `values`, which may be for evaluation too."""
+
+
+@dataclass(eq=False)
+class Loop:
+    """A loop over batches."""
+
+    script: Script
+    node: cst.For
+    loader: Loader
+    trains: bool
+
+
+@dataclass(eq=False)
+class Loader:
+    """A DataLoader."""
+
+    project: Project
+    script: Script
+    call: cst.Call
+    loops: list[Loop] = field(default_factory=list)
+    """The loops over it."""
+
+    def given(self, name: str) -> cst.BaseExpression | None:
+        """The value of one of DataLoader's arguments."""
+        return argument(self.call, name, _PLACES.get(name))
+
+    def origins(self, name: str) -> list[Origin]:
+        """The expressions that one of DataLoader's arguments may come from."""
+        value = self.given(name)
+        return self.project.origins(self.script, value) if value is not None else []
+
+    @cached_property
+    def name(self) -> str:
+        """Of the variable that it is first kept in."""
+        for parent in self.script.above(self.call):
+            if isinstance(parent, cst.Assign):
+                return self.script.code(parent.targets[0].target)
+            if isinstance(parent, cst.AnnAssign):
+                return self.script.code(parent.target)
+            if isinstance(parent, cst.FunctionDef):
+                return parent.name.value
+            if isinstance(parent, cst.BaseCompoundStatement):
+                return ""
+        return ""
+
+    @cached_property
+    def trains(self) -> bool | None:
+        """Whether it is for training; None if nothing tells."""
+        if self.loops:
+            return any(loop.trains for loop in self.loops)
+        data = self.given("dataset")
+        texts = [self.name] + ([self.script.code(data)] if data is not None else [])
+        for call in self._data_sets():
+            flag = constant(argument(call, "train"))
+            if isinstance(flag, bool):
+                return flag
+            split = constant(argument(call, "split"))
+            texts.append(split if isinstance(split, str) else "")
+        for text in texts:
+            if _MAY_EVALUATE.search(text):
+                return False
+            if _MAY_TRAIN.search(text):
+                return True
+        return None
+
+    @cached_property
+    def evaluates(self) -> bool:
+        """Whether it is for evaluation without doubt: no backward, and a sign that says so."""
+        if self.trains is not False:
+            return False
+        signs = [argument(call, n) for call in self._data_sets() for n in ("train", "split")]
+        if any(constant(sign) in (False, "val", "valid", "validation", "test") for sign in signs):
+            return True
+        data = self.given("dataset")
+        text = f"{self.name} {self.script.code(data) if data is not None else ''}"
+        if _EVALUATES.search(text):
+            return not _TRAINS.search(self.name)
+        if _TRAINS.search(text):
+            return False
+        return any(without_gradient(loop.script, loop.node) for loop in self.loops)
+
+    def _data_sets(self) -> list[cst.Call]:
+        return [origin.call for origin in self.origins("dataset") if origin.call is not None]
+
+    def split_by(self) -> tuple[list[Origin], bool]:
+        """The DistributedSamplers that it may have, and whether it can have nothing else."""
+        found: list[Origin] = []
+        only = True
+        for name in ("sampler", "batch_sampler"):
+            origins = self.origins(name)
+            for origin in origins:
+                inner = origin.call and argument(origin.call, "sampler", 0)
+                if name == "batch_sampler" and inner:
+                    origins = [*origins, *self.project.origins(origin.script, inner)]
+            for origin in origins:
+                made = origin.call and self.project.name(origin.script, origin.call.func)
+                if made and matches(made, SAMPLER):
+                    found.append(origin)
+                elif name == "sampler" and constant(origin.node) is not None:
+                    only = False
+        return found, only
+
+
+def loaders(project: Project) -> list[Loader]:
+    """All DataLoaders, with the loops over them."""
+    found = {call: Loader(project, script, call) for script, call in project.calls(*DATA_LOADER)}
+    for script in project.scripts:
+        for node in script.order:
+            if type(node) is cst.For:
+                _note_loop(script, node, found, project)
+    return list(found.values())
+
+
+def _note_loop(
+    script: Script, node: cst.For, found: dict[cst.Call, Loader], project: Project
+) -> None:
+    trains: bool | None = None
+    for origin in project.origins(script, iterated(project, script, node.iter)):
+        loader = found.get(origin.call) if origin.call is not None else None
+        if loader is not None:
+            if trains is None:
+                trains = project.reaches(script, node.body, is_backward)
+            loader.loops.append(Loop(script, node, loader, trains))
+
+
+def iterated(project: Project, script: Script, node: cst.BaseExpression) -> cst.BaseExpression:
+    """What a loop really goes through: without enumerate, tqdm and the like."""
+    while isinstance(node, cst.Call) and node.args and not node.args[0].star:
+        name = project.name(script, node.func) or script.code(node.func)
+        if name.rsplit(".", 1)[-1] not in _AROUND:
+            break
+        node = node.args[0].value
+    return node

@@ -1,0 +1,93 @@
+"""Models: which are wrapped for data parallelism, their parts, and whether they were moved."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+import libcst as cst
+
+from lockstep.source.project import DEPTH, Project
+from lockstep.source.script import Script
+from lockstep.source.tree import argument, code, dotted
+
+WRAPPERS = (
+    "torch.nn.parallel.DistributedDataParallel",
+    "torch.nn.parallel.distributed.DistributedDataParallel",
+    "torch.distributed.fsdp.FullyShardedDataParallel",
+    "apex.parallel.DistributedDataParallel",
+)
+CUTS = "FullyShardedDataParallel"
+"""Cuts the model in pieces; the others keep a copy of it on every rank."""
+_OUTSIDE = re.compile(r"(torch\.nn|torchvision|timm|transformers)\.")
+_DEVICE = re.compile(r"cuda|\.to\(|device")
+_DEFAULT = re.compile(r"set_default_(device|tensor_type)|with torch\.device")
+
+
+@dataclass(frozen=True, eq=False)
+class Wrap:
+    """A model that is wrapped for data parallelism."""
+
+    script: Script
+    call: cst.Call
+
+    @property
+    def model(self) -> cst.BaseExpression | None:
+        """What is wrapped."""
+        return argument(self.call, "module", 0)
+
+
+class Model:
+    """The model of one wrap."""
+
+    def __init__(self, project: Project, wrap: Wrap) -> None:
+        self.project, self.wrap = project, wrap
+        origins = project.origins(wrap.script, wrap.model) if wrap.model else []
+        self.calls = {origin.call for origin in origins} - {None}
+
+    def depth(self, script: Script, node: cst.CSTNode, most: int = DEPTH) -> int | None:
+        """0 for the model, in the wrapper or without, more for its parts, None for others."""
+        parts = 0
+        while True:
+            if dotted(node) is not None and node in script.order:
+                for origin in self.project.origins(script, node):
+                    if origin.call is self.wrap.call or origin.call in self.calls:
+                        return parts
+                    if isinstance(origin.node, cst.Attribute) and origin.node is not node and most:
+                        found = self.depth(origin.script, origin.node, most - 1)
+                        if found is not None:
+                            return parts + found
+            if not isinstance(node, cst.Attribute):
+                return None
+            parts += node.attr.value != "module"
+            node = node.value
+
+    def was_moved(self) -> bool:
+        """Whether it was, or may have been, on its device before the wrap."""
+        script, model, project = self.wrap.script, self.wrap.model, self.project
+        if model is None or any(_DEFAULT.search(s.text) for s in project.scripts):
+            return True
+        start = re.compile(re.escape(script.code(model)) + r"\.(to|cuda)\(")
+        if _DEVICE.search(script.code(model)) or any(
+            start.match(script.code(call)) and script.order[call] < script.order[self.wrap.call]
+            for call in script.calls
+        ):
+            return True
+        for origin in project.origins(script, model):
+            if origin.call is None or _DEVICE.search(origin.script.code(origin.call)):
+                return True
+            made = project.definition(origin.script, origin.call.func)
+            name = project.name(origin.script, origin.call.func) or ""
+            if _DEVICE.search(made[0].code(made[1])) if made else not _OUTSIDE.match(name):
+                return True
+        return False
+
+
+def inner_call(call: cst.Call) -> cst.Call | None:
+    """`DDP(model)` of `DDP(model).to(device)` and of `torch.compile(DDP(model))`."""
+    inner: cst.CSTNode | None = None
+    if isinstance(call.func, cst.Attribute) and call.func.attr.value in ("to", "cuda", "train"):
+        inner = call.func.value
+    elif call.args and code(call.func) in ("torch.compile", "compile"):
+        inner = call.args[0].value
+    return inner if isinstance(inner, cst.Call) else None

@@ -1,0 +1,73 @@
+"""Parts of a program that never run, since nothing that runs names them."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import TypeGuard
+
+import libcst as cst
+
+from lockstep.source.project import Project
+from lockstep.source.script import Script
+from lockstep.source.tree import statements, walk
+
+
+def unused(project: Project) -> set[cst.CSTNode]:
+    """What modules hold that nothing which runs names; by names only, so rather too little."""
+    first, *others = project.scripts
+    if first.path.name == "__init__.py":
+        return set()
+    words = set(_words(first, first.tree))
+    waiting: list[tuple[Script, cst.CSTNode]] = []
+    for script in others:
+        waiting += _started(script, statements(script.tree), words)
+    while True:
+        named = [(s, n) for s, n in waiting if _is_definition(n) and n.name.value in words]
+        if not named:
+            return {node for _, node in waiting}
+        waiting = [place for place in waiting if place not in named]
+        for script, node in named:
+            if isinstance(node, cst.ClassDef):
+                for base in (*node.bases, *node.keywords):
+                    words |= _words(script, base)
+                waiting += _started(script, statements(node.body), words)
+            else:
+                words |= _words(script, node)
+
+
+def _started(
+    script: Script, body: list[cst.CSTNode], words: set[str]
+) -> list[tuple[Script, cst.CSTNode]]:
+    """Note the names in what runs as soon as a module or class does, and give what does not."""
+    waiting: list[tuple[Script, cst.CSTNode]] = []
+    for node in body:
+        alone = isinstance(node, cst.If) and "__name__" in script.code(node.test)
+        if alone or _is_definition(node):
+            waiting.append((script, node))
+        else:
+            words |= _words(script, node)
+    return waiting
+
+
+def _is_definition(node: cst.CSTNode) -> TypeGuard[cst.FunctionDef | cst.ClassDef]:
+    """A function or class that runs when it is named; others may be called without a name."""
+    if not isinstance(node, cst.FunctionDef | cst.ClassDef) or node.name.value.startswith("__"):
+        return False
+    return all(isinstance(d.decorator, cst.Name) for d in node.decorators)
+
+
+@lru_cache(maxsize=50_000)
+def _words(script: Script, node: cst.CSTNode) -> frozenset[str]:
+    """The names in a statement; an import alone uses nothing, but may give another name."""
+    if isinstance(node, cst.Import | cst.ImportFrom) and " as " not in script.code(node):
+        return frozenset()
+    if isinstance(node, cst.Assign) and script.code(node.targets[0].target) == "__all__":
+        return frozenset()
+    found = set()
+    for part in walk(node):
+        if isinstance(part, cst.Name):
+            found.add(part.value)
+        elif isinstance(part, cst.SimpleString):
+            # `getattr(module, "Trainer")`; what is longer is a text.
+            found.add(part.value.strip("\"'"))
+    return frozenset(found)
