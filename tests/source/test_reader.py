@@ -8,7 +8,7 @@ from pathlib import Path
 import libcst as cst
 import pytest
 
-from lockstep.doctor.check import programs
+from lockstep.source.programs import programs
 from lockstep.source.project import Project
 from lockstep.source.reading import read_script
 from lockstep.source.script import Script

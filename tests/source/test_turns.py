@@ -6,10 +6,12 @@ from pathlib import Path
 
 import libcst as cst
 
+from lockstep.source.accumulation import windows
+from lockstep.source.loss import feeding, loss_of
 from lockstep.source.project import Project
 from lockstep.source.reading import parse
 from lockstep.source.training import Training
-from lockstep.source.turns import acts, feeding, loss_of, windows
+from lockstep.source.turns import acts
 
 
 def training(text: str) -> Training:

@@ -113,8 +113,8 @@ def _alone(found: dict[str, Any], replicas: int) -> str:
 
 
 def _examination(given: argparse.Namespace, own: list[str]) -> Examination:
-    from lockstep.doctor.check import programs
     from lockstep.doctor.run import Examination, starts_itself
+    from lockstep.source.programs import programs
     from lockstep.source.reading import read_script
     from lockstep.source.training import Training
     from lockstep.world import gpus_here

@@ -12,6 +12,7 @@ from lockstep.doctor.findings import Finding, Rule, located
 from lockstep.doctor.ignore import ignored
 from lockstep.doctor.registry import RULES
 from lockstep.errors import SourceError
+from lockstep.source.programs import programs
 from lockstep.source.project import Project
 from lockstep.source.reading import MOST_BYTES, read_script
 from lockstep.source.script import Script
@@ -164,38 +165,3 @@ _TRAINERS = (
     b"horovod",
     b"ray",
 )
-
-
-def programs(scripts: Sequence[Script]) -> list[Project]:
-    """Each script that no other imports, with all modules that it imports itself."""
-    reader = Project(scripts)
-    imported: set[Path] = set()
-    needs: dict[Path, list[Script]] = {}
-    for script in scripts:
-        needs[script.path] = _imports(reader, script)
-        imported |= {other.path for other in needs[script.path]}
-    found = []
-    for script in scripts:
-        if script.path not in imported or script in needs[script.path]:
-            program = Project([script, *(o for o in needs[script.path] if o is not script)])
-            program.share(reader)
-            found.append(program)
-    return found
-
-
-def _imports(reader: Project, script: Script) -> list[Script]:
-    """Modules that a script imports, and those that they import."""
-    found: dict[Path, Script] = {}
-    waiting = [script]
-    while waiting:
-        here = waiting.pop()
-        for scope in here.scopes.values():
-            for binding in (b for bindings in scope.bindings.values() for b in bindings):
-                if binding.kind != "import":
-                    continue
-                for path in (binding.path, binding.path.rpartition(".")[0]):
-                    module = reader.module(here, path) if path.strip(".") else None
-                    if module is not None and module.path not in found:
-                        found[module.path] = module
-                        waiting.append(module)
-    return list(found.values())

@@ -12,12 +12,13 @@ import libcst as cst
 from lockstep.source.collectives import is_reduction
 from lockstep.source.gradients import stops_gradients
 from lockstep.source.loaders import Loader, Loop
+from lockstep.source.mentions import assigned, base, mentions, targets
 from lockstep.source.outputs import NOTES
 from lockstep.source.project import DEPTH
 from lockstep.source.ranks import asks_rank
 from lockstep.source.script import Script
 from lockstep.source.training import Training
-from lockstep.source.tree import children, constant, dotted, walk, walk_shallow
+from lockstep.source.tree import constant, dotted, walk, walk_shallow
 
 _NO_METRIC = re.compile(r"time|elapsed|duration|seconds|step|iter(?!_?loss)|num_batch", re.I)
 _KEEPS = {"append", "extend", "update", "add", "insert", "format", "join", "save", "dump", "dumps"}
@@ -57,7 +58,7 @@ class Tally:
         for node in walk_shallow(body):
             if isinstance(node, cst.AugAssign) and constant(node.value) is ...:
                 if isinstance(node.operator, cst.AddAssign):
-                    self._add(_base(node.target))
+                    self._add(base(node.target))
                     if isinstance(node.value, cst.BinaryOperation):
                         self._divided(script, node.value)
             elif isinstance(node, cst.Assign) and isinstance(node.value, cst.BinaryOperation):
@@ -141,7 +142,7 @@ class Tally:
                 if mentions(node.value, names, calls):
                     returns.append(node)
             else:
-                names |= _assigned(node, names, calls)
+                names |= assigned(node, names, calls)
         if function is None or not returns or not depth:
             return
         # A decorator may change what is returned.
@@ -178,9 +179,9 @@ class Tally:
             if isinstance(target, cst.Tuple) and isinstance(back.value, cst.Tuple):
                 pairs = zip(target.elements, back.value.elements, strict=False)
                 found = [t.value for t, v in pairs if mentions(v.value, names, calls)]
-                got |= {name for t in found for name in _targets(t)}
+                got |= {name for t in found for name in targets(t)}
             else:
-                got |= _targets(target)
+                got |= targets(target)
         self._follow(script, statement, got, set(), depth)
 
     def _elsewhere(self, script: Script, node: cst.CSTNode) -> bool:
@@ -249,20 +250,6 @@ def tallies(training: Training, loader: Loader) -> Iterator[Tally]:
             yield tally
 
 
-def mentions(node: cst.CSTNode, names: set[str], calls: set[cst.CSTNode]) -> bool:
-    """Whether an expression has one of these names or calls in it."""
-    if node in calls:
-        return True
-    if isinstance(node, cst.Name | cst.Attribute) and dotted(node) in names:
-        return True
-    # The `loss` of `out.loss` and of `f(loss=x)` is no name.
-    return any(
-        mentions(child, names, calls)
-        for child in children(node)
-        if child is not getattr(node, "attr", None) and child is not getattr(node, "keyword", None)
-    )
-
-
 def _is_division(node: cst.CSTNode) -> TypeGuard[cst.AugAssign]:
     return isinstance(node, cst.AugAssign) and isinstance(node.operator, cst.DivideAssign)
 
@@ -277,26 +264,3 @@ def _up_to_statement(script: Script, node: cst.CSTNode) -> Iterator[cst.CSTNode]
         if isinstance(parent, cst.BaseCompoundStatement | cst.BaseSuite | cst.SimpleStatementLine):
             return
         yield parent
-
-
-def _base(target: cst.CSTNode) -> str | None:
-    """`stats["loss"]` is kept in stats."""
-    while isinstance(target, cst.Subscript):
-        target = target.value
-    return dotted(target)
-
-
-def _targets(target: cst.CSTNode) -> set[str]:
-    if isinstance(target, cst.Tuple | cst.List):
-        return {name for element in target.elements for name in _targets(element.value)}
-    name = _base(target)
-    return {name} if name is not None else set()
-
-
-def _assigned(node: cst.CSTNode, names: set[str], calls: set[cst.CSTNode]) -> set[str]:
-    """The names that get something which is computed from these."""
-    if isinstance(node, cst.Assign) and mentions(node.value, names, calls):
-        return {name for target in node.targets for name in _targets(target.target)}
-    if not isinstance(node, cst.AnnAssign | cst.AugAssign | cst.NamedExpr) or node.value is None:
-        return set()
-    return _targets(node.target) if mentions(node.value, names, calls) else set()

@@ -1,4 +1,4 @@
-"""One turn of a training loop: its backwards, clips and steps in order, and what feeds the loss."""
+"""One turn of a training loop: its backwards, clips and steps, in the order of the program."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import takewhile
 
 import libcst as cst
 
@@ -14,11 +13,10 @@ from lockstep.source.gradients import is_backward
 from lockstep.source.project import DEPTH
 from lockstep.source.script import Script
 from lockstep.source.training import Training
-from lockstep.source.tree import argument, children, constant, dotted, returned, walk
+from lockstep.source.tree import argument, children, dotted
 
 CLIPS = ("clip_grad_norm_", "clip_grad_value_", "clip_grad_norm")
 _OPTIMIZER = re.compile(r"opt", re.I)
-_COUNTER = re.compile(r"accum|micro", re.I)
 Kind = Callable[[Script, cst.Call], str | None]
 
 
@@ -40,23 +38,6 @@ class Act:
         """Whether both can happen in one turn: not in the two branches of one `if`."""
         sides = {test: side for _, test, side in self.branches}
         return all(sides.get(test, side) == side for _, test, side in other.branches)
-
-
-@dataclass(frozen=True, eq=False)
-class Window:
-    """Gradient accumulation: several backwards for each step."""
-
-    script: Script
-    loop: cst.For | cst.While
-    """Its turns end with a step, or only some of them do."""
-    backward: Act
-    step: Act
-    test: cst.If | None
-    """What decides that it is time for the step; None if the backwards have a loop of their own."""
-    at: Script
-    """Where `steps` stands."""
-    steps: cst.BaseExpression | None
-    """How many backwards there are for a step, where this can be seen."""
 
 
 def kind_of(script: Script, call: cst.Call) -> str | None:
@@ -165,7 +146,7 @@ def called(
 
 
 @lru_cache(maxsize=2)
-def loops(training: Training) -> list[tuple[Script, cst.For | cst.While, list[Act]]]:
+def training_loops(training: Training) -> list[tuple[Script, cst.For | cst.While, list[Act]]]:
     """All loops whose turns come by a backward, with what they do; several rules ask for them."""
     every = []
     for script in training.project.scripts:
@@ -175,132 +156,3 @@ def loops(training: Training) -> list[tuple[Script, cst.For | cst.While, list[Ac
                 if any(act.kind == "backward" for act in found):
                     every.append((script, node, found))
     return every
-
-
-def windows(training: Training) -> Iterator[Window]:
-    """Where gradients are accumulated: a step every K turns, or after a loop of its own."""
-    for script, loop, found in loops(training):
-        steps = [act for act in found if act.kind == "step" and not act.loops]
-        for number, act in enumerate(found):
-            if act.kind != "backward":
-                continue
-            if not act.loops and not any(_ends(training, step, act) for step in steps):
-                for step in steps:
-                    every = timed(training, step)
-                    if every is not None:
-                        yield Window(script, loop, act, step, *every)
-                        break
-            elif len(act.loops) == 1:
-                where, inner = act.loops[0]
-                own = any(a.kind == "step" and a.loops[:1] == act.loops for a in found)
-                rest = list(takewhile(lambda a: a.kind != "zero_grad", found[number:]))
-                after = [a for a in rest if a in steps and a.beside(act)]
-                if after and not own and isinstance(inner, cst.For) and _pieces(where, inner.iter):
-                    yield Window(script, loop, act, after[0], None, where, _count(inner.iter))
-
-
-def _ends(training: Training, step: Act, backward: Act) -> bool:
-    """Whether the step comes whenever the backward does, so that nothing is accumulated."""
-    here = [(test, side) for _, test, side in backward.branches]
-    return step.beside(backward) and all(
-        (test, side) in here or _every(training, script, test.test) is None
-        for script, test, side in step.branches
-    )
-
-
-def timed(training: Training, act: Act) -> tuple[cst.If, Script, cst.BaseExpression] | None:
-    """The `if` that lets an act happen every K turns only, and K."""
-    for script, test, _ in act.branches:
-        every = _every(training, script, test.test)
-        if every is not None:
-            return test, *every
-    return None
-
-
-def _every(
-    training: Training, script: Script, test: cst.CSTNode
-) -> tuple[Script, cst.BaseExpression] | None:
-    """K, if a test counts turns: `(i + 1) % K == 0`, by itself or by name, or `micro == K`."""
-    parts = [(script, node) for node in walk(test)]
-    for node in walk(test):
-        if isinstance(node, cst.Name | cst.Attribute):
-            for origin in training.project.origins(script, node):
-                if isinstance(origin.node, cst.Comparison | cst.UnaryOperation):
-                    parts += [(origin.script, part) for part in walk(origin.node)]
-    for where, node in parts:
-        if isinstance(node, cst.BinaryOperation) and isinstance(node.operator, cst.Modulo):
-            return where, node.right
-        if isinstance(node, cst.Comparison) and _COUNTER.search(where.code(node)):
-            target = node.comparisons[0]
-            counts = isinstance(target.operator, cst.Equal | cst.GreaterThanEqual)
-            if counts and constant(target.comparator) is ...:
-                return where, target.comparator
-    return None
-
-
-def _pieces(script: Script, node: cst.BaseExpression) -> bool:
-    """Whether a loop goes through a number of micro-batches."""
-    return re.search(r"\brange\(|chunk|split|micro", script.code(node)) is not None
-
-
-def _count(node: cst.BaseExpression) -> cst.BaseExpression | None:
-    for part in walk(node):
-        if isinstance(part, cst.Call) and dotted(part.func) == "range" and len(part.args) == 1:
-            return part.args[0].value
-    return None
-
-
-def is_one(training: Training, window: Window) -> bool:
-    """Whether nothing is accumulated after all: K is 1 by the text, not by a flag's default."""
-    if window.steps is None:
-        return False
-    origins = training.project.origins(window.at, window.steps)
-    flags = [
-        isinstance(p, cst.Call) and "add_argument" in o.script.code(p.func)
-        for o in origins
-        for p in o.script.above(o.node)
-    ]
-    return all(constant(o.node) == 1 for o in origins) and not any(flags)
-
-
-def loss_of(backward: cst.Call) -> cst.BaseExpression | None:
-    """`loss` of loss.backward() and of scaler.scale(loss).backward()."""
-    assert isinstance(backward.func, cst.Attribute)
-    value = backward.func.value
-    while isinstance(value, cst.Call) and isinstance(value.func, cst.Attribute):
-        if value.func.attr.value != "scale" or not value.args:
-            break
-        value = value.args[0].value
-    return value
-
-
-def feeding(
-    training: Training, script: Script, node: cst.CSTNode
-) -> Iterator[tuple[Script, cst.CSTNode]]:
-    """Expressions that a value is made of: through names, operators, calls and what they return."""
-    seen: set[cst.CSTNode] = set()
-    waiting = [(script, node, 0)]
-    while waiting:
-        where, part, depth = waiting.pop()
-        if part in seen or depth > 40 or part not in where.order:
-            continue
-        seen.add(part)
-        yield where, part
-        if isinstance(part, cst.Name) or (isinstance(part, cst.Attribute) and dotted(part)):
-            name = dotted(part) or ""
-            found = where.scope_of(part).find(name)
-            owner = where.class_of(part) if name.startswith("self.") else None
-            if found is None and owner is not None and name in where.scopes[owner].bindings:
-                found = where.scopes[owner], where.scopes[owner].bindings[name]
-            for binding in found[1] if found else ():
-                if binding.kind in ("assign", "augment") and binding.value is not None:
-                    waiting.append((where, binding.value, depth + 1))
-            if found is None and isinstance(part, cst.Attribute):
-                waiting.append((where, part.value, depth + 1))
-            continue
-        if isinstance(part, cst.Call):
-            for other, function in called(training, where, part):
-                for result in returned(function):
-                    if result is not None:
-                        waiting.append((other, result, depth + 1))
-        waiting += [(where, child, depth + 1) for child in children(part)]

@@ -8,10 +8,11 @@ from collections.abc import Iterator
 import libcst as cst
 
 from lockstep.doctor.findings import Found, Rule
+from lockstep.source.loss import feeding, loss_of
 from lockstep.source.script import Script
 from lockstep.source.training import Training
 from lockstep.source.tree import argument, walk
-from lockstep.source.turns import acts, called, feeding, loops, loss_of
+from lockstep.source.turns import acts, called, training_loops
 
 _GATHERS = re.compile(
     r"all_?gather|gather_?(from|all|layer|feat|embed|tensor|with|across|distributed)|SyncFunction",
@@ -28,7 +29,7 @@ _SOFTMAX = re.compile(r"cross_entropy|CrossEntropyLoss|logsumexp|log_softmax|\.e
 
 def look(training: Training) -> Iterator[Found]:
     """Similarities of a batch with itself that make the loss, where no features are gathered."""
-    for script, loop, found in loops(training):
+    for script, loop, found in training_loops(training):
         backwards = [act for act in found if act.kind == "backward" and not act.loops]
         if not backwards or _gathers(training, script, loop.body):
             continue

@@ -8,10 +8,11 @@ from collections.abc import Iterator
 import libcst as cst
 
 from lockstep.doctor.findings import Found, Rule
+from lockstep.source.loss import feeding, loss_of
 from lockstep.source.script import Script
 from lockstep.source.training import Training
 from lockstep.source.tree import argument, constant, walk_shallow
-from lockstep.source.turns import feeding, loops, loss_of
+from lockstep.source.turns import training_loops
 
 _ENTROPIES = re.compile(
     r"torch\.nn\.(functional\.(cross_entropy|nll_loss)|CrossEntropyLoss|NLLLoss)$"
@@ -29,7 +30,7 @@ def look(training: Training) -> Iterator[Found]:
     if any(_FIXED.search(script.text) for script in training.project.scripts):
         return
     padded = any(_PADDED.search(script.text) for script in training.project.scripts)
-    for script, loop, found in loops(training):
+    for script, loop, found in training_loops(training):
         if any(act.loops for act in found if act.kind == "backward"):
             continue
         if _shares(training, script, loop.body):

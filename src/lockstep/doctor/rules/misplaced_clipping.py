@@ -8,9 +8,10 @@ from collections.abc import Iterator
 import libcst as cst
 
 from lockstep.doctor.findings import Found, Rule
+from lockstep.source.accumulation import Window, is_one, timed, windows
 from lockstep.source.training import Training
 from lockstep.source.tree import argument, constant
-from lockstep.source.turns import Act, Window, is_one, loops, timed, windows
+from lockstep.source.turns import Act, training_loops
 
 _SWITCH = re.compile(r"clip|norm|amp|scaler|fp16", re.I)
 
@@ -18,7 +19,7 @@ _SWITCH = re.compile(r"clip|norm|amp|scaler|fp16", re.I)
 def look(training: Training) -> Iterator[Found]:
     """Clips that stand on the wrong side of backward, unscale_, step or the window's end."""
     gathering = [window for window in windows(training) if not is_one(training, window)]
-    for _, loop, found in loops(training):
+    for _, loop, found in training_loops(training):
         parts = [w for w in gathering if loop in _micro_loop(w)]
         for number, clip in enumerate(found):
             if clip.kind != "clip" or clip.loops:

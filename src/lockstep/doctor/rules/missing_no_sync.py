@@ -7,10 +7,11 @@ from collections.abc import Iterator
 import libcst as cst
 
 from lockstep.doctor.findings import Found, Rule
+from lockstep.source.accumulation import is_one, windows
 from lockstep.source.ranks import guarded
 from lockstep.source.script import Script
 from lockstep.source.training import Training
-from lockstep.source.turns import Act, Kind, acts, is_one, kind_of, windows
+from lockstep.source.turns import Act, Kind, acts, kind_of
 
 _DDP = "torch.nn.parallel.DistributedDataParallel"
 _SWITCHES = "no_sync", "require_backward_grad_sync", "set_requires_gradient_sync"
