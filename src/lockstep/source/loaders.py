@@ -87,6 +87,10 @@ class Loader:
         value = self.given(name)
         return self.project.origins(self.script, value) if value is not None else []
 
+    def constants(self, name: str) -> list[object]:
+        """The literal values that it may have, `...` for one that is computed."""
+        return [constant(origin.node) for origin in self.origins(name)]
+
     @cached_property
     def name(self) -> str:
         """Of the variable that it is first kept in."""

@@ -56,6 +56,16 @@ class Project(Values):
             return None if name is None else matches(name, names)
         return False if constant(origin.node) is not ... else None
 
+    def constants(self, script: Script, node: cst.CSTNode) -> list[object]:
+        """The literal values that an expression may have, `...` for one that is computed."""
+        return [constant(origin.node) for origin in self.origins(script, node)]
+
+    def calls_below(self, script: Script, node: cst.CSTNode) -> Iterator[tuple[Script, cst.Call]]:
+        """All calls below a node, and in functions that it calls."""
+        for where, found in self.reached(script, node, lambda _, n: isinstance(n, cst.Call)):
+            assert isinstance(found, cst.Call)
+            yield where, found
+
     def reaches(
         self,
         script: Script,

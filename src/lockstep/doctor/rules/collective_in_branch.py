@@ -74,8 +74,7 @@ def _within(training: Training, script: Script, call: cst.Call) -> str | None:
         return None
     own = script.code(call.func).startswith("self.")
     handed = own or any(_is_wrapped(training, script, arg.value) for arg in call.args)
-    for where, inner in training.project.reached(found[0], found[1].body, _is_call):
-        assert isinstance(inner, cst.Call)
+    for where, inner in training.project.calls_below(found[0], found[1].body):
         what = _collective(training, where, inner)
         if what is not None and _switched(where, inner, found[1], call):
             continue
@@ -121,10 +120,6 @@ def _is_wrapped(training: Training, script: Script, node: cst.CSTNode) -> bool:
     if any(isinstance(o.node, cst.Attribute) for o in origins):
         return False
     return any(training.project.name(where, call.func) in WRAPPERS for where, call in calls)
-
-
-def _is_call(_: Script, node: cst.CSTNode) -> bool:
-    return isinstance(node, cst.Call)
 
 
 def _ends(body: cst.BaseSuite) -> bool:

@@ -38,8 +38,7 @@ def look(training: Training) -> Iterator[Found]:
 def _batching(training: Training, loader: Loader) -> Iterator[tuple[Script, cst.Call, int]]:
     """The calls that cut the samples into batches, and the place of their drop_last."""
     yield loader.script, loader.call, 8
-    batches = loader.given("batch_sampler")
-    for origin in training.project.origins(loader.script, batches) if batches else ():
+    for origin in loader.origins("batch_sampler"):
         name = origin.call and training.project.name(origin.script, origin.call.func)
         if origin.call and name and matches(name, _BATCHES):
             yield origin.script, origin.call, 2

@@ -12,7 +12,7 @@ from lockstep.source.loaders import Loader
 from lockstep.source.project import DEPTH
 from lockstep.source.script import Script
 from lockstep.source.training import Training
-from lockstep.source.tree import argument, constant, walk
+from lockstep.source.tree import argument, walk
 
 SMALL = 16
 """Samples per rank, at most, for which the statistics of a batch are noisy."""
@@ -33,7 +33,7 @@ def look(training: Training) -> Iterator[Found]:
     text = "\n".join(script.text for script in training.project.scripts)
     if _SEEN_TO.search(text) or not training.on_gpus:
         return
-    batches = [_batch(training, loader) for loader in training.loaders if loader.trains]
+    batches = [_batch(loader) for loader in training.loaders if loader.trains]
     if not batches or not all(0 < batch <= SMALL for batch in batches):
         return
     for wrap in training.copies:
@@ -47,11 +47,9 @@ def look(training: Training) -> Iterator[Found]:
             )
 
 
-def _batch(training: Training, loader: Loader) -> int:
+def _batch(loader: Loader) -> int:
     """Samples per rank and batch; 0 if nobody can tell."""
-    size = loader.given("batch_size")
-    origins = training.project.origins(loader.script, size) if size is not None else []
-    values = [constant(origin.node) for origin in origins]
+    values = loader.constants("batch_size")
     known = [v for v in values if isinstance(v, int) and not isinstance(v, bool)]
     return max(known) if known and len(known) == len(values) else 0
 

@@ -55,10 +55,7 @@ def _is_length(training: Training, script: Script, call: cst.Call, loader: Loade
     project = training.project
     if isinstance(measured, cst.Attribute) and measured.attr.value == "dataset":
         return any(o.node is loader.call for o in project.origins(script, measured.value))
-    data = loader.given("dataset")
-    if data is None:
-        return False
-    whole = [(o.node, o.index) for o in project.origins(loader.script, data)]
+    whole = [(o.node, o.index) for o in loader.origins("dataset")]
     return any((o.node, o.index) in whole for o in project.origins(script, measured))
 
 

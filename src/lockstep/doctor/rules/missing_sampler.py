@@ -35,10 +35,9 @@ def _given(loader: Loader, name: str) -> bool:
 
 def _is_split(training: Training, loader: Loader) -> bool:
     """Whether the data set is cut by rank before, or may be: an iterable one reads as it likes."""
-    data = loader.given("dataset")
-    if data is None or _is_iterable(loader):
+    if loader.given("dataset") is None or _is_iterable(loader):
         return True
-    for origin in training.project.origins(loader.script, data):
+    for origin in loader.origins("dataset"):
         text = origin.script.code(origin.node)
         if "rank" in text.lower() or "shard" in text.lower():
             return True

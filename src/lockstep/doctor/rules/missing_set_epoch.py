@@ -15,12 +15,10 @@ from lockstep.source.tree import argument, constant, dotted
 
 def look(training: Training) -> Iterator[Found]:
     """Training loops in a loop over epochs, with a shuffling sampler that is never told which."""
-    told = any(True for _ in training.methods("set_epoch"))
+    if any(True for _ in training.methods("set_epoch")):
+        return
     for loader in training.loaders:
-        sampler = loader.given("sampler")
-        if sampler is None or told:
-            continue
-        origins = training.project.origins(loader.script, sampler)
+        origins = loader.origins("sampler")
         made = [o.call for o in origins if o.call and _is_sampler(training, o.script, o.call)]
         if not made or any(constant(argument(call, "shuffle", 3)) is False for call in made):
             continue

@@ -57,13 +57,12 @@ def _counts_twice(tally: Tally) -> bool:
 
 def _divides(training: Training, loader: Loader) -> bool:
     """Whether the data set is known to divide by 8."""
-    data = loader.given("dataset")
-    if data is None:
+    if loader.given("dataset") is None:
         return True
     function = loader.script.function_of(loader.call) or loader.script.tree
     if ONCE.search(loader.script.code(function)):
         return True
-    return any(_is_even(training, o) for o in training.project.origins(loader.script, data))
+    return any(_is_even(training, o) for o in loader.origins("dataset"))
 
 
 def _is_even(training: Training, origin: Origin) -> bool:

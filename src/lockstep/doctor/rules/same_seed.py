@@ -11,7 +11,7 @@ from lockstep.doctor.findings import Found, Rule
 from lockstep.source.ranks import asks_rank, guarded
 from lockstep.source.script import Script
 from lockstep.source.training import Training
-from lockstep.source.tree import argument, constant
+from lockstep.source.tree import argument
 
 _SEEDS = "torch.manual_seed", "torch.random.manual_seed", "torch.cuda.manual_seed"
 _SEEDING = re.compile(r"seed", re.I)
@@ -73,7 +73,7 @@ def _is_constant(training: Training, script: Script, call: cst.Call) -> bool:
         known = script.scope_of(seed).find(seed.value)
         if known is not None and any(b.kind == "augment" for b in known[1]):
             return False
-    values = [constant(o.node) for o in training.project.origins(script, seed)]
+    values = training.project.constants(script, seed)
     return bool(values) and all(type(value) is int for value in values)
 
 
@@ -105,9 +105,9 @@ def _random_part(training: Training) -> str | None:
                 return "dropout"
     for loop in training.loops:
         if loop.trains:
-            for script, node in training.project.reached(loop.script, loop.node.body, _is_call):
-                name = training.project.name(script, node.func) or ""  # type: ignore[attr-defined]
-                if _NOISE.fullmatch(name) and not _own_generator(node):
+            for script, call in training.project.calls_below(loop.script, loop.node.body):
+                name = training.project.name(script, call.func) or ""
+                if _NOISE.fullmatch(name) and argument(call, "generator") is None:
                     return f"the noise ({name})"
     return None
 
@@ -116,17 +116,7 @@ def _drops(training: Training, script: Script, call: cst.Call) -> bool:
     """Whether anything is dropped: a share that is 0 wherever it comes from drops nothing."""
     place = 1 if "functional" in (training.project.name(script, call.func) or "") else 0
     share = argument(call, "p", place)
-    origins = training.project.origins(script, share) if share is not None else []
-    return not origins or any(constant(origin.node) not in (0, 0.0) for origin in origins)
-
-
-def _is_call(_: Script, node: cst.CSTNode) -> bool:
-    return isinstance(node, cst.Call)
-
-
-def _own_generator(node: cst.CSTNode) -> bool:
-    assert isinstance(node, cst.Call)
-    return any(arg.keyword is not None and arg.keyword.value == "generator" for arg in node.args)
+    return share is None or any(v != 0 for v in training.project.constants(script, share))
 
 
 RULE = Rule(

@@ -12,7 +12,7 @@ from lockstep.source.loaders import Loader
 from lockstep.source.origin import Origin
 from lockstep.source.script import Script
 from lockstep.source.training import Training
-from lockstep.source.tree import argument, constant, spreads
+from lockstep.source.tree import argument, spreads
 
 _READS = re.compile(
     r"open|.*\.(imread|imdecode|read_image|decode_image|pil_loader|default_loader|read_parquet|"
@@ -32,12 +32,11 @@ _FOLDERS = re.compile(r"torchvision\.datasets\.\w+")
 def look(training: Training) -> Iterator[Found]:
     """Training loaders without workers, over data whose items cost something."""
     for loader in training.loaders:
-        data = loader.given("dataset")
-        if not loader.trains or spreads(loader.call) or data is None:
+        if not loader.trains or spreads(loader.call):
             continue
-        if _has_workers(training, loader) or _prefetched(training, loader):
+        if _has_workers(loader) or _prefetched(training):
             continue
-        kinds = [_cost(training, o) for o in training.project.origins(loader.script, data)]
+        kinds = [_cost(training, origin) for origin in loader.origins("dataset")]
         if kinds and all(kinds):
             yield Found(
                 loader.script,
@@ -47,15 +46,12 @@ def look(training: Training) -> Iterator[Found]:
             )
 
 
-def _has_workers(training: Training, loader: Loader) -> bool:
+def _has_workers(loader: Loader) -> bool:
     """Whether there are workers, or may be."""
-    workers = loader.given("num_workers")
-    if workers is None:
-        return False
-    return any(constant(o.node) != 0 for o in training.project.origins(loader.script, workers))
+    return any(value != 0 for value in loader.constants("num_workers"))
 
 
-def _prefetched(training: Training, loader: Loader) -> bool:
+def _prefetched(training: Training) -> bool:
     """Whether something else reads ahead: a thread around the loader."""
     text = "\n".join(script.text for script in training.project.scripts)
     return re.search(r"prefetch|BackgroundGenerator", text, re.I) is not None
@@ -90,18 +86,13 @@ def _class_cost(training: Training, script: Script, data: cst.ClassDef) -> str |
     for binding in script.scopes[data].bindings.get("__getitem__", []):
         if not isinstance(binding.node, cst.FunctionDef):
             continue
-        for where, node in training.project.reached(script, binding.node.body, _is_call):
-            assert isinstance(node, cst.Call)
+        for where, node in training.project.calls_below(script, binding.node.body):
             text = training.project.name(where, node.func) or where.code(node.func)
             if _READS.fullmatch(text):
                 return "reads its samples from files"
             if _WORKS.fullmatch(where.code(node.func)):
                 found = "transforms its samples"
     return found
-
-
-def _is_call(_: Script, node: cst.CSTNode) -> bool:
-    return isinstance(node, cst.Call)
 
 
 RULE = Rule(

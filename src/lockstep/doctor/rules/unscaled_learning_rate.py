@@ -11,7 +11,7 @@ from lockstep.doctor.findings import Found, Rule
 from lockstep.source.loaders import Loader
 from lockstep.source.script import Script
 from lockstep.source.training import Training
-from lockstep.source.tree import argument, constant, spreads
+from lockstep.source.tree import argument, spreads
 
 _WORLD = re.compile(
     r"world|(n|num|number_of)_?(gpus?|replicas?|devices?|nodes?|ranks?|proc\w*)\b|ngpus|device_count"
@@ -26,14 +26,14 @@ _SCALES = cst.Multiply, cst.MultiplyAssign, cst.FloorDivide, cst.FloorDivideAssi
 
 def look(training: Training) -> Iterator[Found]:
     """SGD with a constant rate beside a loader with a constant batch per rank."""
-    batches = [_batch(training, loader) for loader in training.loaders if loader.trains]
+    batches = [_batch(loader) for loader in training.loaders if loader.trains]
     if not batches or None in batches or _is_thought_of(training):
         return
     for script, call in training.named("torch.optim.SGD", "torch.optim.sgd.SGD"):
         rate = argument(call, "lr", 1)
         if rate is None or spreads(call):
             continue
-        values = _constants(training, script, rate)
+        values = training.project.constants(script, rate)
         if len(values) != 1 or not isinstance(values[0], float | int):
             continue
         yield Found(
@@ -45,17 +45,9 @@ def look(training: Training) -> Iterator[Found]:
         )
 
 
-def _constants(training: Training, script: Script, node: cst.CSTNode) -> list[object]:
-    """The literal values that an expression may have, `...` for one that is computed."""
-    return [constant(o.node) for o in training.project.origins(script, node)]
-
-
-def _batch(training: Training, loader: Loader) -> int | None:
+def _batch(loader: Loader) -> int | None:
     """The batch size if it is one number for any world."""
-    size = loader.given("batch_size")
-    if size is None or spreads(loader.call):
-        return None
-    values = _constants(training, loader.script, size)
+    values = [] if spreads(loader.call) else loader.constants("batch_size")
     return values[0] if len(values) == 1 and isinstance(values[0], int) else None
 
 

@@ -33,13 +33,10 @@ _RESEEDS = {"seed", "manual_seed", "set_state", "setstate"}
 def look(training: Training) -> Iterator[Found]:
     """Training loaders with workers, whose data set or worker_init_fn repeats numbers."""
     for loader in training.loaders:
-        if not loader.trains or spreads(loader.call) or not _has_workers(training, loader):
+        if not loader.trains or spreads(loader.call) or not _has_workers(loader):
             continue
-        data = loader.given("dataset")
         start = loader.given("worker_init_fn")
-        if data is None:
-            continue
-        for origin in training.project.origins(loader.script, data):
+        for origin in loader.origins("dataset"):
             made = origin.call and training.project.definition(origin.script, origin.call.func)
             if not made or not isinstance(made[1], cst.ClassDef):
                 continue
@@ -49,23 +46,16 @@ def look(training: Training) -> Iterator[Found]:
                 yield from _repeated(training, loader.script, start, made[0], made[1])
 
 
-def _has_workers(training: Training, loader: Loader) -> bool:
-    workers = loader.given("num_workers")
-    if workers is None:
-        return False
-    return all(
-        constant(o.node) not in (0, None) for o in training.project.origins(loader.script, workers)
-    )
+def _has_workers(loader: Loader) -> bool:
+    values = loader.constants("num_workers")
+    return bool(values) and all(value not in (0, None) for value in values)
 
 
 def _items(training: Training, script: Script, data: cst.ClassDef) -> list[tuple[Script, cst.Call]]:
     """All calls that making an item needs, in the methods that it goes through."""
     for binding in script.scopes[data].bindings.get("__getitem__", []):
         if isinstance(binding.node, cst.FunctionDef):
-            reached = training.project.reached(
-                script, binding.node.body, lambda _, n: isinstance(n, cst.Call)
-            )
-            return [(where, node) for where, node in reached if isinstance(node, cst.Call)]
+            return list(training.project.calls_below(script, binding.node.body))
     return []
 
 
