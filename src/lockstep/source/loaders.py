@@ -10,7 +10,7 @@ import libcst as cst
 
 from lockstep.source.gradients import is_backward, without_gradient
 from lockstep.source.origin import Origin
-from lockstep.source.project import Project, matches
+from lockstep.source.project import Project
 from lockstep.source.script import Script
 from lockstep.source.tree import argument, constant
 
@@ -156,7 +156,7 @@ class Loader:
                     origins = [*origins, *self.project.origins(origin.script, inner)]
             for origin in origins:
                 made = origin.call and self.project.name(origin.script, origin.call.func)
-                if made and matches(made, SAMPLER):
+                if made in SAMPLER:
                     found.append(origin)
                 elif name == "sampler" and constant(origin.node) is not None:
                     only = False

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator, Sequence
 
 import libcst as cst
 
-from lockstep.source.origin import Origin
 from lockstep.source.script import Script
 from lockstep.source.tree import constant, walk_shallow
 from lockstep.source.values import Values
@@ -23,10 +22,7 @@ class Project(Values):
         self._by_name: dict[str, list[tuple[Script, cst.Call]]] | None = None
 
     def calls(self, *names: str) -> Iterator[tuple[Script, cst.Call]]:
-        """All calls, in the scripts that were given, of functions and classes by these names.
-
-        A name that ends in `.` and a part of it matches whatever comes before.
-        """
+        """All calls, in the scripts that were given, of functions and classes by these names."""
         if self._by_name is None:
             self._by_name = {}
             for script in self.scripts:
@@ -34,7 +30,7 @@ class Project(Values):
                     name = self.name(script, call.func)
                     if name is not None:
                         self._by_name.setdefault(name, []).append((script, call))
-        wanted = [found for name, found in self._by_name.items() if matches(name, names)]
+        wanted = [self._by_name[name] for name in dict.fromkeys(names) if name in self._by_name]
         if len(wanted) == 1:
             yield from wanted[0]
         elif wanted:
@@ -42,19 +38,10 @@ class Project(Values):
             every = [found for group in wanted for found in group]
             yield from sorted(every, key=lambda f: (places[f[0]], f[0].order[f[1]]))
 
-    def made_by(self, script: Script, node: cst.CSTNode, *names: str) -> bool | None:
-        """Whether a value comes from a call of one of these; None if nobody can tell."""
-        origins = self.origins(script, node)
-        told = [self._made(origin, names) for origin in origins]
-        if any(told):
-            return True
-        return None if not told or None in told else False
-
-    def _made(self, origin: Origin, names: Sequence[str]) -> bool | None:
-        if origin.call is not None:
-            name = self.name(origin.script, origin.call.func)
-            return None if name is None else matches(name, names)
-        return False if constant(origin.node) is not ... else None
+    def made_by(self, script: Script, node: cst.CSTNode, *names: str) -> bool:
+        """Whether a value may come from a call of one of these."""
+        calls = [(o.script, o.call) for o in self.origins(script, node) if o.call is not None]
+        return any(self.name(where, call.func) in names for where, call in calls)
 
     def constants(self, script: Script, node: cst.CSTNode) -> list[object]:
         """The literal values that an expression may have, `...` for one that is computed."""
@@ -115,8 +102,3 @@ class Project(Values):
             for where, call in self.uses.get(function, []):
                 found += self.loops_around(where, call, depth - 1)
         return found
-
-
-def matches(name: str, names: Sequence[str]) -> bool:
-    """Whether a full name is one of these; `*.DataLoader` stands for any module's."""
-    return any(name == n or (n.startswith("*.") and name.endswith(n[1:])) for n in names)

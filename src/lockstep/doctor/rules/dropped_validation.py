@@ -9,7 +9,6 @@ import libcst as cst
 
 from lockstep.doctor.findings import Edit, Fix, Found, Rule
 from lockstep.source.loaders import Loader
-from lockstep.source.project import matches
 from lockstep.source.script import Script
 from lockstep.source.training import Training
 from lockstep.source.tree import argument, constant, walk
@@ -40,7 +39,7 @@ def _batching(training: Training, loader: Loader) -> Iterator[tuple[Script, cst.
     yield loader.script, loader.call, 8
     for origin in loader.origins("batch_sampler"):
         name = origin.call and training.project.name(origin.script, origin.call.func)
-        if origin.call and name and matches(name, _BATCHES):
+        if origin.call and name in _BATCHES:
             yield origin.script, origin.call, 2
 
 
