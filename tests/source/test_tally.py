@@ -101,13 +101,3 @@ def test_what_only_sounds_like_one_is_none(use: str):
 def test_an_unknown_function_may_do_anything():
     assert not followed("    from lib import mix\n    mix(correct)\n\nevaluate(val_loader)\n").known
     assert followed("    return round(correct, 2)\n\nevaluate(val_loader)\n").known
-
-
-def test_samplers_and_what_a_loader_is_for():
-    training = read("\nevaluate(val_loader)\nplain = DataLoader(d, sampler=pick(d))\n")
-    first, plain = training.loaders
-    assert [o.call is not None for o in first.split_by()[0]] == [True]
-    assert first.split_by()[1]
-    assert plain.split_by() == ([], False)
-    assert first.evaluates
-    assert not plain.evaluates
