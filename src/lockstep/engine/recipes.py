@@ -107,7 +107,7 @@ CIFAR10_FAST = Recipe(
     # Divides the 50,000 images, so that all steps have one shape.
     global_batch=2000,
     shards=4,
-    epochs=8,
+    epochs=10,
     target=0.94,
 )
 
