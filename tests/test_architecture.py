@@ -14,9 +14,10 @@ SOURCE = ROOT / "src" / "lockstep"
 ROWS = [
     ["errors", "world", "console", "keys"],
     ["data", "models", "scaling", "source"],
-    ["engine", "predict", "convert", "probes"],
+    ["engine", "predict", "probes"],
     ["doctor", "cluster", "report"],
-    ["labs", "assess", "bench", "tune"],
+    ["convert", "bench", "tune"],
+    ["labs", "assess"],
     ["cli"],
 ]
 READERS = ("source", "doctor", "convert")

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from lockstep.doctor import RULES, check
-from lockstep.doctor.findings import applied
+from lockstep.source.edits import applied
 
 ROOT = Path(__file__).parent.parent.parent
 CASES = ROOT / "tests" / "cases" / "doctor"

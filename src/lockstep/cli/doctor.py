@@ -14,7 +14,8 @@ from lockstep.console import Console
 from lockstep.errors import SourceError, UsageError
 
 if TYPE_CHECKING:
-    from lockstep.doctor import Checked, Edit, Fix, Rule
+    from lockstep.doctor import Checked, Fix, Rule
+    from lockstep.source.edits import Edit
     from lockstep.source.script import Script
 
 FORMATS = ("text", "json", "sarif", "github")
@@ -223,7 +224,7 @@ def _apart(fixes: Sequence[Fix]) -> list[Fix]:
 
 
 def _write(script: Script, fixes: Sequence[Fix]) -> None:
-    from lockstep.doctor.findings import applied
+    from lockstep.source.edits import applied
     from lockstep.source.reading import parse
 
     text = applied(script.text, [edit for fix in fixes for edit in fix.edits])

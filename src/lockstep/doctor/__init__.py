@@ -1,7 +1,7 @@
 """Finds the bugs that data parallelism brings, in anyone's script: one rule per file."""
 
 from lockstep.doctor.check import Checked, check
-from lockstep.doctor.findings import Edit, Finding, Fix, Rule
+from lockstep.doctor.findings import Finding, Fix, Rule
 from lockstep.doctor.registry import RULES
 
-__all__ = ["RULES", "Checked", "Edit", "Finding", "Fix", "Rule", "check"]
+__all__ = ["RULES", "Checked", "Finding", "Fix", "Rule", "check"]

@@ -2,25 +2,16 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import libcst as cst
 
+from lockstep.source.edits import Edit
 from lockstep.source.script import Script
 from lockstep.source.training import Training
-
-
-@dataclass(frozen=True)
-class Edit:
-    """Text that takes the place of other text. Lines count from 1, columns from 0."""
-
-    start: tuple[int, int]
-    end: tuple[int, int]
-    text: str
 
 
 @dataclass(frozen=True)
@@ -179,22 +170,3 @@ def by_rank(values: Iterable[object]) -> str:
     '3 on rank 0, 4 on rank 1'
     """
     return ", ".join(f"{value} on rank {rank}" for rank, value in enumerate(values))
-
-
-def applied(text: str, edits: Sequence[Edit]) -> str:
-    """The text with all edits made, from its end to its beginning.
-
-    >>> applied("a = 1\\nb = 2\\n", [Edit((2, 4), (2, 5), "3")])
-    'a = 1\\nb = 3\\n'
-    """
-    # Not splitlines: to Python a form feed does not end a line.
-    starts = [0, *(end.end() for end in re.finditer(r"\r\n|\r|\n", text))]
-    newline = "\r\n" if "\r\n" in text else "\n"
-
-    def place(at: tuple[int, int]) -> int:
-        return starts[at[0] - 1] + at[1]
-
-    for edit in sorted(set(edits), key=lambda e: (e.start, e.end), reverse=True):
-        new = edit.text.replace("\n", newline)
-        text = text[: place(edit.start)] + new + text[place(edit.end) :]
-    return text

@@ -7,6 +7,7 @@ A module imports only from those above it.
                script        one file: its tree, parents, scopes, calls, the code of a node
                notebook      the cells of a notebook as one script
                reading       from a file to a script, or to why not
+               edits         text that takes the place of other text
     values     names         what a name stands for, in full, also through imports
                origin        a place that a value may come from
                definitions   functions and classes of the project, and who calls them

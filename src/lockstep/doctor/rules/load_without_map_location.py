@@ -7,7 +7,8 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from lockstep.doctor.findings import Edit, Fix, Found, Rule
+from lockstep.doctor.findings import Fix, Found, Rule
+from lockstep.source.edits import Edit
 from lockstep.source.ranks import guarded
 from lockstep.source.script import Script
 from lockstep.source.training import Training

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from lockstep.doctor.findings import Edit, Fix, Found, Rule
+from lockstep.doctor.findings import Fix, Found, Rule
+from lockstep.source.edits import Edit
 from lockstep.source.loaders import SAMPLER, Loader
 from lockstep.source.script import Script
 from lockstep.source.training import Training

@@ -8,7 +8,8 @@ from typing import TypeGuard
 
 import libcst as cst
 
-from lockstep.doctor.findings import Edit, Fix, Found, Rule
+from lockstep.doctor.findings import Fix, Found, Rule
+from lockstep.source.edits import Edit
 from lockstep.source.ranks import asks_rank, guarded
 from lockstep.source.script import Script
 from lockstep.source.training import Training
