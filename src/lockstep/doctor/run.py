@@ -15,6 +15,7 @@ from lockstep.probes.names import FIRST_STEP, MORE_BATCHES
 from lockstep.probes.settings import Settings
 from lockstep.probes.start import Job, run
 from lockstep.probes.trace import Event, Trace, read
+from lockstep.source.script import lines_of
 from lockstep.source.training import Training
 
 STARTERS = (
@@ -207,6 +208,6 @@ def acquitted(finding: Finding, trace: Trace) -> bool:
 
 def _lines(path: Path) -> list[str]:
     try:
-        return path.read_text(errors="replace").splitlines()
+        return lines_of(path.read_text(errors="replace"))
     except OSError:
         return []

@@ -9,6 +9,7 @@ import warnings
 from pathlib import Path
 
 from lockstep.errors import SourceError
+from lockstep.source.script import lines_of
 
 _CELL_MAGIC = re.compile(r"\s*%%(\w+)")
 _PYTHON_MAGICS = {"time", "timeit", "capture", "prun", "python", "python3"}
@@ -39,7 +40,7 @@ def code_of(path: Path, content: bytes) -> tuple[str, list[str]]:
         magic = _CELL_MAGIC.match(text)
         if magic is not None and magic[1] not in _PYTHON_MAGICS:
             continue
-        inside = re.split(r"\r\n|\r|\n", text)
+        inside = lines_of(text)
         if not _is_python(text):
             # A line that begins with % may also go on with a division.
             careful = _without_magic(inside, brackets=True)

@@ -13,7 +13,7 @@ import libcst as cst
 
 from lockstep.errors import SourceError
 from lockstep.source.notebook import code_of
-from lockstep.source.script import Script
+from lockstep.source.script import Script, lines_of
 
 MOST_BYTES = 2_000_000
 """A larger file was not written by hand."""
@@ -64,7 +64,7 @@ def parse(path: Path, text: str, places: list[str] | None = None) -> Script:
         line = trouble.lineno if trouble and trouble.lineno else error.editor_line
         why = f" ({trouble.msg.rstrip('.')})" if trouble else ""
         where = places[line - 1] if places and line <= len(places) else f"line {line}"
-        lines = re.split(r"\r\n|\r|\n", text)
+        lines = lines_of(text)
         source = lines[line - 1].strip()[:80] if line <= len(lines) else ""
         old = _PYTHON_2.match(source)
         todo = (

@@ -15,6 +15,15 @@ from lockstep.source.scopes import BINDERS, Binding, Scope, bind, bind_parameter
 from lockstep.source.tree import children
 
 
+def lines_of(text: str) -> list[str]:
+    """The lines that Python counts, without their ends: for str.splitlines a form feed ends one.
+
+    >>> lines_of("a\\x0cb\\r\\nc")
+    ['a\\x0cb', 'c']
+    """
+    return re.split(r"\r\n|\r|\n", text)
+
+
 class Script:
     """A script that was read; equal nodes are told apart by identity."""
 
@@ -37,8 +46,8 @@ class Script:
 
     @cached_property
     def lines(self) -> list[str]:
-        """The lines of the text, without their ends: those that Python counts."""
-        return re.split(r"\r\n|\r|\n", self.text)
+        """Those of its text."""
+        return lines_of(self.text)
 
     @cached_property
     def folder(self) -> str:

@@ -8,6 +8,7 @@ from pathlib import Path
 from lockstep.doctor.findings import Seen
 from lockstep.doctor.rules.padded_validation import ONCE
 from lockstep.probes.trace import Trace
+from lockstep.source.script import lines_of
 
 AROUND = 15
 """Lines before and after a gather in which the script may cut what it got."""
@@ -46,7 +47,7 @@ def _cuts(trace: Trace) -> bool:
         path, _, line = event["place"].rpartition(":")
         if "gather" not in event["name"] or not Path(path).is_file():
             continue
-        lines = Path(path).read_text(errors="replace").splitlines()
+        lines = lines_of(Path(path).read_text(errors="replace"))
         if ONCE.search("\n".join(lines[max(0, int(line) - AROUND) : int(line) + AROUND])):
             return True
     return False
