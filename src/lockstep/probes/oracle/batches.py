@@ -2,33 +2,55 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, MutableMapping
+from copy import copy
+from dataclasses import fields, is_dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.utils.rnn import PackedSequence
 
 IGNORED = -100
 """The target that torch's losses leave out."""
+PLAIN = Tensor | str | bytes | int | float | None
+"""Values that a batch has once. They are the batch's own only if they are the same on all ranks."""
 
 
 def mapped(data: Any, change: Callable[[Tensor], Any]) -> Any:
     """A batch with all its tensors changed."""
     if isinstance(data, Tensor):
         return change(data)
-    if isinstance(data, dict):
-        return _like(data, {key: mapped(value, change) for key, value in data.items()})
+    named = _named(data)
+    if named is not None:
+        return _like(data, {key: mapped(value, change) for key, value in named.items()})
     if isinstance(data, list | tuple):
         return _like(data, [mapped(value, change) for value in data])
     return data
+
+
+def _named(data: Any) -> Mapping[Any, Any] | None:
+    """The parts of a batch that have names."""
+    if isinstance(data, Mapping):
+        return data
+    if is_dataclass(data) and not isinstance(data, type):
+        return {field.name: getattr(data, field.name) for field in fields(data)}
+    return None
 
 
 def _like(original: Any, content: Any) -> Any:
     """The content as the original's type, if that can be made of it."""
     if isinstance(original, tuple) and hasattr(original, "_fields"):
         return type(original)(*content)
-    if type(original) is dict:
-        return content
+    if isinstance(original, MutableMapping):
+        made: Any = copy(original)
+        made.update(content)
+        return made
+    if is_dataclass(original):
+        made = copy(original)
+        for name, value in content.items():
+            object.__setattr__(made, name, value)  # it may be frozen
+        return made
     try:
         return type(original)(content)
     except TypeError:
@@ -43,7 +65,7 @@ def tensors(data: Any) -> list[Tensor]:
 
 
 def joined(batches: list[Any], sizes: list[int]) -> Any:
-    """Batches of several ranks as one batch.
+    """Batches of several ranks as one batch; refuses what it does not know.
 
     >>> joined([[torch.ones(1, 2), ["a"]], [torch.ones(1, 2), ["b"]]], [1, 1])
     [tensor([[1., 1.],
@@ -55,13 +77,17 @@ def joined(batches: list[Any], sizes: list[int]) -> Any:
     if isinstance(first, Tensor) and first.dim():
         lengths = ([batch.shape[dim] for batch in batches] for dim in range(min(2, first.dim())))
         return torch.cat(batches, next((dim for dim, n in enumerate(lengths) if n == sizes), 0))
-    if isinstance(first, dict):
-        return _like(first, {k: joined([b[k] for b in batches], sizes) for k in first})
-    if isinstance(first, list | tuple):
+    if _named(first) is not None:
+        parts: list[Any] = [_named(batch) for batch in batches]
+        names = dict.fromkeys(name for part in parts for name in part)
+        return _like(first, {n: joined([part[n] for part in parts], sizes) for n in names})
+    if isinstance(first, list | tuple) and not isinstance(first, PackedSequence):
         if _by_sample(batches, sizes):
             return _like(first, [value for batch in batches for value in batch])
         return _like(first, [joined(list(p), sizes) for p in zip(*batches, strict=True)])
-    return first
+    if isinstance(first, PLAIN) and all(batch == first for batch in batches):
+        return first
+    raise TypeError(f"each rank has a {type(first).__name__} of its own")
 
 
 def _by_sample(batches: list[Any], sizes: list[int]) -> bool:
@@ -73,7 +99,7 @@ def _by_sample(batches: list[Any], sizes: list[int]) -> bool:
 
 def _holds(value: Any, size: int) -> bool:
     """Whether it has a row for each of so many samples."""
-    if isinstance(value, dict):
+    if isinstance(value, Mapping):
         return bool(value) and all(_holds(inner, size) for inner in value.values())
     if isinstance(value, list | tuple):
         return len(value) == size
