@@ -14,6 +14,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import pack_sequence
 
 from lockstep.probes.oracle.batches import joined, mapped, tensors
+from lockstep.probes.oracle.compare import tolerance
 
 Pair = namedtuple("Pair", "x y")
 
@@ -76,3 +77,11 @@ def test_a_value_that_is_the_same_on_all_ranks_is_that_value(value: Any):
 def test_what_is_not_known_is_refused_rather_than_taken_from_one_rank(ranks: list[Any]):
     with pytest.raises((TypeError, KeyError)):
         joined(ranks, [2, 2])
+
+
+def test_rounding_explains_more_in_the_coarsest_type_of_a_step():
+    gradient = [torch.ones(2)]
+    fine = tolerance(gradient, set())
+    assert fine < tolerance(gradient, {torch.float16})
+    both = tolerance(gradient, {torch.float16, torch.bfloat16})
+    assert both == tolerance(gradient, {torch.bfloat16})

@@ -12,6 +12,7 @@ from functools import wraps
 from typing import Any
 from weakref import WeakSet
 
+import torch
 from torch.optim.optimizer import Optimizer
 
 from lockstep.probes.oracle.keep import Keeper
@@ -34,7 +35,19 @@ def install(recorder: Recorder) -> None:
     if recorder.settings.oracle is None:
         listener = Keeper(recorder, optimizers)
         recorder.on_backward.append(listener.backward)
+        _watch_autocast(listener)
     else:
         listener = Repeater(recorder, optimizers, recorder.settings.oracle)
     recorder.on_batch.append(listener.batch)
     recorder.on_step.append(listener.step)
+
+
+def _watch_autocast(keeper: Keeper) -> None:
+    enter: Any = torch.autocast.__enter__
+
+    @wraps(enter)
+    def entered(self: Any) -> Any:
+        keeper.cast(self)
+        return enter(self)
+
+    setattr(torch.autocast, "__enter__", entered)  # noqa: B010

@@ -16,7 +16,7 @@ def compared(
     names: list[str],
     ranks: list[Tensor | None],
     one: list[Tensor | None],
-    autocast: torch.dtype | None,
+    autocast: set[torch.dtype],
 ) -> dict[str, Any]:
     """Where and how much the ranks' gradient differs from that of one process."""
     bound = tolerance(one, autocast)
@@ -51,9 +51,7 @@ def compared(
     }
 
 
-def tolerance(gradients: list[Tensor | None], autocast: torch.dtype | None) -> float:
+def tolerance(gradients: list[Tensor | None], autocast: set[torch.dtype]) -> float:
     """The relative difference that rounding explains: half of the digits may be lost on the way."""
     kinds = {g.dtype for g in gradients if g is not None and g.dtype.is_floating_point}
-    if autocast is not None:
-        kinds.add(autocast)
-    return math.sqrt(max((torch.finfo(kind).eps for kind in kinds), default=1e-7))
+    return math.sqrt(max((torch.finfo(kind).eps for kind in kinds | autocast), default=1e-7))

@@ -28,7 +28,7 @@ class Keeper:
         self.batches: dict[str, list[Given]] = {}
         self.parameters: dict[int, list[Tensor]] = {}
         """Of each optimizer, by its identity."""
-        self.autocast: torch.dtype | None = None
+        self.autocast: set[torch.dtype] = set()
         self.others: dict[str, int] = {}
         """Generators besides torch's own, when the last batch was there."""
         self.room, self.over = MOST_BYTES, False
@@ -51,10 +51,6 @@ class Keeper:
         """The first one: parameters are still what the forward pass saw."""
         if self.over or self.parameters:
             return
-        if torch.is_autocast_enabled("cuda") and torch.cuda.is_initialized():
-            self.autocast = torch.get_autocast_dtype("cuda")
-        elif torch.is_autocast_enabled("cpu"):
-            self.autocast = torch.get_autocast_dtype("cpu")
         before = {id(o): parameters_of(o) for o in self.optimizers}
         if self._fits([p for mine in before.values() for p in mine], "the model"):
             self.parameters = {o: [p.detach().clone() for p in mine] for o, mine in before.items()}
@@ -80,6 +76,13 @@ class Keeper:
                 autocast=self.autocast,
             ).write(self.recorder.settings.folder, self.recorder.rank)
             self._end()
+
+    def cast(self, context: torch.autocast) -> None:
+        """A forward pass, most often; the backward pass is outside of it as a rule."""
+        # Where the CPU stands in for a GPU nothing is cast.
+        real = context.device == "cpu" or self.recorder.settings.gpus is None
+        if context._enabled and real and torch.is_grad_enabled() and context.fast_dtype:
+            self.autocast.add(context.fast_dtype)
 
     def _fits(self, more: list[Tensor], what: str) -> bool:
         self.room -= _bytes(more)

@@ -39,7 +39,8 @@ class FirstStep:
     """The state of dropout's generator at the end."""
     drew: bool
     """Whether numbers were drawn from a generator that is not torch's."""
-    autocast: torch.dtype | None
+    autocast: set[torch.dtype]
+    """Types that it cast to."""
 
     def write(self, folder: str, rank: int) -> None:
         """Into a file of the rank's own."""

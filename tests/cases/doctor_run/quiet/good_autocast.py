@@ -1,0 +1,55 @@
+"""Mixed precision as torch's manual has it: backward and clipping outside of autocast."""
+
+from collections import UserDict
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel as DDP
+from torch.utils.data import DataLoader, Dataset
+from torch.utils.data.distributed import DistributedSampler
+
+
+class Rows(Dataset):
+    def __init__(self):
+        generator = torch.Generator().manual_seed(5)
+        self.features = torch.randn(128, 32, generator=generator)
+        self.labels = torch.randint(10, (128,), generator=generator)
+
+    def __len__(self):
+        return len(self.labels)
+
+    def __getitem__(self, index):
+        return {"features": self.features[index], "labels": self.labels[index]}
+
+
+def collate(rows):
+    batch = {name: torch.stack([row[name] for row in rows]) for name in rows[0]}
+    return UserDict(batch, split="train")
+
+
+def main():
+    dist.init_process_group("gloo")
+    torch.manual_seed(0)
+    data = Rows()
+    sampler = DistributedSampler(data)
+    loader = DataLoader(data, 8, sampler=sampler, collate_fn=collate)
+    model = DDP(nn.Sequential(nn.Linear(32, 64), nn.GELU(), nn.Linear(64, 10)))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    scaler = torch.amp.GradScaler("cpu")
+    for epoch in range(2):
+        sampler.set_epoch(epoch)
+        for batch in loader:
+            optimizer.zero_grad()
+            with torch.autocast("cpu", dtype=torch.bfloat16):
+                loss = nn.functional.cross_entropy(model(batch["features"]), batch["labels"])
+            scaler.scale(loss).backward()
+            scaler.unscale_(optimizer)
+            nn.utils.clip_grad_norm_(model.parameters(), 0.5)  # not LS19
+            scaler.step(optimizer)  # not LS32
+            scaler.update()
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()
