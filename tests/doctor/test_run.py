@@ -186,6 +186,24 @@ main()
     assert result.messages == []
 
 
+def test_batches_that_cannot_be_kept_leave_the_script_alone_and_give_no_verdict(written):
+    script = written("""
+    class Batch:
+        def __init__(self, rows):
+            self.inputs, self.targets = map(torch.stack, zip(*rows))
+
+    for batch in DataLoader(data, 4, sampler=sampler, collate_fn=Batch):
+        step(batch.inputs, batch.targets)
+
+main()
+""")
+    result = run(script, steps=2)
+    assert result.facts["ended"] == "finished"
+    assert result.facts["oracle"]["verdict"] == "impossible"
+    assert result.facts["oracle"]["why"].startswith("its batches cannot be kept: ")
+    assert result.messages == []
+
+
 def test_steps_end_a_script_that_would_go_on_for_ever_and_batches_cut_its_passes(written):
     script = written("""
     epoch = 0

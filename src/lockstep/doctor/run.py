@@ -91,7 +91,7 @@ def examine(
     if what.resume is not None:
         progress.say("it is started again, to go on from what it saved")
         trace.resumed = _run(what, folder / "resumed", what.resume, what.replicas, progress)
-    if what.oracle and _kept(folder):
+    if what.oracle and len(_kept(folder)) == trace.size:
         progress.say("its first step is repeated on one rank")
         trace.oracle = _ask(what, folder)
     elif what.oracle:

@@ -41,10 +41,13 @@ class Keeper:
         if batch.number == 0:
             self.room += sum(_bytes(tensors(given.data)) for given in kept)
             kept.clear()
-        if self._fits(tensors(data), "a batch"):
-            copy = mapped(data, lambda t: t.detach().clone())
-            kept.append(Given(copy, batch.size, dropout_state()))
-            self.others = _others()
+        try:
+            if self._fits(tensors(data), "a batch"):
+                copy = mapped(data, lambda t: t.detach().clone())
+                kept.append(Given(copy, batch.size, dropout_state()))
+                self.others = _others()
+        except Exception as error:  # a script's own types: they may do anything
+            self._give_up(f"its batches cannot be kept: {error}")
         return data
 
     def backward(self) -> None:
@@ -66,7 +69,7 @@ class Keeper:
             self._give_up("the batches of the first step do not come from a DataLoader")
         else:
             known = wrapper.names()
-            FirstStep(
+            kept = FirstStep(
                 batches=self.batches,
                 parameters=before,
                 gradients=gradients_of(mine),
@@ -74,7 +77,11 @@ class Keeper:
                 random=dropout_state(),
                 drew=self.others != _others(),
                 autocast=self.autocast,
-            ).write(self.recorder.settings.folder, self.recorder.rank)
+            )
+            try:
+                kept.write(self.recorder.settings.folder, self.recorder.rank)
+            except Exception as error:  # a class inside of a function, most often
+                self._give_up(f"its batches cannot be kept: {error}")
             self._end()
 
     def cast(self, context: torch.autocast) -> None:

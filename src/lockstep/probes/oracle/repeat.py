@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Any, NoReturn
 from weakref import WeakSet
 
@@ -15,7 +16,7 @@ from lockstep.probes.optimizers import parameters_of
 from lockstep.probes.oracle.batches import counted, joined, mapped
 from lockstep.probes.oracle.by_rank import Joined
 from lockstep.probes.oracle.compare import compared
-from lockstep.probes.oracle.step import Given, gradients_of, read
+from lockstep.probes.oracle.step import FirstStep, Given, gradients_of, read
 from lockstep.probes.oracle.watch import Watch
 from lockstep.probes.record import Batch, Recorder
 
@@ -25,16 +26,26 @@ class Repeater:
 
     def __init__(self, recorder: Recorder, optimizers: WeakSet[Optimizer], folder: str) -> None:
         self.recorder, self.optimizers = recorder, optimizers
-        self.ranks = read(folder)
+        self.folder = folder
         self.joined = Joined()
         self.watch = Watch(self.joined)
         self.joined.install()
         self.watch.install()
 
+    @cached_property
+    def ranks(self) -> list[FirstStep]:
+        """What they kept. Read late: batches may be of classes that the script has to define."""
+        try:
+            return read(self.folder)
+        except Exception as error:
+            self._impossible(f"what the ranks kept cannot be read: {error}")
+
     def batch(self, data: Any, batch: Batch) -> Any:
         """The ranks' batches in place of the script's own."""
+        if self.recorder.worker:
+            return data
         kept = [rank.batches.get(batch.loader, []) for rank in self.ranks]
-        if self.recorder.worker or not any(kept):
+        if not any(kept):
             return data  # a loader that the step does not use
         given = self._given(kept, batch.number)
         self.joined.sizes = [one.size for one in given]

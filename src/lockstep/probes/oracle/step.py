@@ -44,7 +44,12 @@ class FirstStep:
 
     def write(self, folder: str, rank: int) -> None:
         """Into a file of the rank's own."""
-        _save(self, Path(folder, FIRST_STEP.format(rank)))
+        path = Path(folder, FIRST_STEP.format(rank))
+        try:
+            _save(self, path)
+        except Exception:
+            path.unlink(missing_ok=True)  # half of it
+            raise
 
 
 def read(folder: str) -> list[FirstStep]:
