@@ -82,6 +82,11 @@ def test_a_correct_script_is_left_alone(path: Path):
     assert ran(path).facts["ended"] == "finished", ran(path).facts["last_words"]
 
 
+@pytest.mark.parametrize("name", ["good_autocast.py", "good_fixed_batch.py"])
+def test_the_gradient_of_a_correct_script_is_that_of_one_process(name: str):
+    assert ran(CASES / "quiet" / name).facts["oracle"]["verdict"] == "agrees"
+
+
 def test_every_rule_has_scripts_in_which_it_fires_and_in_which_it_could():
     codes = {rule.code for rule in RULES if rule.name in watchers()}
     assert codes <= {code for path in BAD for _, code in marks(path)}

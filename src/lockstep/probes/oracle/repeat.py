@@ -18,6 +18,7 @@ from lockstep.probes.oracle.by_rank import Joined
 from lockstep.probes.oracle.compare import compared
 from lockstep.probes.oracle.step import FirstStep, Given, gradients_of, read
 from lockstep.probes.oracle.watch import Watch
+from lockstep.probes.randomness import dropout_state, set_dropout_state
 from lockstep.probes.record import Batch, Recorder
 
 
@@ -27,6 +28,8 @@ class Repeater:
     def __init__(self, recorder: Recorder, optimizers: WeakSet[Optimizer], folder: str) -> None:
         self.recorder, self.optimizers = recorder, optimizers
         self.folder = folder
+        self.asked: list[FirstStep] = []
+        """Ranks that the last batch came from."""
         self.joined = Joined()
         self.watch = Watch(self.joined)
         self.joined.install()
@@ -48,6 +51,8 @@ class Repeater:
         if not any(kept):
             return data  # a loader that the step does not use
         given = self._given(kept, batch.number)
+        if not self.recorder.settings.joined:
+            set_dropout_state(given[0].random)
         self.joined.sizes = [one.size for one in given]
         self.joined.states = [one.random for one in given]
         try:
@@ -62,10 +67,12 @@ class Repeater:
         if self.recorder.settings.joined:
             if number >= len(kept[0]):
                 self._impossible(MORE_BATCHES)
+            self.asked = self.ranks
             return [batches[number] for batches in kept]
         turn, rank = divmod(number, len(kept))
         if turn >= len(kept[0]):
             self._impossible("one process takes another number of batches for a step")
+        self.asked = [self.ranks[rank]]
         return [kept[rank][turn]]
 
     def _set_parameters(self) -> None:
@@ -87,6 +94,8 @@ class Repeater:
         mine, kept = parameters_of(optimizer), self.ranks[0]
         if not self._are_those(mine):
             self._impossible("on one rank the script trains other parameters")
+        if not self.asked:
+            self._impossible("on one rank the script takes its batches from other loaders")
         facts = compared(kept.names, kept.gradients, gradients_of(mine), kept.autocast)
         if facts["verdict"] == "differs" and not self._faithful():
             self._impossible("the step draws random numbers other than dropout's")
@@ -104,10 +113,9 @@ class Repeater:
         """Whether all random numbers were those of the ranks."""
         if self.watch.drew or any(rank.drew for rank in self.ranks):
             return False
-        states, drawn = self.joined.states, [rank.random for rank in self.ranks]
-        return not self.recorder.settings.joined or (
-            len(states) == len(drawn) and all(map(torch.equal, states, drawn))
-        )
+        states = self.joined.states if self.recorder.settings.joined else [dropout_state()]
+        drawn = [rank.random for rank in self.asked]
+        return all(map(torch.equal, states, drawn))
 
     def _impossible(self, why: str) -> NoReturn:
         self._end(verdict="impossible", why=why)
