@@ -209,6 +209,23 @@ main()
     assert result.messages == []
 
 
+def test_a_step_that_a_scaler_leaves_out_is_no_part_of_the_next(written):
+    script = written("""
+    scaler = torch.amp.GradScaler("cpu")
+    for number, (inputs, targets) in enumerate(loader):
+        optimizer.zero_grad()
+        loss = nn.functional.mse_loss(model(inputs), targets)
+        scaler.scale(loss if number else loss * float("inf")).backward()
+        scaler.step(optimizer)
+        scaler.update()
+
+main()
+""")
+    result = run(script, oracle=False)
+    assert (result.facts["steps"], result.facts["global_batch"]) == (7, 8)
+    assert result.messages == []
+
+
 def test_steps_end_a_script_that_would_go_on_for_ever_and_batches_cut_its_passes(written):
     script = written("""
     epoch = 0

@@ -29,6 +29,7 @@ def install(recorder: Recorder) -> None:
         oracle,
         output,
         randomness,
+        scalers,
         schedulers,
         wrapper,
     )
@@ -43,6 +44,7 @@ def install(recorder: Recorder) -> None:
             loaders,
             wrapper,
             optimizers,
+            scalers,
             schedulers,
         ):
             probe.install(recorder)

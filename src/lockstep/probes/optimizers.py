@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from functools import wraps
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -115,12 +116,13 @@ def install(recorder: Recorder) -> None:
     def clipped(*args: Any, **kwargs: Any) -> Any:
         norm = clip(*args, **kwargs)
         # The norm of parameters in pieces is known only when all ranks ask for it.
-        if recorder.looks and type(norm) is Tensor:
+        if recorder.looks and type(norm) is Tensor and _clips(*args, **kwargs):
             recorder.note(
                 "clip",
                 step=recorder.step,
                 norm=float(norm),
                 backwards=recorder.window.backwards,
+                scale=recorder.window.scale,
                 place=place(2),
             )
         return norm
@@ -129,6 +131,11 @@ def install(recorder: Recorder) -> None:
     register_optimizer_step_post_hook(after)
     for owner in (clip_grad, torch.nn.utils):
         setattr(owner, "clip_grad_norm_", clipped)  # noqa: B010
+
+
+def _clips(parameters: Any, max_norm: Any, *_: Any, **__: Any) -> bool:
+    """Whether there is a limit: without one a script asks for the norm, to show it."""
+    return float(max_norm) < math.inf
 
 
 def parameters_of(optimizer: Optimizer) -> list[Tensor]:

@@ -61,6 +61,8 @@ class Window:
     backwards: int = 0
     factors: list[float | None] = field(default_factory=list)
     """What the loss of each backward was multiplied by; None: it is a sum, divided elsewhere."""
+    scale: float = 1.0
+    """What a GradScaler has multiplied the loss by, as long as the gradients still are."""
     reached: set[int] = field(default_factory=set)
     """Parameters that a backward pass came to, by identity, where DDP looks for others."""
     by_loader: Counter[str] = field(default_factory=Counter)

@@ -82,7 +82,8 @@ def install(recorder: Recorder) -> None:
         window = recorder.window
         window.backwards += 1
         if recorder.looks:
-            window.factors.append(factor(tensors))
+            own = factor(tensors)
+            window.factors.append(own and own / window.scale)
             if any(model.find_unused_parameters for model in wrapped_models):
                 window.reached |= reached(tensors)
         for listen in recorder.on_backward:

@@ -11,12 +11,20 @@ SAME = 1e-6
 
 
 def seen(trace: Trace) -> Iterator[Seen]:
-    """Clipping before the backward pass, or of gradients that differ between ranks."""
-    early = next((e for e in trace.ranks[0].of("clip") if not e["backwards"]), None)
+    """Clipping before the backward pass, before unscale_, or of what differs between ranks."""
+    clips = list(trace.ranks[0].of("clip"))
+    early = next((e for e in clips if not e["backwards"]), None)
+    scaled = next((e for e in clips if e["scale"] != 1.0), None)
     if early is not None:
         yield Seen(
             early["place"],
             f"step {early['step'] + 1} clips before its backward pass: nothing is there to clip",
+        )
+    elif scaled is not None:
+        yield Seen(
+            scaled["place"],
+            f"step {scaled['step'] + 1} clips gradients that are still multiplied by the loss "
+            f"scale, {scaled['scale']:g}: their norm is {scaled['norm']:.4g}",
         )
     else:
         yield from apart(trace)

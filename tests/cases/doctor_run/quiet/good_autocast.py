@@ -1,6 +1,7 @@
 """Mixed precision as torch's manual has it: backward and clipping outside of autocast."""
 
 from collections import UserDict
+from contextlib import nullcontext
 
 import torch
 import torch.distributed as dist
@@ -39,15 +40,18 @@ def main():
     scaler = torch.amp.GradScaler("cpu")
     for epoch in range(2):
         sampler.set_epoch(epoch)
-        for batch in loader:
-            optimizer.zero_grad()
-            with torch.autocast("cpu", dtype=torch.bfloat16):
-                loss = nn.functional.cross_entropy(model(batch["features"]), batch["labels"])
-            scaler.scale(loss).backward()
-            scaler.unscale_(optimizer)
-            nn.utils.clip_grad_norm_(model.parameters(), 0.5)  # not LS19
-            scaler.step(optimizer)  # not LS32
-            scaler.update()
+        for number, batch in enumerate(loader, 1):
+            with model.no_sync() if number % 2 else nullcontext():
+                with torch.autocast("cpu", dtype=torch.bfloat16):
+                    loss = nn.functional.cross_entropy(model(batch["features"]), batch["labels"])
+                    loss = loss / 2
+                scaler.scale(loss).backward()
+            if number % 2 == 0:
+                scaler.unscale_(optimizer)
+                nn.utils.clip_grad_norm_(model.parameters(), 0.5)  # not LS19
+                scaler.step(optimizer)  # not LS16, LS32
+                scaler.update()
+                optimizer.zero_grad()
     dist.destroy_process_group()
 
 
