@@ -51,7 +51,10 @@ def _started(
 
 def _is_definition(node: cst.CSTNode) -> TypeGuard[cst.FunctionDef | cst.ClassDef]:
     """A function or class that runs when it is named; others may be called without a name."""
-    if not isinstance(node, cst.FunctionDef | cst.ClassDef) or node.name.value.startswith("__"):
+    if not isinstance(node, cst.FunctionDef | cst.ClassDef):
+        return False
+    # A module's `forward` is what `model(x)` runs.
+    if node.name.value.startswith("__") or node.name.value == "forward":
         return False
     return all(isinstance(d.decorator, cst.Name) for d in node.decorators)
 
