@@ -1,0 +1,72 @@
+"""Weights that the script updates from their gradients itself, without an optimizer."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import libcst as cst
+
+from lockstep.convert.refuse.refusal import Refusal
+from lockstep.source.script import Script
+from lockstep.source.training import Training
+from lockstep.source.tree import code, walk
+from lockstep.source.turns import training_loops
+
+_IN_PLACE = {"add_", "sub_", "copy_", "addcdiv_", "addcmul_", "set_"}
+_OPTIMIZER = re.compile(r"Optimizer|(^|\.)optim\.|SGD|Adam")
+_ADVICE = "Let torch.optim do the update: torch.optim.SGD is `w -= lr * w.grad`."
+
+
+def look(training: Training) -> Iterator[Refusal]:
+    """`w -= lr * w.grad` and its other forms; not where an optimizer steps in the same loop."""
+    for script in training.project.scripts:
+        if ".grad" not in script.text:
+            continue
+        for node in script.order:
+            if not _updates(node) or _in_optimizer(script, node):
+                continue
+            if training.used(script, node) and not _has_step(training, script, node):
+                yield Refusal(
+                    "by_hand",
+                    script,
+                    node,
+                    "the weights are updated by hand, where nothing says which gradients make one "
+                    "step of the global batch",
+                    _ADVICE,
+                )
+
+
+def _updates(node: cst.CSTNode) -> bool:
+    """Whether a tensor is changed by what its own gradient says."""
+    target: cst.CSTNode
+    value: list[cst.CSTNode]
+    if isinstance(node, cst.AugAssign):
+        target, value = node.target, [node.value]
+    elif isinstance(node, cst.Assign) and len(node.targets) == 1:
+        target, value = node.targets[0].target, [node.value]
+    elif isinstance(node, cst.Call) and isinstance(node.func, cst.Attribute):
+        if node.func.attr.value not in _IN_PLACE:
+            return False
+        target, value = node.func.value, [arg.value for arg in node.args]
+    else:
+        return False
+    if isinstance(target, cst.Attribute) and target.attr.value == "data":
+        target = target.value
+    own = code(target) + ".grad"
+    return any(isinstance(p, cst.Attribute) and code(p) == own for v in value for p in walk(v))
+
+
+def _in_optimizer(script: Script, node: cst.CSTNode) -> bool:
+    """Whether it is the step of an optimizer's class."""
+    owner = script.class_of(node)
+    return owner is not None and any(_OPTIMIZER.search(code(b.value)) for b in owner.bases)
+
+
+def _has_step(training: Training, script: Script, node: cst.CSTNode) -> bool:
+    """Whether an optimizer steps in the same loop: then this changes inputs, as an attack does."""
+    around = {loop for _, loop in training.project.loops_around(script, node)}
+    return any(
+        loop in around and any(act.kind == "step" for act in acts)
+        for _, loop, acts in training_loops(training)
+    )

@@ -1,0 +1,75 @@
+"""Reinforcement learning: the samples are what the model's own actions bring about."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import libcst as cst
+
+from lockstep.convert.refuse.losses import losses
+from lockstep.convert.refuse.refusal import Refusal
+from lockstep.source.script import Script
+from lockstep.source.training import Training
+from lockstep.source.tree import dotted
+
+_MAKERS = re.compile(
+    r"(gym|gymnasium|gym3|envpool|pettingzoo|procgen|dm_control|dm_env|minigrid|supersuit|"
+    r"stable_baselines3?|pybullet_envs|ale_py|vizdoom|unityagents|mlagents_envs)\b"
+)
+_ADVICE = (
+    "Run several environments in one process, or give each replica its own and average by hand."
+)
+
+
+def look(training: Training) -> Iterator[Refusal]:
+    """Steps of an environment, in a program whose losses do not come from DataLoaders."""
+    if _from_loaders(training):
+        return
+    resets = {_last(call) for _, call in training.methods("reset")}
+    for script, call in training.methods("step"):
+        known = _is_made(training, script, call)
+        parts = _received(script, call)
+        if (known or (parts >= 3 and _last(call) in resets)) and training.used(script, call):
+            yield Refusal(
+                "environment",
+                script,
+                call,
+                "the next sample follows from the model's action here, so there is no batch of "
+                "given samples to divide among replicas",
+                _ADVICE,
+            )
+
+
+def _from_loaders(training: Training) -> bool:
+    """Whether every loss is taken in a loop over a DataLoader that was made before all loops."""
+    project = training.project
+    given = {
+        loop.node
+        for loop in training.loops
+        if not project.loops_around(loop.loader.script, loop.loader.call)
+    }
+    around = [project.loops_around(loss.script, loss.backward) for loss in losses(training)]
+    return bool(around) and all(any(loop in given for _, loop in loops) for loops in around)
+
+
+def _last(call: cst.Call) -> str:
+    """`env` of self.env.step()."""
+    assert isinstance(call.func, cst.Attribute)
+    return (dotted(call.func.value) or "?").rsplit(".", 1)[-1]
+
+
+def _is_made(training: Training, script: Script, call: cst.Call) -> bool:
+    """Whether the object comes from a library of environments."""
+    assert isinstance(call.func, cst.Attribute)
+    made = [o for o in training.project.origins(script, call.func.value) if o.call is not None]
+    names = [training.project.name(o.script, o.call.func) or "" for o in made if o.call]
+    return any(_MAKERS.match(name) for name in names)
+
+
+def _received(script: Script, call: cst.Call) -> int:
+    """How many values the result is taken apart into."""
+    parent = script.parents[call]
+    if not isinstance(parent, cst.Assign) or not isinstance(parent.targets[0].target, cst.Tuple):
+        return 0
+    return len(parent.targets[0].target.elements)

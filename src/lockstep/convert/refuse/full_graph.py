@@ -1,0 +1,35 @@
+"""All data in one batch: a graph, or all rows of a table, in every step."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from lockstep.convert.refuse.losses import losses
+from lockstep.convert.refuse.refusal import Refusal
+from lockstep.convert.refuse.steady import Turns
+from lockstep.source.training import Training
+
+_ADVICE = (
+    "If the samples are independent rows, put them into a TensorDataset and a DataLoader with "
+    "batches; the nodes of one graph are not, so keep it on one GPU or sample subgraphs."
+)
+
+
+def look(training: Training) -> Iterator[Refusal]:
+    """Losses that are made of the same tensors in every turn, where all of them are."""
+    found = []
+    for loss in losses(training):
+        turns = Turns(training, loss.script, loss.backward)
+        if not turns.loops or turns.change(loss.script, loss.value):
+            return
+        inner = [place for place in turns.models if place[1].args]
+        found.append((inner or [(loss.script, loss.backward)])[-1])
+    for script, node in found[:1]:
+        yield Refusal(
+            "full_graph",
+            script,
+            node,
+            "every step sees the same tensors, all the data at once, so there is no batch to "
+            "divide among replicas",
+            _ADVICE,
+        )

@@ -1,0 +1,99 @@
+"""Layers that learn each from a loss of their own, with steps inside the model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import libcst as cst
+
+from lockstep.convert.refuse.refusal import Refusal
+from lockstep.source.gradients import is_backward
+from lockstep.source.script import Script
+from lockstep.source.training import Training
+from lockstep.source.tree import dotted, walk
+from lockstep.source.turns import training_loops
+
+_ADVICE = (
+    "Give the model one loss and one step per batch, or call all_reduce on each layer's gradients "
+    "by hand before its own step."
+)
+
+
+def look(training: Training) -> Iterator[Refusal]:
+    """Modules that step an optimizer of their own parameters, and steps in a loop over layers."""
+    for script in training.project.scripts:
+        for node in script.scopes:
+            if isinstance(node, cst.ClassDef) and _is_module(training, script, node):
+                step = _own_step(training, script, node)
+                if step is not None and training.used(script, step):
+                    yield _refusal(script, step, f"`{node.name.value}` trains itself")
+    for script, loop, found in training_loops(training):
+        kinds = [act.kind for act in found if not act.loops]
+        steps = {"backward", "step"} <= set(kinds)
+        if steps and isinstance(loop, cst.For) and _passes_on(script, loop):
+            yield _refusal(script, loop, "every layer takes a step from a loss of its own")
+
+
+def _refusal(script: Script, node: cst.CSTNode, what: str) -> Refusal:
+    return Refusal(
+        "layer_local",
+        script,
+        node,
+        f"{what} inside the model, past DDP, which averages gradients for calls of the whole model",
+        _ADVICE,
+    )
+
+
+def _is_module(training: Training, script: Script, node: cst.ClassDef, depth: int = 0) -> bool:
+    for base in node.bases:
+        if (training.project.name(script, base.value) or "").startswith("torch.nn."):
+            return True
+        made = training.project.definition(script, base.value)
+        above = (made[0], made[1]) if made and isinstance(made[1], cst.ClassDef) else None
+        if above is not None and depth < 5 and _is_module(training, *above, depth + 1):
+            return True
+    return False
+
+
+def _own_step(training: Training, script: Script, owner: cst.ClassDef) -> cst.Call | None:
+    """The step of an optimizer that a module made of its own parameters, after a backward."""
+    names = {
+        name
+        for name, bindings in script.scopes[owner].bindings.items()
+        for b in bindings
+        if isinstance(b.value, cst.Call)
+        and (training.project.name(script, b.value.func) or "").startswith("torch.optim.")
+        and "self.parameters()" in script.code(b.value)
+    }
+    calls = [c for name in ("backward", "step") for c in script.named_last(name)]
+    inside = [call for call in calls if names and script.inside(call, owner)]
+    steps = [call for call in inside if not is_backward(script, call)]
+    own = [call for call in steps if (dotted(call.func) or "").removesuffix(".step") in names]
+    return own[0] if own and len(steps) < len(inside) else None
+
+
+def _passes_on(script: Script, loop: cst.For) -> bool:
+    """Whether each turn calls a layer on what the one before gave: `x = layer(x.detach())`."""
+    layers = {n.value for n in walk(loop.target) if isinstance(n, cst.Name)}
+    for node in walk(loop.body):
+        if isinstance(node, cst.Assign) and isinstance(node.value, cst.Call):
+            call = node.value
+            head = call.func.value if isinstance(call.func, cst.Subscript) else call.func
+            picked = isinstance(call.func, cst.Subscript) and any(
+                n.value in layers for n in walk(call.func) if isinstance(n, cst.Name)
+            )
+            if not picked and dotted(head) not in layers:
+                continue
+            made = script.code(node.targets[0].target)
+            given = {n.value for arg in call.args for n in walk(arg) if isinstance(n, cst.Name)}
+            if made in given or any(_hands_over(n, made, given) for n in walk(loop.body)):
+                return True
+    return False
+
+
+def _hands_over(node: cst.CSTNode, made: str, given: set[str]) -> bool:
+    """`x = out.detach()`, where `out = layer(x)`."""
+    if not isinstance(node, cst.Assign) or not isinstance(node.targets[0].target, cst.Name):
+        return False
+    names = {n.value for n in walk(node.value) if isinstance(n, cst.Name)}
+    return node.targets[0].target.value in given and made in names

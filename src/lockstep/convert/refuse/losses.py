@@ -1,0 +1,45 @@
+"""The losses of a program: each backward that it may come to, and all that its loss is made of."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+
+import libcst as cst
+
+from lockstep.source.loss import feeding, loss_of
+from lockstep.source.script import Script
+from lockstep.source.training import Training
+from lockstep.source.tree import dotted
+
+_PLAIN = ("torch.autograd", "autograd", "accelerator", "self")
+"""What `.backward(loss)` may stand behind."""
+
+
+@dataclass(frozen=True, eq=False)
+class Loss:
+    """What one backward is called on."""
+
+    script: Script
+    backward: cst.Call
+    value: cst.BaseExpression
+    parts: tuple[tuple[Script, cst.CSTNode], ...]
+    """The expressions that it is made of, in the order of the text."""
+
+
+@lru_cache(maxsize=2)
+def losses(training: Training) -> list[Loss]:
+    """All of them; several reasons ask."""
+    return list(_losses(training))
+
+
+def _losses(training: Training) -> Iterator[Loss]:
+    for script, call in training.methods("backward"):
+        value = loss_of(call)
+        if value is not None and dotted(value) in _PLAIN and call.args:
+            value = call.args[0].value
+        if value is None or not training.used(script, call):
+            continue
+        parts = sorted(feeding(training, script, value), key=lambda part: part[0].order[part[1]])
+        yield Loss(script, call, value, tuple(parts))

@@ -1,0 +1,90 @@
+"""No training loop in sight: what was looked for, and where the trail was lost."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import libcst as cst
+
+from lockstep.convert.refuse.losses import Loss, losses
+from lockstep.convert.refuse.refusal import Refusal
+from lockstep.source.loaders import iterated
+from lockstep.source.script import Script
+from lockstep.source.training import Training
+from lockstep.source.tree import dotted
+
+_KNOWN = ("torch.", "numpy.", "itertools.", "random.", "math.", "./", "glob.", "os.", "copy.")
+_PLAIN = {"range", "zip", "list", "enumerate", "iter", "sorted", "reversed", "open", "map"}
+
+
+def look(training: Training) -> Iterator[Refusal]:
+    """No backward, no loop around one, or data that come from where nobody can look."""
+    script = training.project.scripts[0]
+    found = losses(training)
+    if not found:
+        yield _refusal(
+            script,
+            script.tree,
+            "nothing here calls backward(), so no training was found",
+            "Name the script that holds the training loop.",
+        )
+        return
+    if training.loaders:
+        return
+    lost = [_lost(training, loss) for loss in found]
+    if not any(place is None for place in lost):
+        for place in lost[:1]:
+            assert place is not None
+            yield place
+
+
+def _refusal(script: Script, node: cst.CSTNode, reason: str, advice: str) -> Refusal:
+    return Refusal("no_training", script, node, reason, advice)
+
+
+def _lost(training: Training, loss: Loss) -> Refusal | None:
+    """Why the data of a loss cannot be seen, if they cannot."""
+    loops = training.project.loops_around(loss.script, loss.backward)
+    line = loss.script.place(loss.backward).start.line
+    if not loops:
+        return _refusal(
+            loss.script,
+            loss.backward,
+            f"backward() in line {line} is in no loop that could be found, so its batches are not "
+            "known",
+            "Name the script whose loop comes to this backward().",
+        )
+    for script, loop in loops:
+        source = _hidden(training, script, loop) if isinstance(loop, cst.For) else None
+        if source is not None:
+            where, node = source
+            return _refusal(
+                where,
+                node,
+                f"the batches come from `{where.code(node)}` in line "
+                f"{where.place(node).start.line}, which cannot be followed to a DataLoader",
+                "Make the batches with torch.utils.data.DataLoader, in this script or in a module "
+                "beside it.",
+            )
+    return None
+
+
+def _hidden(training: Training, script: Script, loop: cst.For) -> tuple[Script, cst.CSTNode] | None:
+    """The call or name that a loop's data come from, if it belongs to nothing that was read."""
+    project = training.project
+    for origin in project.origins(script, iterated(project, script, loop.iter)):
+        node = origin.node
+        if isinstance(node, cst.Call):
+            name = project.name(origin.script, node.func) or ""
+            plain = dotted(node.func) in _PLAIN or name.startswith(_KNOWN)
+            if not plain and name and project.definition(origin.script, node.func) is None:
+                return origin.script, node
+        elif isinstance(node, cst.Name):
+            found = (
+                origin.script.scope_of(node).find(node.value)
+                if node in origin.script.order
+                else None
+            )
+            if found is not None and all(b.kind == "parameter" for b in found[1]):
+                return origin.script, node
+    return None

@@ -1,0 +1,48 @@
+"""A script of another library: there is nothing for DDP to wrap."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import libcst as cst
+
+from lockstep.convert.refuse.refusal import Refusal
+from lockstep.source.script import Script
+from lockstep.source.training import Training
+
+_OTHERS = {
+    "tensorflow": "TensorFlow",
+    "keras": "Keras",
+    "jax": "JAX",
+    "flax": "JAX",
+    "optax": "JAX",
+    "mxnet": "MXNet",
+    "paddle": "PaddlePaddle",
+    "sklearn": "scikit-learn",
+    "xgboost": "XGBoost",
+    "tinygrad": "tinygrad",
+}
+
+
+def look(training: Training) -> Iterator[Refusal]:
+    """Imports of another library, in a program that never imports torch."""
+    found: list[Refusal] = []
+    for script in training.project.scripts:
+        for scope in script.scopes.values():
+            for binding in (b for bindings in scope.bindings.values() for b in bindings):
+                head = binding.path.split(".")[0] if binding.kind == "import" else ""
+                if head.startswith(("torch", "timm", "fastai", "ignite")):
+                    return
+                if head in _OTHERS:
+                    found.append(_refusal(script, binding.node, _OTHERS[head]))
+    yield from found[:1]
+
+
+def _refusal(script: Script, node: cst.CSTNode, library: str) -> Refusal:
+    return Refusal(
+        "not_pytorch",
+        script,
+        node,
+        f"this trains with {library}, and DistributedDataParallel wraps PyTorch's modules only",
+        f"Use {library}'s own way to train on several devices.",
+    )

@@ -1,0 +1,156 @@
+"""Expressions that set every sample of a batch against every other one."""
+
+from __future__ import annotations
+
+import re
+
+import libcst as cst
+
+from lockstep.source.script import Script
+from lockstep.source.training import Training
+from lockstep.source.tree import code, constant, dotted, walk
+
+_DIAGONAL = re.compile(r"diag|\beye\(|triu|tril", re.I)
+# A plain `- torch.eye(n)` asks for orthogonal weights: nothing of the batch.
+_LEFT_OUT = re.compile(r"diag|~\s*torch\.eye|eye\([^\n]*bool|eye\([^\n]*masked_fill", re.I)
+_FIXED = re.compile(
+    r"arange|linspace|range\(|Parameter\(|parameters\(|register_buffer|weight|meshgrid"
+)
+"""Positions and weights: no part of the batch."""
+_AROUND = {"expand", "repeat", "float", "contiguous", "detach", "long", "expand_as", "to", "bool"}
+_DIFFERS = "torch.eq", "torch.ne", "torch.sub", "torch.nn.functional.cosine_similarity"
+_OWN = -2
+"""In place of an axis: the tensor as it is; `_TURNED` is its transpose."""
+_TURNED = -3
+
+
+def compares_all(training: Training, script: Script, node: cst.CSTNode) -> bool:
+    """Whether an expression has all pairs of the batch in it."""
+    return (
+        _is_outer(training, script, node)
+        or _multiplies(training, script, node)
+        or _has_all_distances(training, script, node)
+    )
+
+
+def _is_outer(training: Training, script: Script, node: cst.CSTNode) -> bool:
+    """`y[:, None] == y[None]`, `x.unsqueeze(0) - x.unsqueeze(1)`: all pairs of the batch."""
+    sides = _sides(training, script, node)
+    if sides is None:
+        return False
+    (left, one), (right, other) = _axis(sides[0]), _axis(sides[1])
+    if code(left) != code(right) or _is_fixed(training, script, left):
+        return False
+    return {one, other} in ({0, 1}, {0, -1}, {_OWN, _TURNED})
+
+
+def _sides(
+    training: Training, script: Script, node: cst.CSTNode
+) -> tuple[cst.CSTNode, cst.CSTNode] | None:
+    if isinstance(node, cst.Comparison) and len(node.comparisons) == 1:
+        if isinstance(node.comparisons[0].operator, cst.Equal | cst.NotEqual):
+            return node.left, node.comparisons[0].comparator
+    elif isinstance(node, cst.BinaryOperation) and isinstance(node.operator, cst.Subtract):
+        return node.left, node.right
+    if not isinstance(node, cst.Call):
+        return None
+    if isinstance(node.func, cst.Attribute) and len(node.args) == 1:
+        if node.func.attr.value in ("eq", "ne", "sub"):
+            return node.func.value, node.args[0].value
+    elif len(node.args) >= 2:
+        name = training.project.name(script, node.func)
+        made = [o.call for o in training.project.origins(script, node.func) if o.call]
+        cosine = any((dotted(c.func) or "").endswith("CosineSimilarity") for c in made)
+        if name in _DIFFERS or cosine:
+            return node.args[0].value, node.args[1].value
+    return None
+
+
+def _axis(node: cst.CSTNode) -> tuple[cst.CSTNode, int]:
+    """What a new axis is put into, and where."""
+    axis = _OWN
+    while True:
+        if isinstance(node, cst.Call) and isinstance(node.func, cst.Attribute):
+            kind, given = node.func.attr.value, [constant(a.value) for a in node.args]
+            if kind == "unsqueeze" and given[:1] and isinstance(given[0], int):
+                axis = given[0]
+            elif kind in ("view", "reshape") and len(given) == 2 and 1 in given:
+                axis = given.index(1)
+            elif kind == "t" or (kind == "transpose" and set(given) == {0, 1}):
+                axis = _TURNED
+            elif kind not in _AROUND:
+                return node, axis
+            node = node.func.value
+        elif isinstance(node, cst.Attribute) and node.attr.value in ("T", "mT"):
+            node, axis = node.value, _TURNED
+        elif isinstance(node, cst.Subscript) and _new_axis(node) is not None:
+            axis = _new_axis(node) or 0
+            node = node.value
+        else:
+            return node, axis
+
+
+def _new_axis(node: cst.Subscript) -> int | None:
+    """The place of `None` in `x[:, None]`."""
+    texts = [code(element.slice) for element in node.slice]
+    if any(text not in (":", "None", "...", "np.newaxis") for text in texts):
+        return None
+    found = [number for number, text in enumerate(texts) if text in ("None", "np.newaxis")]
+    return found[0] if len(found) == 1 else None
+
+
+def _is_fixed(training: Training, script: Script, node: cst.CSTNode) -> bool:
+    """Whether something is no part of the batch."""
+    texts = [o.script.code(o.node) for o in training.project.origins(script, node)]
+    found = script.scope_of(node).find(dotted(node) or "")
+    texts += [code(b.value) for b in found[1] if b.kind == "loop" and b.value] if found else []
+    return any(_FIXED.search(text) for text in [code(node), *texts])
+
+
+def _multiplies(training: Training, script: Script, node: cst.CSTNode) -> bool:
+    """Products over the batch whose diagonal is treated apart.
+
+    `z @ z.T` without it compares samples; `a.T @ b` correlates features, as Barlow Twins does.
+    """
+    sides = _factors(training, script, node)
+    if sides is None or any(_is_fixed(training, script, _axis(side)[0]) for side in sides):
+        return False
+    (left, one), (right, other) = _axis(sides[0]), _axis(sides[1])
+    text = script.code(script.function_of(node) or script.tree)
+    if one == _TURNED and other != _TURNED:
+        return _DIAGONAL.search(text) is not None
+    itself = other == _TURNED and one != _TURNED and code(left) == code(right)
+    return itself and _LEFT_OUT.search(text) is not None
+
+
+def _factors(
+    training: Training, script: Script, node: cst.CSTNode
+) -> tuple[cst.CSTNode, cst.CSTNode] | None:
+    if isinstance(node, cst.BinaryOperation) and isinstance(node.operator, cst.MatrixMultiply):
+        return node.left, node.right
+    if isinstance(node, cst.Call):
+        name = training.project.name(script, node.func) or ""
+        if name in ("torch.mm", "torch.matmul") and len(node.args) == 2:
+            return node.args[0].value, node.args[1].value
+        method = isinstance(node.func, cst.Attribute) and node.func.attr.value in ("mm", "matmul")
+        if method and isinstance(node.func, cst.Attribute) and len(node.args) == 1:
+            return node.func.value, node.args[0].value
+    return None
+
+
+def _has_all_distances(training: Training, script: Script, node: cst.CSTNode) -> bool:
+    """`torch.cdist(x, x)` and `F.pdist(x)` in a loss; in a layer they are of one sample."""
+    if not isinstance(node, cst.Call) or not node.args:
+        return False
+    name = training.project.name(script, node.func)
+    same = len(node.args) > 1 and code(node.args[0].value) == code(node.args[1].value)
+    if name not in ("torch.nn.functional.pdist", "torch.pdist") and not (
+        name == "torch.cdist" and same
+    ):
+        return False
+    owner = script.class_of(node)
+    return owner is None or not any(
+        re.match(r"torch\.nn\.(?!Module)", training.project.name(script, n.func) or "")
+        for n in walk(owner)
+        if isinstance(n, cst.Call) and n in script.order
+    )

@@ -1,0 +1,86 @@
+"""Samples that come from a buffer which is filled while training."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import libcst as cst
+
+from lockstep.convert.refuse.refusal import Refusal
+from lockstep.source.script import Script
+from lockstep.source.training import Training
+from lockstep.source.tree import dotted
+from lockstep.source.turns import training_loops
+
+_FILLS = (
+    "append", "appendleft", "push", "add", "store", "extend", "put", "insert", "remember",
+    "cache", "record", "add_batch", "store_transition", "add_transition", "save_transition",
+)  # fmt: skip
+_DRAWS = "sample", "sample_batch", "get_batch", "sample_buffer", "make_batch", "draw"
+_CHOICES = (
+    "random.sample", "random.choice", "random.choices", "numpy.random.choice",
+    "numpy.random.randint",
+)  # fmt: skip
+_ADVICE = (
+    "Keep one process that fills the buffer, or decide by hand what each replica's buffer holds."
+)
+
+
+def look(training: Training) -> Iterator[Refusal]:
+    """Containers that one place of a training loop fills and another draws samples from."""
+    fills = [
+        (_name(call.func.value), _loops(training, script, call, call.func.value))
+        for script, call in training.methods(*_FILLS)
+        if isinstance(call.func, cst.Attribute)
+    ]
+    for script, call, container in _drawn(training):
+        loops = _loops(training, script, call, container)
+        if any(name == _name(container) and loops & others for name, others in fills):
+            yield Refusal(
+                "replay_buffer",
+                script,
+                call,
+                f"the samples come from `{script.code(container)}`, which is filled while "
+                "training, and each replica would fill and draw from another one",
+                _ADVICE,
+            )
+
+
+def _drawn(training: Training) -> Iterator[tuple[Script, cst.Call, cst.CSTNode]]:
+    for script, call in training.methods(*_DRAWS):
+        assert isinstance(call.func, cst.Attribute)
+        yield script, call, call.func.value
+    for script, call in training.named(*_CHOICES):
+        for container in _containers(call):
+            yield script, call, container
+
+
+def _containers(call: cst.Call) -> Iterator[cst.CSTNode]:
+    """`memory` of random.sample(memory, 32) and of np.random.choice(len(memory), 32)."""
+    for arg in call.args:
+        value = arg.value
+        if isinstance(value, cst.Call) and dotted(value.func) in ("len", "list") and value.args:
+            value = value.args[0].value
+        if dotted(value) is not None:
+            yield value
+
+
+def _name(node: cst.CSTNode) -> str:
+    """The last part: the agent's `self.memory` is `agent.memory` elsewhere."""
+    return (dotted(node) or "?").rsplit(".", 1)[-1]
+
+
+def _loops(
+    training: Training, script: Script, call: cst.Call, container: cst.CSTNode
+) -> set[cst.CSTNode]:
+    """Loops around a call that train, and that do not make the container anew in each turn."""
+    if not training.used(script, call):
+        return set()
+    trains = {loop for _, loop, _ in training_loops(training)}
+    found = script.scope_of(call).find(dotted(container) or "")
+    made = [b.node for b in found[1] if b.kind == "assign"] if found else []
+    return {
+        loop
+        for _, loop in training.project.loops_around(script, call)
+        if loop in trains and not any(script.inside(node, loop) for node in made)
+    }
