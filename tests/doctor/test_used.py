@@ -53,3 +53,10 @@ def test_it_is_one_once_it_names_what_wraps(tmp_path: Path):
     checked = check([tmp_path])
     assert checked.distributed == 1
     assert "every_rank_saves" in {finding.rule.name for finding in checked.findings}
+
+
+def test_what_a_module_does_in_forward_is_used_though_nobody_names_forward(tmp_path: Path):
+    forward = "class Net:\n    def forward(self, x):\n        dist.init_process_group('nccl')\n"
+    (tmp_path / "net.py").write_text("import torch.distributed as dist\n" + forward)
+    (tmp_path / "main.py").write_text("import torch\nfrom net import Net\nNet()(1)\n")
+    assert check([tmp_path]).distributed == 1

@@ -91,3 +91,9 @@ scaler.scale(loss).backward()
     loss = loss_of(backward)
     assert isinstance(loss, cst.Name)
     assert "x.pow(2).mean()" in {where.code(node) for where, node in feeding(here, script, loss)}
+
+
+def test_a_module_that_is_moved_as_it_is_made_is_still_known():
+    net = "class Net(Module):\n    def forward(self, x):\n        optimizer.step()\n"
+    assert kinds(net + "model = Net().to(device)\nmodel(x)\n") == ["step"]
+    assert kinds(net + "Net()(x)\n") == ["step"]

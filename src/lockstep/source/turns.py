@@ -10,6 +10,7 @@ from functools import lru_cache
 import libcst as cst
 
 from lockstep.source.gradients import is_backward
+from lockstep.source.models import inner_call
 from lockstep.source.project import DEPTH
 from lockstep.source.script import Script
 from lockstep.source.training import Training
@@ -128,15 +129,17 @@ def called(
     if made is not None:
         return [(made[0], made[1])] if isinstance(made[1], cst.FunctionDef) else []
     found: list[tuple[Script, cst.FunctionDef]] = []
-    if not isinstance(call.func, cst.Name) and not (dotted(call.func) or "").startswith("self."):
+    plain = isinstance(call.func, cst.Name | cst.Call)
+    if not plain and not (dotted(call.func) or "").startswith("self."):
         return found
     waiting = project.origins(script, call.func)
     for origin in waiting:
         if origin.call is None or len(waiting) > 32:
             continue
         made = project.definition(origin.script, origin.call.func)
-        if made is None and any(wrap.call is origin.call for wrap in training.wraps):
-            inner = argument(origin.call, "module", 0)
+        if made is None:
+            wrapped = any(wrap.call is origin.call for wrap in training.wraps)
+            inner = argument(origin.call, "module", 0) if wrapped else inner_call(origin.call)
             waiting += project.origins(origin.script, inner) if inner is not None else []
         if made is not None and isinstance(made[1], cst.ClassDef):
             for binding in made[0].scopes[made[1]].bindings.get("forward", []):
