@@ -24,7 +24,7 @@ def look(training: Training) -> Iterator[Refusal]:
         if ".grad" not in script.text:
             continue
         for node in script.order:
-            if not _updates(node) or _in_optimizer(script, node):
+            if not _updates(training, script, node) or _in_optimizer(script, node):
                 continue
             if training.used(script, node) and not _has_step(training, script, node):
                 yield Refusal(
@@ -37,7 +37,7 @@ def look(training: Training) -> Iterator[Refusal]:
                 )
 
 
-def _updates(node: cst.CSTNode) -> bool:
+def _updates(training: Training, script: Script, node: cst.CSTNode) -> bool:
     """Whether a tensor is changed by what its own gradient says."""
     target: cst.CSTNode
     value: list[cst.CSTNode]
@@ -53,8 +53,15 @@ def _updates(node: cst.CSTNode) -> bool:
         return False
     if isinstance(target, cst.Attribute) and target.attr.value == "data":
         target = target.value
-    own = code(target) + ".grad"
-    return any(isinstance(p, cst.Attribute) and code(p) == own for v in value for p in walk(v))
+    if isinstance(target, cst.Attribute) and target.attr.value == "grad":
+        return False
+    own = re.compile(rf"(?<![\w.]){re.escape(code(target))}\.grad\b")
+    if any(own.search(code(part)) for part in value):
+        return True
+    # `velocity = 0.9 * velocity + w.grad`, then `w -= lr * velocity`
+    names = [p for v in value for p in walk(v) if isinstance(p, cst.Name)]
+    origins = [o for name in names for o in training.project.origins(script, name)]
+    return any(o.script is script and own.search(script.code(o.node)) for o in origins)
 
 
 def _in_optimizer(script: Script, node: cst.CSTNode) -> bool:

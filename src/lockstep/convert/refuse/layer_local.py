@@ -10,7 +10,7 @@ from lockstep.convert.refuse.refusal import Refusal
 from lockstep.source.gradients import is_backward
 from lockstep.source.script import Script
 from lockstep.source.training import Training
-from lockstep.source.tree import dotted, walk
+from lockstep.source.tree import code, dotted, walk
 from lockstep.source.turns import training_loops
 
 _ADVICE = (
@@ -57,19 +57,35 @@ def _is_module(training: Training, script: Script, node: cst.ClassDef, depth: in
 
 def _own_step(training: Training, script: Script, owner: cst.ClassDef) -> cst.Call | None:
     """The step of an optimizer that a module made of its own parameters, after a backward."""
+    part = _is_part(training, owner)
     names = {
         name
         for name, bindings in script.scopes[owner].bindings.items()
         for b in bindings
         if isinstance(b.value, cst.Call)
         and (training.project.name(script, b.value.func) or "").startswith("torch.optim.")
-        and "self.parameters()" in script.code(b.value)
+        and ("self.parameters()" in script.code(b.value) or part)
     }
     calls = [c for name in ("backward", "step") for c in script.named_last(name)]
     inside = [call for call in calls if names and script.inside(call, owner)]
     steps = [call for call in inside if not is_backward(script, call)]
     own = [call for call in steps if (dotted(call.func) or "").removesuffix(".step") in names]
     return own[0] if own and len(steps) < len(inside) else None
+
+
+def _is_part(training: Training, owner: cst.ClassDef) -> bool:
+    """Whether objects of a class are put into a list of layers."""
+    for script, call in training.project.uses.get(owner, ()):
+        for parent in script.above(call):
+            if isinstance(parent, cst.ListComp | cst.List | cst.GeneratorExp):
+                return True
+            if isinstance(parent, cst.Call) and code(parent.func).endswith(
+                (".append", "Sequential")
+            ):
+                return True
+            if isinstance(parent, cst.BaseSmallStatement):
+                break
+    return False
 
 
 def _passes_on(script: Script, loop: cst.For) -> bool:

@@ -61,12 +61,19 @@ def _lost(training: Training, loss: Loss) -> Refusal | None:
             return _refusal(
                 where,
                 node,
-                f"the batches come from `{where.code(node)}` in line "
-                f"{where.place(node).start.line}, which cannot be followed to a DataLoader",
+                f"the batches come from {_title(training, where, node)} in line "
+                f"{where.place(node).start.line}, and only torch.utils.data.DataLoader can be "
+                "divided here",
                 "Make the batches with torch.utils.data.DataLoader, in this script or in a module "
                 "beside it.",
             )
     return None
+
+
+def _title(training: Training, script: Script, node: cst.CSTNode) -> str:
+    if isinstance(node, cst.Call):
+        return training.project.name(script, node.func) or script.code(node.func)
+    return f"`{script.code(node)}`, which nothing here hands over,"
 
 
 def _hidden(training: Training, script: Script, loop: cst.For) -> tuple[Script, cst.CSTNode] | None:

@@ -13,6 +13,10 @@ from lockstep.source.tree import code, constant, dotted, walk
 _DIAGONAL = re.compile(r"diag|\beye\(|triu|tril", re.I)
 # A plain `- torch.eye(n)` asks for orthogonal weights: nothing of the batch.
 _LEFT_OUT = re.compile(r"diag|~\s*torch\.eye|eye\([^\n]*bool|eye\([^\n]*masked_fill", re.I)
+_ENTROPY = re.compile(r"cross_entropy|CrossEntropy|log_softmax|LogSoftmax|logsumexp|nll_loss")
+_SOFTMAX = re.compile(r"softmax|sigmoid|cross_entropy|CrossEntropy|logsumexp|\bexp\(", re.I)
+_UNBIASED = re.compile(r"/\s*\([^()]*(\([^()]*\))?[^()]*-\s*1\)")
+"""A division by n - 1: a covariance."""
 _FIXED = re.compile(
     r"arange|linspace|range\(|Parameter\(|parameters\(|register_buffer|weight|meshgrid"
 )
@@ -30,6 +34,7 @@ def compares_all(training: Training, script: Script, node: cst.CSTNode) -> bool:
         _is_outer(training, script, node)
         or _multiplies(training, script, node)
         or _has_all_distances(training, script, node)
+        or _sums_in_order(script, node)
     )
 
 
@@ -38,10 +43,21 @@ def _is_outer(training: Training, script: Script, node: cst.CSTNode) -> bool:
     sides = _sides(training, script, node)
     if sides is None:
         return False
-    (left, one), (right, other) = _axis(sides[0]), _axis(sides[1])
-    if code(left) != code(right) or _is_fixed(training, script, left):
-        return False
-    return {one, other} in ({0, 1}, {0, -1}, {_OWN, _TURNED})
+    named = [_resolved(training, script, side) for side in sides]
+    for one, other in (sides, named):
+        (left, here), (right, there) = _axis(one), _axis(other)
+        outer = {here, there} in ({0, 1}, {0, -1}, {_OWN, _TURNED})
+        if outer and code(left) == code(right) and not _is_fixed(training, script, left):
+            return True
+    return False
+
+
+def _resolved(training: Training, script: Script, node: cst.CSTNode) -> cst.CSTNode:
+    """What a name holds, where it holds one thing."""
+    if not isinstance(node, cst.Name):
+        return node
+    origins = training.project.origins(script, node)
+    return origins[0].node if len(origins) == 1 and origins[0].script is script else node
 
 
 def _sides(
@@ -108,9 +124,10 @@ def _is_fixed(training: Training, script: Script, node: cst.CSTNode) -> bool:
 
 
 def _multiplies(training: Training, script: Script, node: cst.CSTNode) -> bool:
-    """Products over the batch whose diagonal is treated apart.
+    """Products over the batch that a loss is made of.
 
-    `z @ z.T` without it compares samples; `a.T @ b` correlates features, as Barlow Twins does.
+    `a @ b.T` compares samples: with its diagonal picked, with itself without its diagonal, or in a
+    cross entropy. `a.T @ b` correlates features, as Barlow Twins does.
     """
     sides = _factors(training, script, node)
     if sides is None or any(_is_fixed(training, script, _axis(side)[0]) for side in sides):
@@ -118,9 +135,12 @@ def _multiplies(training: Training, script: Script, node: cst.CSTNode) -> bool:
     (left, one), (right, other) = _axis(sides[0]), _axis(sides[1])
     text = script.code(script.function_of(node) or script.tree)
     if one == _TURNED and other != _TURNED:
-        return _DIAGONAL.search(text) is not None
-    itself = other == _TURNED and one != _TURNED and code(left) == code(right)
-    return itself and _LEFT_OUT.search(text) is not None
+        return _DIAGONAL.search(text) is not None or _UNBIASED.search(text) is not None
+    if other != _TURNED or one == _TURNED:
+        return False
+    if code(left) == code(right):
+        return _LEFT_OUT.search(text) is not None or _ENTROPY.search(text) is not None
+    return _DIAGONAL.search(text) is not None and _SOFTMAX.search(text) is not None
 
 
 def _factors(
@@ -132,6 +152,8 @@ def _factors(
         name = training.project.name(script, node.func) or ""
         if name in ("torch.mm", "torch.matmul") and len(node.args) == 2:
             return node.args[0].value, node.args[1].value
+        if name == "torch.einsum" and len(node.args) == 3:
+            return _summed(node)
         method = isinstance(node.func, cst.Attribute) and node.func.attr.value in ("mm", "matmul")
         if method and isinstance(node.func, cst.Attribute) and len(node.args) == 1:
             return node.func.value, node.args[0].value
@@ -154,3 +176,31 @@ def _has_all_distances(training: Training, script: Script, node: cst.CSTNode) ->
         for n in walk(owner)
         if isinstance(n, cst.Call) and n in script.order
     )
+
+
+def _summed(call: cst.Call) -> tuple[cst.CSTNode, cst.CSTNode] | None:
+    """`einsum("id,jd->ij", a, b)` is a @ b.T."""
+    text = constant(call.args[0].value)
+    found = (
+        re.fullmatch(r"(\w)(\w),(\w)\2->\1\3", text.replace(" ", "")) if type(text) is str else None
+    )
+    if found is None:
+        return None
+    turned = cst.Attribute(call.args[2].value, cst.Name("T"))
+    return call.args[1].value, turned
+
+
+def _sums_in_order(script: Script, node: cst.CSTNode) -> bool:
+    """A running sum over the sorted batch: a partial likelihood, a ranking of all samples."""
+    if not isinstance(node, cst.Call):
+        return False
+    last = code(node.func).rsplit(".", 1)[-1]
+    given = [
+        constant(arg.value)
+        for arg in node.args
+        if arg.keyword is None or arg.keyword.value == "dim"
+    ]
+    function = script.function_of(node)
+    if last not in ("cumsum", "logcumsumexp") or 0 not in given or function is None:
+        return False
+    return "sort(" in script.code(function)

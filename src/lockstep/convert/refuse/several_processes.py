@@ -76,7 +76,8 @@ def _numbers(training: Training, script: Script, call: cst.Call) -> set[int]:
     for origin in training.project.origins(script, given):
         value = constant(origin.node)
         if origin.call is not None and (dotted(origin.call.func) or "").endswith("device"):
-            value = constant(argument(origin.call, "device", 0))
+            index = constant(argument(origin.call, "index", 1))
+            value = index if index is not ... else constant(argument(origin.call, "device", 0))
         match = _DEVICE.match(value) if isinstance(value, str) else None
         if match:
             found.add(int(match[1]))

@@ -10,7 +10,7 @@ import libcst as cst
 from lockstep.source.scopes import Binding
 from lockstep.source.script import Script
 from lockstep.source.training import Training
-from lockstep.source.tree import children, constant, dotted, returned
+from lockstep.source.tree import children, dotted, returned, walk
 
 _OUTSIDE = ("torch.", "numpy.", "math.", "torch_geometric.utils.", "scipy.")
 """Libraries whose functions give the same for the same arguments..."""
@@ -23,7 +23,11 @@ _PLAIN = re.compile(
     r"len|int|float|bool|sum|zip|enumerate|list|tuple|min|max|abs|range|dict|sorted|reversed|set|"
     r"str|map|getattr|isinstance|print|round"
 )
-_FILLS = "append", "appendleft", "extend", "insert", "push", "add", "update", "copy_", "put", "pop"
+_KEEPS = re.compile(
+    r"train|eval|zero_grad|to|cuda|float|double|half|requires_grad_|load_state_dict|backward|"
+    r"retain_grad|register_hook"
+)
+"""Methods that leave the values of an object as they are; others may change them."""
 _TENSOR = re.compile(
     r"to|cuda|cpu|float|long|double|half|int|bool|type|type_as|numpy|detach|clone|contiguous|item|"
     r"view|view_as|reshape|squeeze|unsqueeze|flatten|t|transpose|permute|expand|expand_as|repeat|"
@@ -84,29 +88,30 @@ class Turns:
         owner = script.class_of(node) if name.startswith("self.") else None
         if found is None and owner is not None and name in script.scopes[owner].bindings:
             found = script.scopes[owner], script.scopes[owner].bindings[name]
-        if self._is_filled(script, name):
+        if self._is_changed(script, name):
             return True
         if found is None:
             # `data.x` of `data`; `self.x` that nobody set comes from a class above.
             if not isinstance(node, cst.Attribute):
                 return False
             return dotted(node.value) != "self" and self.change(script, node.value, depth + 1)
-        return any(self._binding_changes(script, b, depth) for b in found[1])
+        return any(self._binding_changes(script, name, b, depth) for b in found[1])
 
-    def _is_filled(self, script: Script, name: str) -> bool:
-        """Whether a turn puts something into a container."""
+    def _is_changed(self, script: Script, name: str) -> bool:
+        """Whether a turn changes an object in place: `rows.append(x)`, `x[i] = y`, `it.go()`."""
+        for call in script.calls:
+            if not isinstance(script.parents[call], cst.Expr) or not _is_method_of(call, name):
+                continue
+            assert isinstance(call.func, cst.Attribute)
+            if not _KEEPS.fullmatch(call.func.attr.value) and self._runs(script, call):
+                return True
         return any(
-            isinstance(call.func, cst.Attribute)
-            and dotted(call.func.value) == name
-            and self._runs(script, call)
-            for call in script.named_last(*_FILLS)
-        ) or any(
             self._runs(script, binding.node)
             for scope in script.scopes.values()
             for binding in scope.items.get(name, ())
         )
 
-    def _binding_changes(self, script: Script, binding: Binding, depth: int) -> bool:
+    def _binding_changes(self, script: Script, name: str, binding: Binding, depth: int) -> bool:
         if binding.kind in ("import", "function", "class"):
             return False
         if binding.kind == "parameter":
@@ -114,7 +119,6 @@ class Turns:
             function = next(
                 (n for n in script.above(binding.node) if isinstance(n, cst.FunctionDef)), None
             )
-            name = binding.node.name.value
             if function is None or name in ("self", "cls"):
                 return function is None
             given = self.project.arguments(script, function, name)
@@ -127,10 +131,20 @@ class Turns:
             return False
         if binding.value is None:
             return True
-        if binding.kind == "augment" and constant(binding.value) is not ...:
-            # `start += 32`
+        if self._counts(script, name, binding):
             return True
         return self.change(script, binding.value, depth + 1)
+
+    def _counts(self, script: Script, name: str, binding: Binding) -> bool:
+        """`start += 32`, `i = (i + 1) % n`: a number that moves on; `loss += f(x)` is none."""
+        value = binding.value
+        assert value is not None
+        again = any(dotted(part) == name for part in walk(value))
+        if binding.kind != "augment" and not (again and isinstance(value, cst.BinaryOperation)):
+            return False
+        found = [o for part in _operands(value) for o in self.project.origins(script, part)]
+        calls = [origin.call for origin in found if origin.call is not None]
+        return all(_PLAIN.fullmatch(dotted(call.func) or "") for call in calls)
 
     def _call_changes(self, script: Script, call: cst.Call, depth: int) -> bool:
         name = self.project.name(script, call.func) or ""
@@ -184,3 +198,22 @@ class Turns:
             return True
         made = self.project.definition(script, call.func)
         return made is not None and isinstance(made[1], cst.ClassDef) and bool(made[1].bases)
+
+
+def _operands(node: cst.CSTNode) -> list[cst.CSTNode]:
+    """What a sum or a product is made of."""
+    if isinstance(node, cst.BinaryOperation):
+        return [*_operands(node.left), *_operands(node.right)]
+    return [node]
+
+
+def _is_method_of(call: cst.Call, name: str) -> bool:
+    """`x.add(y)`, `x.data.copy_(y)` and `x.resize_(n).normal_()` are calls of methods of x."""
+    node: cst.CSTNode = call
+    while isinstance(node, cst.Call) and isinstance(node.func, cst.Attribute):
+        node = node.func.value
+        if isinstance(node, cst.Attribute) and node.attr.value == "data":
+            node = node.value
+        if dotted(node) == name:
+            return True
+    return False
