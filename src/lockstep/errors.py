@@ -7,6 +7,8 @@ LockstepError
 │   ├── DataError         a data file is missing, damaged or not what it should be
 │   ├── FolderError       the run folder holds something else, or nothing to resume
 │   └── SourceError       a script cannot be read
+├── ConvertError      1   a script is not converted, and why
+│   └── Already       0   it runs on several GPUs already
 └── RunError          1   the request was fine, the run did not end well
     ├── NotFinite         the loss became NaN or infinite
     ├── Interrupted       Ctrl-C or SIGTERM; a checkpoint was written first
@@ -45,6 +47,16 @@ class FolderError(UsageError):
 
 class SourceError(UsageError):
     """A script cannot be read: it is missing, no text, or no Python."""
+
+
+class ConvertError(LockstepError):
+    """A script cannot be converted without changing what it does."""
+
+
+class Already(ConvertError):
+    """A script runs on several GPUs already: there is nothing to do."""
+
+    exit_code = 0
 
 
 class RunError(LockstepError):

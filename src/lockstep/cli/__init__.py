@@ -16,11 +16,15 @@ def main() -> None:
     from lockstep.console import Console
 
     try:
+        # Typer and the other commands take longer to load than a script to be looked at.
         if sys.argv[1:2] == ["doctor"]:
-            # Typer and the other commands take longer to load than a script to be looked at.
             from lockstep.cli import doctor
 
             sys.exit(doctor.run(sys.argv[2:]))
+        if sys.argv[1:2] == ["convert"]:
+            from lockstep.cli import convert
+
+            sys.exit(convert.run(sys.argv[2:]))
         from lockstep.cli.app import app
 
         app()

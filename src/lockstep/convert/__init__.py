@@ -1,0 +1,119 @@
+"""From a script for one GPU to a script for many: read, refuse or rewrite, and report.
+
+parts      what the script is made of
+refuse/    what data parallelism would change
+work       what the rewrites share: draft, names, report
+rewrites/  one idea per file
+prelude    imports and helpers
+verify/    proves the result by running both
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from difflib import unified_diff
+
+from lockstep.convert import prelude
+from lockstep.convert.parts import Parts
+from lockstep.convert.refuse import refusals
+from lockstep.convert.rewrites import (
+    accumulation,
+    device,
+    download,
+    loading,
+    loss,
+    metrics,
+    output,
+    process_group,
+    rate,
+    sampler,
+    seeds,
+    sliced,
+    validation,
+    wrap,
+)
+from lockstep.convert.understood import understood
+from lockstep.convert.work import Change, Note, Options, Work
+from lockstep.errors import Already, ConvertError
+from lockstep.source.programs import programs
+from lockstep.source.reading import parse
+from lockstep.source.script import Script
+from lockstep.source.training import Training
+
+REWRITES = (
+    process_group,
+    device,
+    download,
+    sampler,
+    sliced,
+    validation,
+    metrics,
+    wrap,
+    loss,
+    accumulation,
+    rate,
+    seeds,
+    loading,
+    output,
+)
+
+__all__ = ["Change", "Conversion", "Note", "Options", "convert"]
+
+
+@dataclass(frozen=True)
+class Conversion:
+    """A script that was rewritten."""
+
+    script: Script
+    text: str
+    understood: tuple[Note, ...]
+    changes: tuple[Change, ...]
+    notes: tuple[Note, ...]
+    """What was left alone, or taken for granted."""
+
+    @property
+    def diff(self) -> str:
+        """Both texts, line by line."""
+        name = str(self.script.path)
+        old, new = (text.splitlines(keepends=True) for text in (self.script.text, self.text))
+        lines = unified_diff(old, new, name, name)
+        return "".join(line if line.endswith("\n") else f"{line}\n" for line in lines)
+
+
+def convert(script: Script, options: Options | None = None) -> Conversion:
+    """Rewrite a script for several processes, or raise a ConvertError that says why not."""
+    program = next(p for p in programs([script]) if p.scripts[0] is script)
+    training = Training(program)
+    if training.framework is not None:
+        raise Already(
+            f"{script.path} is written with {training.framework}, which runs on several GPUs by "
+            f"itself. Check it with: lockstep doctor {script.path}"
+        )
+    if training.distributed:
+        raise Already(
+            f"{script.path} is distributed already, and is left alone. Check it with: lockstep "
+            f"doctor {script.path}"
+        )
+    for refusal in refusals(training):
+        line = refusal.script.place(refusal.node).start.line
+        where = "" if refusal.script is script else f"{refusal.script.path.name}, "
+        raise ConvertError(f"{where}line {line}: {refusal.reason} {refusal.advice}")
+    work = Work(Parts(training), options or Options())
+    for module in REWRITES:
+        module.rewrite(work)
+    if not work.split:
+        raise ConvertError(
+            "It could not be seen where the training data are divided into batches: no DataLoader "
+            "is trained on, and no slice or draw by the batch size was found in the loop. Use a "
+            "DataLoader."
+        )
+    prelude.write(work)
+    text = work.draft.text()
+    parse(script.path, text)
+    return Conversion(
+        script,
+        text,
+        tuple(understood(work)),
+        tuple(sorted(dict.fromkeys(work.changes), key=lambda c: c.line)),
+        tuple(sorted(dict.fromkeys(work.notes), key=lambda n: n.line)),
+    )

@@ -1,0 +1,84 @@
+"""Statements and the blocks that they stand in."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import libcst as cst
+
+from lockstep.source.script import Script
+from lockstep.source.tree import dotted, walk, walk_shallow
+
+Block = cst.IndentedBlock | cst.Module
+
+
+def statement_of(script: Script, node: cst.CSTNode) -> cst.CSTNode:
+    """The statement with lines of its own that a node is part of."""
+    while not isinstance(script.parents[node], cst.IndentedBlock | cst.Module):
+        node = script.parents[node]
+    return node
+
+
+def block_of(script: Script, statement: cst.CSTNode) -> list[cst.CSTNode]:
+    """The statements among which one stands."""
+    return list(script.parents[statement].body)  # type: ignore[attr-defined]
+
+
+def out_of_branches(script: Script, statement: cst.CSTNode) -> cst.CSTNode:
+    """The statement around it that always runs: out of `if`, `try` and `with`, not out of loops."""
+    while True:
+        around: cst.CSTNode | None = None
+        for parent in script.above(statement):
+            if isinstance(parent, cst.FunctionDef | cst.ClassDef | cst.For | cst.While):
+                break
+            if isinstance(parent, cst.If) and is_main_guard(parent):
+                break
+            if isinstance(parent, cst.If | cst.Try | cst.With):
+                around = parent
+                break
+        if around is None:
+            return statement
+        statement = statement_of(script, around)
+
+
+def is_main_guard(node: cst.CSTNode) -> bool:
+    """`if __name__ == "__main__":`."""
+    return isinstance(node, cst.If) and any(
+        isinstance(part, cst.Name) and part.value == "__name__" for part in walk(node.test)
+    )
+
+
+def calls_in(node: cst.CSTNode) -> Iterator[cst.Call]:
+    """All calls below a node, without those of functions defined inside it."""
+    return (part for part in walk_shallow(node) if isinstance(part, cst.Call))
+
+
+def names_in(node: cst.CSTNode) -> Iterator[tuple[cst.CSTNode, str]]:
+    """Names and dotted names below a node, the longest of each."""
+    waiting = [node]
+    while waiting:
+        part = waiting.pop()
+        name = dotted(part) if isinstance(part, cst.Name | cst.Attribute) else None
+        if name is not None:
+            yield part, name
+            continue
+        from lockstep.source.tree import children
+
+        waiting.extend(
+            child for child in children(part) if child is not getattr(part, "keyword", None)
+        )
+
+
+def runs(
+    statements: Sequence[cst.CSTNode], wanted: set[cst.CSTNode]
+) -> Iterator[list[cst.CSTNode]]:
+    """Wanted statements, those that follow each other together."""
+    run: list[cst.CSTNode] = []
+    for statement in statements:
+        if statement in wanted:
+            run.append(statement)
+        elif run:
+            yield run
+            run = []
+    if run:
+        yield run

@@ -1,0 +1,139 @@
+"""A script that is being rewritten: text is put in, replaced or moved to the right, line by line.
+
+Nothing but what is asked for changes, so comments and formatting stay as they are.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+import tokenize
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import libcst as cst
+
+from lockstep.source.script import Script
+
+AFTER, BEFORE, HEADER, INDENT = range(4)
+"""What comes first of several that begin at one place."""
+
+
+class Put(NamedTuple):
+    """Text between two offsets of the old text."""
+
+    start: int
+    end: int
+    order: tuple[int, int]
+    text: str
+
+
+class Draft:
+    """The rewriting of one script."""
+
+    def __init__(self, script: Script) -> None:
+        self.script = script
+        self.puts: list[Put] = []
+        self._starts = [0, *(end.end() for end in re.finditer(r"\r\n|\r|\n", script.text))]
+        self._inner = _lines_inside_strings(script.text)
+
+    @property
+    def unit(self) -> str:
+        """One level of indentation."""
+        return self.script.tree.default_indent
+
+    def replace(self, node: cst.CSTNode, text: str) -> None:
+        """Put text in the place of a node."""
+        place = self.script.place(node)
+        start = self._offset(place.start.line, place.start.column)
+        self._put(start, self._offset(place.end.line, place.end.column), BEFORE, text)
+
+    def insert(self, node: cst.CSTNode, text: str, *, behind: bool = False) -> None:
+        """Put text right before a node, or right behind it, in the same line."""
+        place = self.script.place(node)
+        spot = place.end if behind else place.start
+        at = self._offset(spot.line, spot.column)
+        self._put(at, at, AFTER if behind else BEFORE, text)
+
+    def before(self, statement: cst.CSTNode, text: str) -> None:
+        """Put lines above a statement, as far to the right as it is."""
+        at = self._line(self.script.place(statement).start.line)
+        self._put(at, at, BEFORE, self._lines(statement, text))
+
+    def after(self, statement: cst.CSTNode, text: str) -> None:
+        """Put lines below a statement."""
+        at = self._line(self.script.place(statement).end.line + 1)
+        lines = self._lines(statement, text)
+        if at == len(self.script.text) and not self.script.text.endswith("\n"):
+            lines = "\n" + lines
+        self._put(at, at, AFTER, lines)
+
+    def under(self, header: str, statements: Sequence[cst.CSTNode]) -> None:
+        """Put statements that follow each other under a header such as `if RANK == 0:`."""
+        first = self.script.place(statements[0]).start.line
+        last = self.script.place(statements[-1]).end.line
+        at = self._line(first)
+        self._put(at, at, HEADER, self._lines(statements[0], header))
+        for line in range(first, last + 1):
+            if self.script.lines[line - 1].strip() and line not in self._inner:
+                self._put(self._line(line), self._line(line), INDENT, self.unit)
+
+    def remove(self, statement: cst.CSTNode) -> None:
+        """Take a statement out, with its lines."""
+        place = self.script.place(statement)
+        self._put(self._line(place.start.line), self._line(place.end.line + 1), BEFORE, "")
+
+    def text(self) -> str:
+        """The new text."""
+        text = self.script.text
+        newline = "\r\n" if "\r\n" in text else "\n"
+        done = len(text)
+        for put in sorted(
+            self.puts, key=lambda p: (p.start, p.end > p.start, p.order), reverse=True
+        ):
+            if put.end > done:
+                raise ValueError(f"two rewrites want the same place: {put.text!r}")
+            text = text[: put.start] + put.text.replace("\n", newline) + text[put.end :]
+            done = put.start
+        return text
+
+    def touched(self) -> bool:
+        """Whether anything changes."""
+        return bool(self.puts)
+
+    def indentation(self, statement: cst.CSTNode) -> str:
+        """The white space in front of a statement."""
+        place = self.script.place(statement)
+        return self.script.lines[place.start.line - 1][: place.start.column]
+
+    def _put(self, start: int, end: int, order: int, text: str) -> None:
+        self.puts.append(Put(start, end, (order, len(self.puts)), text))
+
+    def _lines(self, statement: cst.CSTNode, text: str) -> str:
+        before = self.indentation(statement)
+        lines = text.replace("\t", self.unit).splitlines()
+        return "".join(f"{before}{line}\n" if line else "\n" for line in lines)
+
+    def _offset(self, line: int, column: int) -> int:
+        return self._starts[line - 1] + column
+
+    def _line(self, number: int) -> int:
+        """Where a line begins; behind the last one, where the text ends."""
+        return self._starts[number - 1] if number <= len(self._starts) else len(self.script.text)
+
+
+def _lines_inside_strings(text: str) -> set[int]:
+    """Lines that begin inside a string, where white space is part of it."""
+    found: set[int] = set()
+    opened: list[int] = []
+    try:
+        for token in tokenize.generate_tokens(io.StringIO(text).readline):
+            if token.type == tokenize.STRING:
+                found.update(range(token.start[0] + 1, token.end[0] + 1))
+            elif tokenize.tok_name[token.type] == "FSTRING_START":
+                opened.append(token.start[0])
+            elif tokenize.tok_name[token.type] == "FSTRING_END":
+                found.update(range(opened.pop() + 1, token.end[0] + 1))
+    except (tokenize.TokenError, IndentationError):
+        pass
+    return found

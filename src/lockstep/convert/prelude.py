@@ -1,0 +1,109 @@
+"""What the new script has at its top: imports, which process this is, and small helpers."""
+
+from __future__ import annotations
+
+import libcst as cst
+
+from lockstep.convert.parts import imports
+from lockstep.convert.work import Work
+
+IMPORTS = {
+    "os": ("os", "import os"),
+    "torch": ("torch", "import torch"),
+    "islice": ("itertools.islice", "from itertools import islice"),
+    "IterableDataset": (
+        "torch.utils.data.IterableDataset",
+        "from torch.utils.data import IterableDataset",
+    ),
+    "nullcontext": ("contextlib.nullcontext", "from contextlib import nullcontext"),
+    "dist": ("torch.distributed", "import torch.distributed as dist"),
+    "DistributedDataParallel": (
+        "torch.nn.parallel.DistributedDataParallel",
+        "from torch.nn.parallel import DistributedDataParallel",
+    ),
+    "BatchSampler": ("torch.utils.data.BatchSampler", "from torch.utils.data import BatchSampler"),
+    "DistributedSampler": (
+        "torch.utils.data.distributed.DistributedSampler",
+        "from torch.utils.data.distributed import DistributedSampler",
+    ),
+}
+
+
+def write(work: Work) -> None:
+    """Put it below the imports of the script."""
+    work.need("os")
+    missing = [
+        line
+        for name, (path, line) in IMPORTS.items()
+        if name in work.needs and not _has(work, name, path)
+    ]
+    last = _last_import(work)
+    rank, local, world = work.rank, work.local_rank, work.world
+    lines = [
+        *missing,
+        "",
+        "# Set by torchrun; without it, this is the only process.",
+        f'{rank} = int(os.environ.get("RANK", 0))',
+        f'{local} = int(os.environ.get("LOCAL_RANK", 0))',
+        f'{world} = int(os.environ.get("WORLD_SIZE", 1))',
+    ]
+    if "order" in work.needs:
+        lines.append(f"{work.order} = torch.Generator().manual_seed(0) if {world} > 1 else None")
+    if "all_sum" in work.needs:
+        lines += [
+            "",
+            "",
+            f"def {work.all_sum}(value):",
+            '\t"""A number or a tensor, added up over all processes."""',
+            f"\tif {world} == 1:",
+            "\t\treturn value",
+            "\ttotal = torch.as_tensor(value).double().cpu()",
+            "\tdist.all_reduce(total)",
+            "\treturn total.to(value) if torch.is_tensor(value) else type(value)(total.item())",
+        ]
+    if "bare" in work.needs:
+        lines += [
+            "",
+            "",
+            f"def {work.bare}(model):",
+            '\t"""The model itself, without DDP around it."""',
+            "\treturn model.module if isinstance(model, DistributedDataParallel) else model",
+        ]
+    if "Part" in work.needs:
+        lines += [
+            "",
+            "",
+            f"class {work.part}(IterableDataset):",
+            '\t"""The samples of a stream that are for this process."""',
+            "",
+            "\tdef __init__(self, stream):",
+            "\t\tself.stream = stream",
+            "",
+            "\tdef __iter__(self):",
+            f"\t\treturn islice(self.stream, {rank}, None, {world})",
+        ]
+    work.draft.after(last, "\n".join(lines))
+
+
+def _has(work: Work, name: str, path: str) -> bool:
+    """Whether the name stands for this at the top of the script."""
+    bindings = work.script.top.bindings.get(name, [])
+    return any(
+        b.kind == "import" and b.path in (path, path.replace(".distributed.Dist", ".Dist"))
+        for b in bindings
+    )
+
+
+def _last_import(work: Work) -> cst.CSTNode:
+    """The last of the imports that the script begins with."""
+    body = list(work.script.tree.body)
+    last = body[0]
+    for statement in body:
+        if isinstance(statement, cst.SimpleStatementLine | cst.Try | cst.If):
+            if imports(statement):
+                last = statement
+            elif statement is work.parts.beginning:
+                break
+        else:
+            break
+    return last

@@ -1,0 +1,76 @@
+"""Devices: every process has its own GPU, so none is named by number."""
+
+from __future__ import annotations
+
+import re
+
+import libcst as cst
+
+from lockstep.convert.blocks import statement_of
+from lockstep.convert.work import Work
+from lockstep.source.tree import constant
+
+_FIRST = re.compile(r"(['\"])cuda:0\1")
+_OTHER = re.compile(r"(['\"])cuda:\d+\1")
+
+
+def rewrite(work: Work) -> None:
+    """`cuda:0` becomes `cuda`, which is the GPU of the process."""
+    script = work.script
+    for node in list(script.order):
+        if isinstance(node, cst.SimpleString):
+            if _in_map_location(work, node):
+                continue
+            if _FIRST.fullmatch(node.value):
+                work.draft.replace(node, node.value.replace(":0", ""))
+                work.done(
+                    "device", node, "cuda:0 is the GPU of all processes; cuda is that of each"
+                )
+            elif _OTHER.fullmatch(node.value):
+                bare = re.sub(r":\d+", "", node.value)
+                work.draft.replace(node, f"({node.value} if {work.world} == 1 else {bare})")
+                work.done("device", node, "each process has a GPU of its own")
+        elif isinstance(node, cst.FormattedString) and script.code(node)[1:].lstrip(
+            "'\""
+        ).startswith("cuda:"):
+            for part in node.parts:
+                if isinstance(part, cst.FormattedStringExpression):
+                    chosen = script.code(part.expression)
+                    work.draft.replace(
+                        part.expression,
+                        f"{chosen} if {work.world} == 1 else {work.local_rank}",
+                    )
+                    work.done("device", node, "each process has a GPU of its own")
+    for call in script.calls:
+        _call(work, call)
+    for node in script.order:
+        if isinstance(node, cst.Assign) and "CUDA_VISIBLE_DEVICES" in script.code(node):
+            work.need("os")
+            work.draft.under('if "RANK" not in os.environ:', [statement_of(script, node)])
+            work.done("device", node, "torchrun gives every process a GPU; this would hide them")
+
+
+def _call(work: Work, call: cst.Call) -> None:
+    script = work.script
+    name = work.parts.project.name(script, call.func) or ""
+    last = script.code(call.func).rsplit(".", 1)[-1]
+    if isinstance(call.func, cst.Attribute) and last == "cuda" and len(call.args) == 1:
+        value = constant(call.args[0].value)
+        if isinstance(value, int):
+            work.draft.replace(call.args[0], "")
+            work.done("device", call, "the GPU of the process, not that of a number")
+    elif name == "torch.device" and len(call.args) == 2 and constant(call.args[1].value) == 0:
+        work.draft.replace(call.args[1], work.local_rank)
+        work.done("device", call, "the GPU of the process, not that of a number")
+    elif name == "torch.cuda.set_device":
+        work.draft.under(f"if {work.world} == 1:", [statement_of(script, call)])
+        work.done("device", call, "the process has its GPU already")
+
+
+def _in_map_location(work: Work, node: cst.CSTNode) -> bool:
+    for parent in work.script.above(node):
+        if isinstance(parent, cst.Arg):
+            return parent.keyword is not None and parent.keyword.value == "map_location"
+        if isinstance(parent, cst.BaseSmallStatement):
+            return False
+    return False

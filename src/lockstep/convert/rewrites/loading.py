@@ -1,0 +1,61 @@
+"""Checkpoints: read to where they are needed, when they are written, with or without `module.`."""
+
+from __future__ import annotations
+
+import libcst as cst
+
+from lockstep.convert.blocks import out_of_branches, statement_of
+from lockstep.convert.rewrites.wrap import PARALLEL
+from lockstep.convert.work import Work
+from lockstep.source.tree import argument, walk
+
+
+def rewrite(work: Work) -> None:
+    """Every `torch.load`, and what is loaded from it."""
+    script, project = work.script, work.parts.project
+    saved = [c for s, c in project.calls("torch.save") if s is script]
+    first = min((script.order[c] for c in saved), default=None)
+    for where, call in list(project.calls("torch.load")):
+        if where is not script:
+            continue
+        if argument(call, "map_location", 1) is None and _is_state(work, call):
+            work.draft.insert(call.args[-1].value, ', map_location="cpu"', behind=True)
+            work.done(
+                "loading",
+                call,
+                "read to the CPU: what was saved on one GPU must not fill it for all",
+            )
+        if first is not None and script.order[call] > first:
+            statement = out_of_branches(script, statement_of(script, call))
+            work.draft.before(statement, work.several("dist.barrier()"))
+            work.done("loading", call, "all wait until the file is written")
+    if not any(s is script for s, _ in project.calls(*PARALLEL)):
+        return
+    for call in script.named_last("load_state_dict"):
+        assert isinstance(call.func, cst.Attribute)
+        if call.args and work.parts.is_model(script, call.func.value):
+            state = script.code(call.args[0].value)
+            work.draft.replace(
+                call.args[0].value,
+                f'{{key.removeprefix("module."): value for key, value in {state}.items()}}',
+            )
+            work.done(
+                "loading", call, "checkpoints of the script as it was have module. in their keys"
+            )
+
+
+def _is_state(work: Work, call: cst.Call) -> bool:
+    """Whether what is loaded is given to load_state_dict."""
+    for other in work.script.named_last("load_state_dict"):
+        for arg in other.args:
+            for part in walk(arg.value):
+                if part is call:
+                    return True
+                origins = (
+                    work.parts.project.origins(work.script, part)
+                    if isinstance(part, cst.Name) and part in work.script.order
+                    else []
+                )
+                if any(o.node is call for o in origins):
+                    return True
+    return False

@@ -1,0 +1,171 @@
+"""Losses that are sums over the batch: DDP takes the mean of the processes, so they are scaled."""
+
+from __future__ import annotations
+
+import re
+
+import libcst as cst
+
+from lockstep.convert.work import Work
+from lockstep.errors import ConvertError
+from lockstep.source.gradients import is_backward
+from lockstep.source.loss import loss_of
+from lockstep.source.script import Script
+from lockstep.source.tree import argument, constant, dotted, returned
+from lockstep.source.turns import called
+
+_LOSS = re.compile(
+    r"torch\.nn\.(functional\.\w*(loss|cross_entropy|entropy|kl_div)\w*|\w*Loss\w*)$"
+)
+_SIZE = re.compile(r"\.size\(0\)|\.shape\[0\]|\blen\(|\.numel\(\)|batch_?len")
+MEAN, SUM, WEIGHTS, UNKNOWN = "mean", "sum", "weights", "unknown"
+DEEPEST = 30
+
+
+def rewrite(work: Work) -> None:
+    """Multiply sums by the number of processes before backward."""
+    for call in work.script.calls:
+        if not is_backward(work.script, call):
+            continue
+        loss = loss_of(call)
+        if loss is None:
+            continue
+        found = kinds(work, work.script, loss, 0, set())
+        line = work.line(call)
+        if SUM in found and (MEAN in found or WEIGHTS in found):
+            raise ConvertError(
+                f"Line {line}: part of the loss is a sum over the batch and part is not, so no "
+                "single factor keeps its gradient. Make all of it means (reduction='mean'), or "
+                "divide the sums by the number of samples."
+            )
+        if found == {SUM}:
+            text = work.script.code(loss)
+            whole = text if re.fullmatch(r"[\w.]+", text) else f"({text})"
+            inside = isinstance(work.script.parents.get(loss), cst.Arg)
+            scaled = f"{whole} * {work.world}"
+            work.draft.replace(loss, scaled if inside else f"({scaled})")
+            work.done(
+                "loss", call, "the loss is a sum: DDP takes a mean, so it is scaled before backward"
+            )
+        elif found != {MEAN}:
+            work.note(call, f"{work.script.code(loss)} is taken for a mean over the batch")
+
+
+def kinds(
+    work: Work, script: Script, node: cst.CSTNode, depth: int, seen: set[cst.CSTNode]
+) -> set[str]:
+    """What a value is over the batch: a mean, a sum, made of weights only, or unknown."""
+    if node in seen or depth > DEEPEST:
+        return set()
+    seen.add(node)
+
+    def of(part: cst.CSTNode, where: Script = script) -> set[str]:
+        return kinds(work, where, part, depth + 1, seen)
+
+    if isinstance(node, cst.BinaryOperation):
+        if isinstance(node.operator, cst.Add | cst.Subtract):
+            return of(node.left) | of(node.right)
+        left = of(node.left)
+        if isinstance(node.operator, cst.Divide):
+            if SUM in left and _SIZE.search(script.code(node.right)):
+                return (left - {SUM}) | {MEAN}
+            return left
+        if isinstance(node.operator, cst.Multiply):
+            known = {MEAN, SUM}
+            right = of(node.right)
+            return left if left & known else right if right & known else left | right
+        return left
+    if isinstance(node, cst.UnaryOperation):
+        return of(node.expression)
+    if isinstance(node, cst.Integer | cst.Float):
+        return set()
+    if isinstance(node, cst.Call):
+        return _of_call(work, script, node, depth, seen)
+    if isinstance(node, cst.Name | cst.Attribute) and dotted(node) and node in script.order:
+        found: set[str] = set()
+        for origin in work.parts.project.origins(script, node):
+            if origin.node is node:
+                continue
+            if origin.index and isinstance(origin.node, cst.Call):
+                found |= _of_parts(work, origin.script, origin.node, origin.index, depth, seen)
+            elif not origin.index:
+                found |= of(origin.node, origin.script)
+        scope = script.scope_of(node).find(dotted(node) or "")
+        for binding in scope[1] if scope else ():
+            if binding.kind == "augment" and binding.value is not None:
+                found |= of(binding.value)
+        return found or {UNKNOWN}
+    return {UNKNOWN}
+
+
+def _of_call(
+    work: Work, script: Script, call: cst.Call, depth: int, seen: set[cst.CSTNode]
+) -> set[str]:
+    project = work.parts.project
+    last = call.func.attr.value if isinstance(call.func, cst.Attribute) else dotted(call.func) or ""
+    name = project.name(script, call.func) or ""
+    if _LOSS.match(name) and "functional" in name:
+        return _reduction(work, script, call)
+    if last == "mean":
+        return {MEAN}
+    if last == "sum":
+        inner = call.func.value if isinstance(call.func, cst.Attribute) and not name else None
+        weights = inner is not None and "param" in script.code(inner)
+        return {WEIGHTS} if weights else {SUM}
+    if last in (
+        "item",
+        "to",
+        "float",
+        "cuda",
+        "squeeze",
+        "view",
+        "clamp",
+        "scale",
+        "detach",
+    ) and isinstance(call.func, cst.Attribute):
+        return kinds(work, script, call.func.value, depth + 1, seen)
+    for origin in project.origins(script, call.func):
+        if origin.call is not None:
+            made = project.name(origin.script, origin.call.func) or ""
+            if _LOSS.match(made):
+                return _reduction(work, origin.script, origin.call)
+    found: set[str] = set()
+    for where, function in called(work.parts.training, script, call):
+        for result in returned(function):
+            if result is not None and not isinstance(result, cst.Tuple):
+                found |= kinds(work, where, result, depth + 1, seen)
+    return found or {UNKNOWN}
+
+
+def _of_parts(
+    work: Work,
+    script: Script,
+    call: cst.Call,
+    index: tuple[int | str, ...],
+    depth: int,
+    seen: set[cst.CSTNode],
+) -> set[str]:
+    """`_, loss = model(x, y)`."""
+    found: set[str] = set()
+    for where, function in called(work.parts.training, script, call):
+        for result in returned(function):
+            if (
+                isinstance(result, cst.Tuple)
+                and isinstance(index[0], int)
+                and index[0] < len(result.elements)
+            ):
+                part = result.elements[index[0]].value
+                if constant(part) is not None:
+                    found |= kinds(work, where, part, depth + 1, seen)
+    return found or {UNKNOWN}
+
+
+def _reduction(work: Work, script: Script, call: cst.Call) -> set[str]:
+    given = argument(call, "reduction")
+    if given is not None:
+        values = {constant(o.node) for o in work.parts.project.origins(script, given)}
+        return (
+            {MEAN} if values <= {"mean", "batchmean"} else {SUM} if values == {"sum"} else {UNKNOWN}
+        )
+    average = argument(call, "size_average")
+    return {SUM} if average is not None and constant(average) is False else {MEAN}

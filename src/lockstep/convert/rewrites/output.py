@@ -1,0 +1,187 @@
+"""Lines and files: one process prints, logs, draws and saves."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+import libcst as cst
+
+from lockstep.convert.blocks import calls_in, is_main_guard, runs
+from lockstep.convert.work import Work
+from lockstep.source.gradients import is_backward
+from lockstep.source.tree import constant
+
+_PRINTS = re.compile(
+    r"(print|pprint|logging\.\w+|warnings\.warn|sys\.stdout\.(write|flush)|tqdm\.write)$"
+)
+_WRITES = re.compile(
+    r"(.*\.)?(torch\.save|savefig|save_image|imsave|imwrite|dump|savetxt|savez\w*|to_csv|to_json|"
+    r"to_parquet|copyfile|copy2|rmtree|save_pretrained|save_file|mkdir|makedirs|write_text|"
+    r"np\.save|numpy\.save|jit\.save|onnx\.export|save_checkpoint|save_model|write|writelines|writerow|writerows)$"
+)
+_DRAWS = re.compile(r"(plt|matplotlib\.pyplot|pyplot|sns|wandb|mlflow|ax\d?|axes|fig)\.")
+_LOGGER = re.compile(
+    r"(\w*\.)*_?\w*log(ger|ging)?\.(info|debug|warning|error|critical|log|exception)$", re.I
+)
+_WRITER = re.compile(r"SummaryWriter$|Visdom$")
+_BAR = re.compile(r"(.*\.)?(tqdm|trange|tqdm_notebook)$")
+
+
+def rewrite(work: Work) -> None:
+    """Put what prints or writes under a condition on the rank."""
+    _writers(work)
+    _bars(work)
+    _block(work, list(work.script.tree.body))
+
+
+def _block(work: Work, statements: Sequence[cst.CSTNode]) -> None:
+    wanted = {s for s in statements if _is_output(work, s)}
+    for run in runs(statements, wanted):
+        only = run[0]
+        if (
+            len(run) == 1
+            and isinstance(only, cst.If)
+            and not isinstance(only.test, cst.BooleanOperation)
+        ):
+            work.draft.insert(only.test, f" and {work.rank} == 0", behind=True)
+        else:
+            work.draft.under(f"if {work.rank} == 0:", run)
+        work.done("output", only, "one process prints and writes for all")
+    for statement in statements:
+        if statement not in wanted:
+            for inner in _bodies(statement):
+                _block(work, inner)
+
+
+def _bodies(statement: cst.CSTNode) -> list[list[cst.CSTNode]]:
+    found: list[list[cst.CSTNode]] = []
+    body = getattr(statement, "body", None)
+    if isinstance(body, cst.IndentedBlock):
+        found.append(list(body.body))
+    for name in ("orelse", "finalbody"):
+        other = getattr(statement, name, None)
+        if other is not None:
+            found += [[other]] if isinstance(other, cst.If) else _bodies(other)
+    for handler in getattr(statement, "handlers", ()):
+        found += _bodies(handler)
+    # `elif` is no statement of its own.
+    return [_bodies_of_elif(b) if len(b) == 1 and _is_elif(statement, b[0]) else b for b in found]
+
+
+def _is_elif(statement: cst.CSTNode, other: cst.CSTNode) -> bool:
+    return isinstance(statement, cst.If) and statement.orelse is other
+
+
+def _bodies_of_elif(block: list[cst.CSTNode]) -> list[cst.CSTNode]:
+    return [s for body in _bodies(block[0]) for s in body]
+
+
+def _is_output(work: Work, statement: cst.CSTNode) -> bool:
+    """Whether a statement does nothing but show or store something."""
+    if isinstance(statement, cst.SimpleStatementLine):
+        kinds = [_kind(work, part) for part in statement.body]
+        return all(kinds) and any(kind == "output" for kind in kinds)
+    if isinstance(statement, cst.If) and not is_main_guard(statement) and statement.orelse is None:
+        if not isinstance(statement.body, cst.IndentedBlock) or _collective(work, statement.test):
+            return False
+        return all(_is_output(work, s) for s in statement.body.body)
+    if isinstance(statement, cst.With) and isinstance(statement.body, cst.IndentedBlock):
+        opens = any(
+            isinstance(i.item, cst.Call)
+            and work.script.code(i.item.func).endswith("open")
+            and any(
+                isinstance(constant(a.value), str)
+                and set(str(constant(a.value))) & set("wax")
+                and len(str(constant(a.value))) < 4
+                for a in i.item.args
+            )
+            for i in statement.items
+        )
+        return opens and all(_is_output(work, s) for s in statement.body.body)
+    return False
+
+
+def _kind(work: Work, part: cst.CSTNode) -> str | None:
+    if isinstance(part, cst.Pass):
+        return "nothing"
+    if not isinstance(part, cst.Expr) or not isinstance(part.value, cst.Call):
+        return None
+    call = part.value
+    if any(_collective(work, a) for a in call.args):
+        return None
+    return "output" if shows(work, call) else None
+
+
+def shows(work: Work, call: cst.Call) -> bool:
+    """Whether a call prints or writes."""
+    script = work.script
+    if isinstance(call.func, cst.Attribute) and _is_writer(work, call.func.value):
+        return True
+    text = script.code(call.func)
+    name = work.parts.project.name(script, call.func) or text
+    if name.startswith("./") or work.parts.project.definition(script, call.func):
+        made = work.parts.project.definition(script, call.func)
+        # What another file prints is kept quiet where it is called.
+        return (
+            made is not None
+            and made[0] is not script
+            and isinstance(made[1], cst.FunctionDef)
+            and work.parts.project.reaches(
+                made[0],
+                made[1].body,
+                lambda s, n: (
+                    isinstance(n, cst.Call)
+                    and bool(re.search(r"print|stdout\.write|torch\.save", s.code(n.func)))
+                ),
+            )
+        )
+    if _PRINTS.match(name) or _WRITES.match(name) or _WRITES.match(text):
+        return True
+    return bool(_DRAWS.match(text) or _DRAWS.match(name) or _LOGGER.match(text))
+
+
+def _is_writer(work: Work, node: cst.CSTNode) -> bool:
+    for origin in work.parts.project.origins(work.script, node):
+        if origin.call is not None:
+            name = work.parts.project.name(origin.script, origin.call.func) or origin.script.code(
+                origin.call.func
+            )
+            if _WRITER.search(name):
+                return True
+    return False
+
+
+def _collective(work: Work, node: cst.CSTNode) -> bool:
+    """Whether something in an expression is a matter of all processes."""
+    loops = {loop.node for loop in work.parts.training.loops}
+    for call in calls_in(node):
+        made = work.parts.project.definition(work.script, call.func)
+        if made is None or not isinstance(made[1], cst.FunctionDef):
+            continue
+        if work.parts.project.reaches(
+            made[0], made[1].body, lambda s, n: is_backward(s, n) or n in loops
+        ):
+            return True
+    return False
+
+
+def _writers(work: Work) -> None:
+    for call in work.script.calls:
+        name = work.parts.project.name(work.script, call.func) or work.script.code(call.func)
+        parent = work.script.parents.get(call)
+        if _WRITER.search(name) and isinstance(parent, cst.Assign):
+            work.draft.insert(call, f" if {work.rank} == 0 else None", behind=True)
+            work.done("output", call, "one process keeps the log")
+
+
+def _bars(work: Work) -> None:
+    for call in work.script.calls:
+        name = work.parts.project.name(work.script, call.func) or work.script.code(call.func)
+        if (
+            _BAR.match(name)
+            and call.args
+            and not any(a.keyword and a.keyword.value == "disable" for a in call.args)
+        ):
+            work.draft.insert(call.args[-1].value, f", disable={work.rank} > 0", behind=True)
+            work.done("output", call, "one progress bar is enough")

@@ -1,0 +1,274 @@
+"""Training data: each process gets its part of every batch, in an order that changes by epoch."""
+
+from __future__ import annotations
+
+import re
+
+import libcst as cst
+
+from lockstep.convert.blocks import statement_of
+from lockstep.convert.work import Work
+from lockstep.errors import ConvertError
+from lockstep.source.loaders import Loader, Loop, iterated
+from lockstep.source.tree import constant, dotted, spreads, walk
+
+EVEN = 'assert {size} % {world} == 0, "the batch must divide evenly by the processes"'
+PLAIN = cst.Name | cst.Attribute | cst.Subscript
+
+
+def rewrite(work: Work) -> None:
+    """A DistributedSampler for every loader that is trained on."""
+    for loader in work.parts.trained_on:
+        if loader.script is not work.script:
+            raise ConvertError(
+                f"The training data are loaded in {loader.script.path.name}, line "
+                f"{loader.script.place(loader.call).start.line}. Make the loader in this script."
+            )
+        _split(work, loader)
+        for loop in work.parts.loops_of(loader):
+            _set_epoch(work, loop)
+
+
+def _split(work: Work, loader: Loader) -> None:
+    call, draft, world = loader.call, work.draft, work.world
+    for name in ("sampler", "batch_sampler"):
+        given = loader.given(name)
+        if given is not None and constant(given) is not None:
+            raise ConvertError(
+                f"Line {work.line(given)}: the training loader has a {name} of its own, and only "
+                "its author knows how to divide that. Divide it by rank, or use shuffle."
+            )
+    if is_stream(work, loader):
+        _split_stream(work, loader)
+        return
+    data = dataset(work, loader)
+    work.need("DistributedSampler")
+    size, shuffle = loader.given("batch_size"), loader.given("shuffle")
+    stars = [a for a in call.args if a.star == "**"]
+    if size is None and stars and isinstance(stars[0].value, cst.Name):
+        _split_keywords(work, loader, data, stars[0].value.value)
+        return
+    if size is None and not spreads(call):
+        raise ConvertError(
+            f"Line {work.line(call)}: the loader has batches of one sample, which nobody can "
+            "divide. Give it a batch_size."
+        )
+    drop = loader.given("drop_last")
+    options = []
+    if shuffle is None or constant(shuffle) is False:
+        options.append("shuffle=False")
+    elif constant(shuffle) is not True:
+        options.append(f"shuffle={work.script.code(shuffle)}")
+    if drop is not None and constant(drop) is not False:
+        options.append(f"drop_last={work.script.code(drop)}")
+    made = f"DistributedSampler({', '.join([data, *options])})"
+    phase = phase_of(work, loader)
+    if phase is not None:
+        variable, key = phase
+        others = f"range({work.rank}, len({data}), {world})"
+        made = f"({made} if {variable} == {key} else {others})"
+    sampler = f"{made} if {world} > 1 else None"
+    if shuffle is not None and constant(shuffle) is not False:
+        alone = f"{world} == 1"
+        if constant(shuffle) is not True:
+            alone = f"{work.script.code(shuffle)} and {alone}"
+        draft.replace(shuffle, alone)
+        if next(a for a in call.args if a.value is shuffle).keyword is None:
+            raise ConvertError(
+                f"Line {work.line(shuffle)}: name the loader's arguments: shuffle=True."
+            )
+    work.argument(call, f"sampler={sampler}")
+    if size is not None:
+        if not work.options.scale_batch:
+            share(work, size)
+            draft.before(
+                statement_of(work.script, call),
+                EVEN.format(size=whole(work.script.code(size)), world=world),
+            )
+        work.done(
+            "sampler",
+            call,
+            "each process takes its part of every batch"
+            if not work.options.scale_batch
+            else "each process takes batches of its own",
+        )
+
+
+def _split_stream(work: Work, loader: Loader) -> None:
+    """Each process takes every n-th sample."""
+    data, size = loader.given("dataset"), loader.given("batch_size")
+    assert data is not None
+    work.need("Part", "islice", "IterableDataset")
+    work.draft.insert(data, f"{work.part}(")
+    work.draft.insert(data, ")", behind=True)
+    if size is not None and not work.options.scale_batch:
+        share(work, size)
+    work.done("sampler", loader.call, "each process takes every n-th sample of the stream")
+
+
+def phase_of(work: Work, loader: Loader) -> tuple[str, str] | None:
+    """`{x: DataLoader(...) for x in ["train", "val"]}`: the variable, and its value in training."""
+    for parent in work.script.above(loader.call):
+        if isinstance(parent, cst.DictComp):
+            keys = [
+                work.script.code(part)
+                for part in walk(parent.for_in.iter)
+                if isinstance(part, cst.SimpleString)
+            ]
+            trains = [key for key in keys if re.search(r"train|trn", key, re.I)]
+            name = dotted(parent.for_in.target)
+            if name is not None and len(trains) == 1 and len(keys) > 1:
+                return name, trains[0]
+        if isinstance(parent, cst.BaseSmallStatement):
+            break
+    return None
+
+
+def _split_keywords(work: Work, loader: Loader, data: str, name: str) -> None:
+    """The batch size and shuffle are in a dictionary: a new one for several processes."""
+    world = work.world
+    call = loader.call
+    statement = statement_of(work.script, call)
+    others = [
+        a.value.value
+        for other in work.script.calls
+        for a in other.args
+        if other is not call and a.star == "**" and isinstance(a.value, cst.Name)
+    ]
+    lines = []
+    new = name
+    if name in others:
+        new = work.fresh(f"train_{name}")
+        lines.append(f"{new} = dict({name})")
+        star = next(a for a in call.args if a.star == "**")
+        work.draft.replace(star.value, new)
+    given = loader.given("shuffle")
+    shuffle = work.script.code(given) if given is not None else f'{new}.pop("shuffle", False)'
+    if given is not None:
+        work.draft.replace(given, f"{work.script.code(given)} and {world} == 1")
+    inner = [f'{new}["sampler"] = DistributedSampler({data}, shuffle={shuffle})']
+    if not work.options.scale_batch:
+        size = f'{new}["batch_size"]'
+        inner += [EVEN.format(size=size, world=world), f"{size} //= {world}"]
+    work.draft.before(statement, "\n".join([*lines, work.several("\n".join(inner))]))
+    work.done("sampler", call, "each process takes its part of every batch")
+
+
+def dataset(work: Work, loader: Loader) -> str:
+    """The data set of a loader as an expression; one that is made on the spot gets a name."""
+    data = loader.given("dataset")
+    if data is None:
+        raise ConvertError(f"Line {work.line(loader.call)}: the loader's data set is not in sight.")
+    if isinstance(data, PLAIN):
+        return work.script.code(data)
+    stem = loader.name.replace("_loader", "").replace("loader", "").rstrip("_.") or "train"
+    stem = stem.rsplit(".", 1)[-1]
+    name = work.fresh(f"{stem}_set")
+    place = work.script.place(data)
+    lines = work.script.lines[place.start.line - 1 : place.end.line]
+    if len(lines) == 1:
+        text = lines[0][place.start.column : place.end.column]
+    else:
+        text = "\n".join(
+            [lines[0][place.start.column :], *lines[1:-1], lines[-1][: place.end.column]]
+        )
+    statement = statement_of(work.script, loader.call)
+    text = text.replace("\n" + work.draft.indentation(statement), "\n")
+    work.draft.before(statement, f"{name} = {text}")
+    work.draft.replace(data, name)
+    return name
+
+
+def is_stream(work: Work, loader: Loader) -> bool:
+    """Whether a loader's data have no length, and give themselves."""
+    for origin in loader.origins("dataset"):
+        if origin.call is not None:
+            made = work.parts.project.definition(origin.script, origin.call.func)
+            if made is not None and isinstance(made[1], cst.ClassDef):
+                bases = [made[0].code(base.value) for base in made[1].bases]
+                if any("Iterable" in base for base in bases):
+                    return True
+    return False
+
+
+def share(work: Work, size: cst.BaseExpression) -> None:
+    """A batch size becomes that of one process."""
+    work.draft.replace(size, f"{whole(work.script.code(size))} // {work.world}")
+
+
+def whole(text: str) -> str:
+    """An expression that an operator may follow."""
+    plain = text.replace(".", "").replace("_", "").isalnum() or text.endswith((")", "]"))
+    return text if plain else f"({text})"
+
+
+def _set_epoch(work: Work, loop: Loop) -> None:
+    """Tell the sampler the epoch, in the loop that counts it."""
+    script, project = loop.script, work.parts.project
+    if is_stream(work, loop.loader):
+        return
+    around = [n for s, n in project.loops_around(script, loop.node) if s is work.script]
+    counting = next((n for n in around if isinstance(n, cst.For) and not _names_phases(n)), None)
+    if counting is None or script is not work.script:
+        if around:
+            work.note(loop.node, "no epoch is counted here, so every pass has the same order")
+        return
+    source = iterated(project, script, loop.node.iter)
+    loader = script.code(source)
+    phase = phase_of(work, loop.loader)
+    if phase is not None and isinstance(source, cst.Subscript):
+        loader = f"{script.code(source.value)}[{phase[1]}]"
+    target: cst.BaseExpression = counting.target
+    if isinstance(target, cst.Tuple):
+        target = target.elements[0].value
+    epoch = dotted(target) or ""
+    if epoch == "_":
+        epoch = work.fresh("epoch")
+        work.draft.replace(target, epoch)
+    function, outer = script.function_of(loop.node), script.function_of(counting)
+    place: cst.CSTNode = statement_of(script, loop.node)
+    if function is not outer:
+        known = _parameter(work, loop, epoch) if function is not None else None
+        if known is not None:
+            epoch = known
+        elif outer is None and function is not None and script.scope_of(loop.node).find(epoch):
+            pass
+        else:
+            named = _named_outside(work, loop, counting) or (
+                loader if loader.startswith("self.") else None
+            )
+            if named is None:
+                work.note(loop.node, f"call {loader}.sampler.set_epoch with the epoch")
+                return
+            loader = named
+            place = counting.body.body[0]
+    work.draft.before(place, work.several(f"{loader}.sampler.set_epoch({epoch})"))
+    work.done("sampler", place, "the sampler is told the epoch, so that each has another order")
+
+
+def _names_phases(loop: cst.For) -> bool:
+    """`for phase in ["train", "val"]`."""
+    return isinstance(loop.iter, cst.List | cst.Tuple)
+
+
+def _parameter(work: Work, loop: Loop, epoch: str) -> str | None:
+    """The parameter of the loop's function that the epoch is handed to."""
+    function = loop.script.function_of(loop.node)
+    assert function is not None
+    for parameter in function.params.params:
+        name = parameter.name.value
+        given = work.parts.project.arguments(loop.script, function, name)
+        if any(dotted(value) == epoch for _, value in given):
+            return name
+    return None
+
+
+def _named_outside(work: Work, loop: Loop, counting: cst.For) -> str | None:
+    """The loader as the loop over epochs names it."""
+    for call in work.script.calls:
+        if work.script.inside(call, counting):
+            for arg in call.args:
+                origins = work.parts.project.origins(work.script, arg.value)
+                if any(o.call is loop.loader.call for o in origins):
+                    return work.script.code(arg.value)
+    return None

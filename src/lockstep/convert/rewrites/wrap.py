@@ -1,0 +1,175 @@
+"""Models: wrapped in DDP when they are ready, and asked for without it where it is in the way."""
+
+from __future__ import annotations
+
+import re
+
+import libcst as cst
+
+from lockstep.convert.blocks import block_of, statement_of
+from lockstep.convert.parts import Model
+from lockstep.convert.work import Work
+from lockstep.errors import ConvertError
+from lockstep.source.tree import children, dotted
+
+_THROUGH = {
+    "parameters",
+    "named_parameters",
+    "train",
+    "eval",
+    "zero_grad",
+    "to",
+    "cuda",
+    "cpu",
+    "modules",
+    "named_modules",
+    "children",
+    "named_children",
+    "buffers",
+    "named_buffers",
+    "training",
+    "requires_grad_",
+    "half",
+    "float",
+    "double",
+    "bfloat16",
+    "apply",
+    "register_forward_hook",
+    "no_sync",
+    "module",
+    "register_comm_hook",
+    "__class__",
+}
+"""What a wrapped model does just as well."""
+_OUTSIDE = re.compile(r"(torch\.save|torch\.onnx|torch\.jit|copy\.|save_model|\w*summary)")
+_NORM = re.compile(r"\bBatchNorm[123]d\b|\bSyncBatchNorm\b")
+PARALLEL = (
+    "torch.nn.DataParallel",
+    "torch.nn.parallel.DataParallel",
+    "torch.nn.parallel.data_parallel.DataParallel",
+)
+
+
+def rewrite(work: Work) -> None:
+    """Wrap every model that is trained."""
+    parts = work.parts
+    if not parts.models:
+        raise ConvertError(
+            "No model was found whose parameters an optimizer is given"
+            + (f" (the trail was lost at {parts.lost[0]})" if parts.lost else "")
+            + ". Make the model and its optimizer in this script."
+        )
+    _drop_parallel(work)
+    for model in parts.models:
+        if model.script is not work.script:
+            raise ConvertError(
+                f"The model is made in {model.script.path.name}, line "
+                f"{model.script.place(model.made).start.line}. Convert that file, or make it here."
+            )
+        _wrap(work, model)
+        _unwrap(work, model)
+
+
+def _wrap(work: Work, model: Model) -> None:
+    work.need("DistributedDataParallel")
+    options, lines = "", []
+    if _has_norm(work):
+        if work.options.sync_batch_norm:
+            work.need("torch")
+            lines.append(
+                f"{model.name} = torch.nn.SyncBatchNorm.convert_sync_batchnorm({model.name})"
+            )
+            options = ", broadcast_buffers=False"
+            work.done(
+                "wrap",
+                model.ready,
+                "batch norm sees the whole batch, as on one GPU; its statistics are equal on all",
+            )
+        else:
+            work.note(model.ready, "batch norm sees the samples of its own process only")
+    lines.append(f"{model.name} = DistributedDataParallel({model.name}{options})")
+    work.draft.after(model.ready, work.several("\n".join(lines)))
+    work.done("wrap", model.ready, f"{model.name} is ready here: DDP averages its gradients")
+
+
+def _has_norm(work: Work) -> bool:
+    """Whether a model may have batch norm: seen in the source, or made outside of it."""
+    if any(_NORM.search(script.text) for script in work.parts.project.scripts):
+        return True
+    for model in work.parts.models:
+        for call in model.calls:
+            name = work.parts.project.name(model.script, call.func) or ""
+            if re.match(
+                r"(torchvision|timm|segmentation_models|efficientnet|pretrainedmodels)\b", name
+            ):
+                return True
+    return False
+
+
+def _drop_parallel(work: Work) -> None:
+    """DataParallel does the same job with one process: only the model stays."""
+    for script, call in work.parts.project.calls(*PARALLEL):
+        if script is not work.script or not call.args:
+            continue
+        inner = script.code(call.args[0].value)
+        statement = statement_of(script, call)
+        block = block_of(script, statement)
+        if (
+            script.code(statement).split("#")[0].strip().startswith(f"{inner} = ")
+            and len(block) > 1
+        ):
+            work.draft.remove(statement)
+        else:
+            work.draft.replace(call, inner)
+        work.done(
+            "wrap", call, "DataParallel is for one process with several GPUs: DDP replaces it"
+        )
+
+
+def _unwrap(work: Work, model: Model) -> None:
+    """What only the model itself has, is asked of the model itself."""
+    script = work.script
+    for node in list(script.order):
+        if not isinstance(node, cst.Name | cst.Attribute):
+            continue
+        parent = script.parents.get(node)
+        if isinstance(parent, cst.Attribute) and parent.value is node:
+            if parent.attr.value in _THROUGH:
+                continue
+        elif not _handed_outside(work, node):
+            continue
+        if dotted(node) is None or not _after(work, model, node):
+            continue
+        if work.parts.is_model(script, node) is model:
+            work.need("bare")
+            work.draft.replace(node, f"{work.bare}({script.code(node)})")
+            what = script.code(parent) if isinstance(parent, cst.Attribute) else script.code(node)
+            work.done("wrap", node, f"{what} is meant of the model itself, without DDP")
+
+
+def _handed_outside(work: Work, node: cst.CSTNode) -> bool:
+    """`torch.save(model, path)` and the like."""
+    script = work.script
+    arg = script.parents.get(node)
+    call = script.parents.get(arg) if isinstance(arg, cst.Arg) else None
+    if not isinstance(call, cst.Call) or (isinstance(arg, cst.Arg) and arg.value is not node):
+        return False
+    name = work.parts.project.name(script, call.func) or script.code(call.func)
+    return _OUTSIDE.match(name) is not None
+
+
+def _after(work: Work, model: Model, node: cst.CSTNode) -> bool:
+    """Whether the model is wrapped by then: below the wrap, or in a function of its own."""
+    script = work.script
+    if script.function_of(node) is not script.function_of(model.ready):
+        return True
+    return script.order[node] > _last(work, model.ready)
+
+
+def _last(work: Work, statement: cst.CSTNode) -> int:
+    found, waiting = work.script.order[statement], [statement]
+    while waiting:
+        node = waiting.pop()
+        found = max(found, work.script.order[node])
+        waiting.extend(children(node))
+    return found

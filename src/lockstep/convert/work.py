@@ -1,0 +1,111 @@
+"""The work on one script: its parts, its draft, and what was done to it."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+import libcst as cst
+
+from lockstep.convert.blocks import statement_of
+from lockstep.convert.draft import Draft
+from lockstep.convert.parts import Parts
+from lockstep.source.script import Script
+
+WIDTH = 100
+"""Longer lines are broken."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """What the user chose."""
+
+    scale_batch: bool = False
+    """Keep the batch of each process, and fit the learning rate."""
+    sync_batch_norm: bool = True
+    """Let batch norm see the global batch."""
+
+
+@dataclass(frozen=True)
+class Change:
+    """One thing that was changed, for the report."""
+
+    name: str
+    """Of the rewrite."""
+    line: int
+    """In the script as it was."""
+    reason: str
+    """What was done and why, in one sentence."""
+
+
+@dataclass(frozen=True)
+class Note:
+    """Something that was left alone, or taken for granted."""
+
+    line: int
+    text: str
+
+
+class Work:
+    """What the rewrites of one script share."""
+
+    def __init__(self, parts: Parts, options: Options) -> None:
+        self.parts, self.options = parts, options
+        self.script: Script = parts.script
+        self.draft = Draft(self.script)
+        self.changes: list[Change] = []
+        self.notes: list[Note] = []
+        self.needs: dict[str, None] = {}
+        """Imports and helpers that the rewrites make use of."""
+        self.rank = self.fresh("RANK")
+        self.local_rank = self.fresh("LOCAL_RANK")
+        self.world = self.fresh("WORLD_SIZE")
+        self.all_sum = self.fresh("all_sum")
+        self.bare = self.fresh("bare")
+        self.part = self.fresh("Part")
+        self.order = self.fresh("ORDER")
+        self.split = bool(parts.trained_on)
+        """Whether the training data are divided."""
+
+    def fresh(self, name: str) -> str:
+        """A name that the script does not use yet, as near to this one as can be."""
+        number = 1
+        found = name
+        while re.search(rf"\b{found}\b", self.script.text):
+            number += 1
+            found = f"{name}_{number}"
+        return found
+
+    def need(self, *names: str) -> None:
+        """Something that the new script imports, or a helper that it defines."""
+        self.needs.update(dict.fromkeys(names))
+
+    def line(self, node: cst.CSTNode) -> int:
+        """Where a node begins."""
+        return int(self.script.place(node).start.line)
+
+    def done(self, name: str, node: cst.CSTNode, reason: str) -> None:
+        """Report a change."""
+        self.changes.append(Change(name, self.line(node), reason))
+
+    def note(self, node: cst.CSTNode, text: str) -> None:
+        """Report what was left alone."""
+        self.notes.append(Note(self.line(node), text))
+
+    def several(self, text: str) -> str:
+        """A line that runs when there are several processes."""
+        lines = "".join(f"\n\t{line}" for line in text.splitlines())
+        return f"if {self.world} > 1:{lines}"
+
+    def argument(self, call: cst.Call, text: str) -> None:
+        """Give a call one more argument; in a line of its own where the line would be long."""
+        last = call.args[-1].value
+        place, first = self.script.place(last), self.script.place(call.args[0])
+        line = self.script.lines[place.end.line - 1]
+        if len(line) + len(text) + 2 <= WIDTH:
+            self.draft.insert(last, f", {text}", behind=True)
+            return
+        column = first.start.column
+        if first.start.line == place.end.line and column > WIDTH - len(text):
+            column = len(self.draft.indentation(statement_of(self.script, call))) + 4
+        self.draft.insert(last, ",\n" + " " * column + text, behind=True)
