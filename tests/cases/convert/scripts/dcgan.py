@@ -1,0 +1,180 @@
+import argparse
+import os
+import random
+
+import torch
+import torch.nn as nn
+import torch.nn.parallel
+import torch.backends.cudnn as cudnn
+import torch.optim as optim
+import torch.utils.data
+import torchvision.datasets as dset
+import torchvision.transforms as transforms
+import torchvision.utils as vutils
+
+parser = argparse.ArgumentParser()
+parser.add_argument('--dataroot', default='data', help='where the images lie')
+parser.add_argument('--workers', type=int, default=0)
+parser.add_argument('--batchSize', type=int, default=100)
+parser.add_argument('--nz', type=int, default=24, help='length of the noise vector')
+parser.add_argument('--ngf', type=int, default=8)
+parser.add_argument('--ndf', type=int, default=8)
+parser.add_argument('--niter', type=int, default=2, help='epochs')
+parser.add_argument('--lr', type=float, default=0.001)
+parser.add_argument('--beta1', type=float, default=0.5)
+parser.add_argument('--netG', default='', help="generator to go on with")
+parser.add_argument('--netD', default='', help="discriminator to go on with")
+parser.add_argument('--outf', default='gan', help='folder for images and weights')
+parser.add_argument('--manualSeed', type=int, default=17)
+opt = parser.parse_args()
+print(opt)
+
+try:
+    os.makedirs(opt.outf)
+except OSError:
+    pass
+
+if opt.manualSeed is None:
+    opt.manualSeed = random.randint(1, 10000)
+print("Seed:", opt.manualSeed)
+random.seed(opt.manualSeed)
+torch.manual_seed(opt.manualSeed)
+
+cudnn.benchmark = True
+
+dataset = dset.MNIST(root=opt.dataroot, download=True,
+                     transform=transforms.Compose([
+                         transforms.Resize(32),
+                         transforms.ToTensor(),
+                         transforms.Normalize((0.5,), (0.5,)),
+                     ]))
+nc = 1
+assert dataset
+dataloader = torch.utils.data.DataLoader(dataset, batch_size=opt.batchSize,
+                                         shuffle=True, num_workers=int(opt.workers))
+
+device = torch.device("cuda:0" if torch.cuda.is_available() else "cpu")
+nz = int(opt.nz)
+ngf = int(opt.ngf)
+ndf = int(opt.ndf)
+
+
+# start values for the weights of netG and netD
+def weights_init(m):
+    kind = type(m).__name__
+    if 'Conv' in kind:
+        nn.init.normal_(m.weight, 0.0, 0.05)
+    elif 'BatchNorm' in kind:
+        nn.init.normal_(m.weight, 1.0, 0.05)
+        nn.init.zeros_(m.bias)
+
+
+class Generator(nn.Module):
+    def __init__(self):
+        super(Generator, self).__init__()
+        self.main = nn.Sequential(
+            nn.ConvTranspose2d(nz, ngf * 4, 4, 1, 0, bias=False),       # 4 x 4
+            nn.BatchNorm2d(ngf * 4),
+            nn.ReLU(True),
+            nn.ConvTranspose2d(ngf * 4, ngf * 2, 4, 2, 1, bias=False),  # 8 x 8
+            nn.BatchNorm2d(ngf * 2),
+            nn.ReLU(True),
+            nn.ConvTranspose2d(ngf * 2, ngf, 4, 2, 1, bias=False),      # 16 x 16
+            nn.BatchNorm2d(ngf),
+            nn.ReLU(True),
+            nn.ConvTranspose2d(ngf, nc, 4, 2, 1, bias=False),           # 32 x 32
+            nn.Tanh()
+        )
+
+    def forward(self, input):
+        return self.main(input)
+
+
+class Discriminator(nn.Module):
+    def __init__(self):
+        super(Discriminator, self).__init__()
+        self.main = nn.Sequential(
+            nn.Conv2d(nc, ndf, 4, 2, 1, bias=False),
+            nn.LeakyReLU(0.2, inplace=True),
+            nn.Conv2d(ndf, ndf * 2, 4, 2, 1, bias=False),
+            nn.BatchNorm2d(ndf * 2),
+            nn.LeakyReLU(0.2, inplace=True),
+            nn.Conv2d(ndf * 2, ndf * 4, 4, 2, 1, bias=False),
+            nn.BatchNorm2d(ndf * 4),
+            nn.LeakyReLU(0.2, inplace=True),
+            nn.Conv2d(ndf * 4, 1, 4, 1, 0, bias=False),
+            nn.Sigmoid()
+        )
+
+    def forward(self, input):
+        return self.main(input).view(-1)
+
+
+netG = Generator().to(device)
+netG.apply(weights_init)
+if opt.netG != '':
+    netG.load_state_dict(torch.load(opt.netG))
+print(netG)
+
+netD = Discriminator().to(device)
+netD.apply(weights_init)
+if opt.netD != '':
+    netD.load_state_dict(torch.load(opt.netD))
+print(netD)
+
+criterion = nn.BCELoss()
+
+fixed_noise = torch.randn(opt.batchSize, nz, 1, 1, device=device)
+real_label = 1.
+fake_label = 0.
+
+optimizerD = optim.Adam(netD.parameters(), lr=opt.lr, betas=(opt.beta1, 0.999))
+optimizerG = optim.Adam(netG.parameters(), lr=opt.lr, betas=(opt.beta1, 0.999))
+
+for epoch in range(opt.niter):
+    for i, data in enumerate(dataloader, 0):
+        ############################
+        # discriminator: real images up, made ones down
+        ###########################
+        netD.zero_grad()
+        real = data[0].to(device)
+        batch_size = real.size(0)
+        label = torch.full((batch_size,), real_label, dtype=real.dtype, device=device)
+        output = netD(real)
+        errD_real = criterion(output, label)
+        errD_real.backward()
+        D_x = output.mean().item()
+
+        noise = torch.randn(batch_size, nz, 1, 1, device=device)
+        fake = netG(noise)
+        label.fill_(fake_label)
+        output = netD(fake.detach())
+        errD_fake = criterion(output, label)
+        errD_fake.backward()
+        D_G_z1 = output.mean().item()
+        errD = errD_real + errD_fake
+        optimizerD.step()
+
+        ############################
+        # generator: made images up
+        ###########################
+        netG.zero_grad()
+        label.fill_(real_label)
+        output = netD(fake)
+        errG = criterion(output, label)
+        errG.backward()
+        D_G_z2 = output.mean().item()
+        optimizerG.step()
+
+        if i % 5 == 0:
+            print('[%d/%d][%d/%d] D: %.4f G: %.4f D(x): %.4f D(G(z)): %.4f / %.4f'
+                  % (epoch, opt.niter, i, len(dataloader),
+                     errD.item(), errG.item(), D_x, D_G_z1, D_G_z2))
+        if i % 20 == 0:
+            vutils.save_image(real, '%s/real.png' % opt.outf, normalize=True)
+            fake = netG(fixed_noise)
+            vutils.save_image(fake.detach(), '%s/made_%03d.png' % (opt.outf, epoch), normalize=True)
+
+    # checkpoint
+    torch.save(netG.state_dict(), '%s/netG_%d.pth' % (opt.outf, epoch))
+    torch.save(netD.state_dict(), '%s/netD_%d.pth' % (opt.outf, epoch))

@@ -1,0 +1,145 @@
+# Exported from a notebook: transfer learning, one cell after the other
+
+# %%
+import copy
+import os
+import time
+
+import torch
+import torch.nn as nn
+import torch.optim as optim
+from torch.optim import lr_scheduler
+from torch.utils.data import DataLoader, TensorDataset
+
+torch.manual_seed(42)
+
+
+# %%
+def blobs(count, seed, classes=3):
+    '''Pictures 3x16x16, each class with its own stripes.'''
+    g = torch.Generator().manual_seed(seed)
+    y = torch.randint(classes, (count,), generator=g)
+    ramp = torch.arange(16.)
+    stripes = torch.stack([torch.sin(ramp * (k + 1) / 2) for k in range(classes)])
+    x = stripes[y][:, None, None, :] + 4 * torch.randn(count, 3, 16, 16, generator=g)
+    return TensorDataset(x, y)
+
+
+image_datasets = {'train': blobs(480, 1), 'val': blobs(160, 2)}
+dataloaders = {x: DataLoader(image_datasets[x], batch_size=16,
+                             shuffle=True, num_workers=0)
+               for x in ['train', 'val']}
+dataset_sizes = {x: len(image_datasets[x]) for x in ['train', 'val']}
+class_names = ['wide', 'middle', 'narrow']
+
+device = torch.device("cuda:0" if torch.cuda.is_available() else "cpu")
+
+
+# %%
+class Backbone(nn.Module):
+    """Stands for a net from a model zoo."""
+
+    def __init__(self, classes=100):
+        super().__init__()
+        self.features = nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2),
+                                      nn.Conv2d(8, 16, 3, padding=1), nn.ReLU())
+        self.fc = nn.Linear(16 * 8 * 8, classes)
+
+    def forward(self, x):
+        return self.fc(self.features(x).flatten(1))
+
+
+# %%
+def train_model(model, criterion, optimizer, scheduler, num_epochs=25):
+    since = time.time()
+
+    best_model_wts = copy.deepcopy(model.state_dict())
+    best_acc = 0.0
+
+    for epoch in range(num_epochs):
+        print('Epoch {}/{}'.format(epoch, num_epochs - 1))
+        print('-' * 12)
+
+        # first learn, then look
+        for phase in ['train', 'val']:
+            if phase == 'train':
+                model.train()
+            else:
+                model.eval()
+
+            running_loss = 0.0
+            running_corrects = 0
+
+            for inputs, labels in dataloaders[phase]:
+                inputs = inputs.to(device)
+                labels = labels.to(device)
+
+                optimizer.zero_grad()
+
+                with torch.set_grad_enabled(phase == 'train'):
+                    outputs = model(inputs)
+                    _, preds = torch.max(outputs, 1)
+                    loss = criterion(outputs, labels)
+
+                    if phase == 'train':
+                        loss.backward()
+                        optimizer.step()
+
+                running_loss += loss.item() * inputs.size(0)
+                running_corrects += torch.sum(preds == labels.data)
+            if phase == 'train':
+                scheduler.step()
+
+            epoch_loss = running_loss / dataset_sizes[phase]
+            epoch_acc = running_corrects.double() / dataset_sizes[phase]
+
+            print('{:5s} loss {:.4f} acc {:.4f}'.format(phase, epoch_loss, epoch_acc))
+
+            # keep the best
+            if phase == 'val' and epoch_acc > best_acc:
+                best_acc = epoch_acc
+                best_model_wts = copy.deepcopy(model.state_dict())
+
+        print()
+
+    time_elapsed = time.time() - since
+    print('Took {:.0f}m {:.0f}s'.format(time_elapsed // 60, time_elapsed % 60))
+    print('Best accuracy {:4f}'.format(best_acc))
+
+    model.load_state_dict(best_model_wts)
+    return model
+
+
+# %%
+def show_predictions(model, count=4):
+    was_training = model.training
+    model.eval()
+    shown = 0
+    with torch.no_grad():
+        for inputs, labels in dataloaders['val']:
+            outputs = model(inputs.to(device))
+            for j in range(inputs.size(0)):
+                print('  is', class_names[labels[j]], '- looks like', class_names[outputs[j].argmax()])
+                shown += 1
+                if shown == count:
+                    model.train(mode=was_training)
+                    return
+
+
+# %%
+model_ft = Backbone()
+num_ftrs = model_ft.fc.in_features
+model_ft.fc = nn.Linear(num_ftrs, len(class_names))
+model_ft = model_ft.to(device)
+
+criterion = nn.CrossEntropyLoss()
+optimizer_ft = optim.SGD(model_ft.parameters(), lr=0.01, momentum=0.9)
+exp_lr_scheduler = lr_scheduler.StepLR(optimizer_ft, step_size=2, gamma=0.3)
+
+# %%
+model_ft = train_model(model_ft, criterion, optimizer_ft, exp_lr_scheduler, num_epochs=4)
+
+# %%
+show_predictions(model_ft)
+os.makedirs('weights', exist_ok=True)
+torch.save(model_ft.state_dict(), 'weights/stripes.pt')
