@@ -125,51 +125,47 @@ print(netD)
 criterion = nn.BCELoss()
 
 fixed_noise = torch.randn(opt.batchSize, nz, 1, 1, device=device)
-real_label = 1.
-fake_label = 0.
+REAL = 1.
+MADE = 0.
 
 optimizerD = optim.Adam(netD.parameters(), lr=opt.lr, betas=(opt.beta1, 0.999))
 optimizerG = optim.Adam(netG.parameters(), lr=opt.lr, betas=(opt.beta1, 0.999))
 
 for epoch in range(opt.niter):
     for i, data in enumerate(dataloader, 0):
-        ############################
-        # discriminator: real images up, made ones down
-        ###########################
+        # --- discriminator: real images up, made ones down ---
         netD.zero_grad()
         real = data[0].to(device)
         batch_size = real.size(0)
-        label = torch.full((batch_size,), real_label, dtype=real.dtype, device=device)
+        label = torch.full((batch_size,), REAL, dtype=real.dtype, device=device)
         output = netD(real)
-        errD_real = criterion(output, label)
-        errD_real.backward()
-        D_x = output.mean().item()
+        loss_real = criterion(output, label)
+        loss_real.backward()
+        on_real = output.mean().item()
 
         noise = torch.randn(batch_size, nz, 1, 1, device=device)
         fake = netG(noise)
-        label.fill_(fake_label)
+        label.fill_(MADE)
         output = netD(fake.detach())
-        errD_fake = criterion(output, label)
-        errD_fake.backward()
-        D_G_z1 = output.mean().item()
-        errD = errD_real + errD_fake
+        loss_fake = criterion(output, label)
+        loss_fake.backward()
+        on_made = output.mean().item()
+        loss_D = loss_real + loss_fake
         optimizerD.step()
 
-        ############################
-        # generator: made images up
-        ###########################
+        # --- generator: made images up ---
         netG.zero_grad()
-        label.fill_(real_label)
+        label.fill_(REAL)
         output = netD(fake)
-        errG = criterion(output, label)
-        errG.backward()
-        D_G_z2 = output.mean().item()
+        loss_G = criterion(output, label)
+        loss_G.backward()
+        on_made_after = output.mean().item()
         optimizerG.step()
 
         if i % 5 == 0:
-            print('[%d/%d][%d/%d] D: %.4f G: %.4f D(x): %.4f D(G(z)): %.4f / %.4f'
+            print('[%d/%d][%d/%d] losses %.4f and %.4f, verdict on real %.4f, on made %.4f, then %.4f'
                   % (epoch, opt.niter, i, len(dataloader),
-                     errD.item(), errG.item(), D_x, D_G_z1, D_G_z2))
+                     loss_D.item(), loss_G.item(), on_real, on_made, on_made_after))
         if i % 20 == 0:
             vutils.save_image(real, '%s/real.png' % opt.outf, normalize=True)
             fake = netG(fixed_noise)

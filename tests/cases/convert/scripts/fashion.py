@@ -12,17 +12,17 @@ torch.manual_seed(11)
 device = "cuda" if torch.cuda.is_available() else "cpu"
 print(f"Using {device}")
 
-training_data = datasets.FashionMNIST(root="data", train=True, download=True, transform=ToTensor())
-test_data = datasets.FashionMNIST(root="data", train=False, download=True, transform=ToTensor())
+clothes = datasets.FashionMNIST(root="data", train=True, download=True, transform=ToTensor())
+unseen_clothes = datasets.FashionMNIST(root="data", train=False, download=True, transform=ToTensor())
 
 kwargs = {'batch_size': BATCH}
 if device == 'cuda':
     kwargs['num_workers'] = 2
     kwargs['pin_memory'] = True
-train_dataloader = DataLoader(training_data, shuffle=True, **kwargs)
-test_dataloader = DataLoader(test_data, **kwargs)
+train_batches = DataLoader(clothes, shuffle=True, **kwargs)
+test_batches = DataLoader(unseen_clothes, **kwargs)
 
-for X, y in test_dataloader:
+for X, y in test_batches:
     print(f"A batch: {tuple(X.shape)} {X.dtype}, labels {tuple(y.shape)} {y.dtype}")
     break
 
@@ -64,8 +64,8 @@ def train_loop(dataloader, model, loss_fn, optimizer):
         optimizer.zero_grad()
 
         if batch % 10 == 0:
-            loss, current = loss.item(), (batch + 1) * len(X)
-            print(f"  loss {loss:>7f}  [{current:>5d}/{size:>5d}]")
+            loss = loss.item()
+            print(f"  {(batch + 1) * len(X):>6} of {size} seen, loss {loss:.5f}")
 
 
 def test_loop(dataloader, model, loss_fn):
@@ -78,16 +78,16 @@ def test_loop(dataloader, model, loss_fn):
             X, y = X.to(device), y.to(device)
             pred = model(X)
             test_loss += loss_fn(pred, y).item()
-            correct += (pred.argmax(1) == y).type(torch.float).sum().item()
+            correct += (pred.argmax(1) == y).float().sum().item()
     test_loss /= num_batches
     correct /= size
-    print(f"Test: {(100 * correct):>0.1f}% right, loss {test_loss:>8f}\n")
+    print(f"Test: {100 * correct:.1f}% right, loss {test_loss:.6f}\n")
 
 
 for t in range(EPOCHS):
     print(f"--- epoch {t + 1} ---")
-    train_loop(train_dataloader, model, loss_fn, optimizer)
-    test_loop(test_dataloader, model, loss_fn)
+    train_loop(train_batches, model, loss_fn, optimizer)
+    test_loop(test_batches, model, loss_fn)
 
 torch.save(model.state_dict(), "fashion.pth")
 print("Saved to fashion.pth")
@@ -97,7 +97,7 @@ names = ["top", "trouser", "pullover", "dress", "coat", "sandal", "shirt", "snea
 model = Net().to(device)
 model.load_state_dict(torch.load("fashion.pth", weights_only=True))
 model.eval()
-x, y = test_data[0][0], test_data[0][1]
+x, y = unseen_clothes[0][0], unseen_clothes[0][1]
 with torch.no_grad():
     pred = model(x.to(device))
     print(f'Says "{names[pred[0].argmax(0)]}", is "{names[y]}"')

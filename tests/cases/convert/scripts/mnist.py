@@ -81,9 +81,9 @@ def main():
     train_kwargs = {'batch_size': args.batch_size, 'shuffle': True}
     test_kwargs = {'batch_size': args.test_batch_size}
     if use_cuda:
-        cuda_kwargs = {'num_workers': 2, 'pin_memory': True}
-        train_kwargs.update(cuda_kwargs)
-        test_kwargs.update(cuda_kwargs)
+        for_gpu = {'num_workers': 2, 'pin_memory': True}
+        train_kwargs.update(for_gpu)
+        test_kwargs.update(for_gpu)
 
     to_input = transforms.Compose([
         transforms.ToTensor(),

@@ -10,11 +10,11 @@ torch.manual_seed(8)
 device = torch.device('cuda' if torch.cuda.is_available() else 'cpu')
 
 # Hyper-parameters
-sequence_length = 28
-input_size = 28
-hidden_size = 40
-num_layers = 1
-num_classes = 10
+ROWS = 28
+WIDTH = 28
+HIDDEN = 40
+LAYERS = 1
+CLASSES = 10
 batch_size = 100
 num_epochs = 3
 learning_rate = 0.01
@@ -27,21 +27,20 @@ test_loader = torch.utils.data.DataLoader(dataset=test_dataset, batch_size=batch
 
 
 class RNN(nn.Module):
-    def __init__(self, input_size, hidden_size, num_layers, num_classes):
+    def __init__(self, width, hidden, layers, classes):
         super(RNN, self).__init__()
-        self.hidden_size = hidden_size
-        self.num_layers = num_layers
-        self.lstm = nn.LSTM(input_size, hidden_size, num_layers, batch_first=True)
-        self.fc = nn.Linear(hidden_size, num_classes)
+        self.hidden = hidden
+        self.layers = layers
+        self.lstm = nn.LSTM(width, hidden, layers, batch_first=True)
+        self.fc = nn.Linear(hidden, classes)
 
     def forward(self, x):
-        h0 = torch.zeros(self.num_layers, x.size(0), self.hidden_size).to(device)
-        c0 = torch.zeros(self.num_layers, x.size(0), self.hidden_size).to(device)
-        out, _ = self.lstm(x, (h0, c0))
+        start = torch.zeros(self.layers, x.size(0), self.hidden).to(device)
+        out, _ = self.lstm(x, (start, start))
         return self.fc(out[:, -1, :])
 
 
-model = RNN(input_size, hidden_size, num_layers, num_classes).to(device)
+model = RNN(WIDTH, HIDDEN, LAYERS, CLASSES).to(device)
 
 criterion = nn.CrossEntropyLoss()
 optimizer = torch.optim.Adam(model.parameters(), lr=learning_rate)
@@ -50,7 +49,7 @@ optimizer = torch.optim.Adam(model.parameters(), lr=learning_rate)
 total_step = len(train_loader)
 for epoch in range(num_epochs):
     for i, (images, labels) in enumerate(train_loader):
-        images = images.reshape(-1, sequence_length, input_size).to(device)
+        images = images.reshape(-1, ROWS, WIDTH).to(device)
         labels = labels.to(device)
 
         outputs = model(images)
@@ -69,7 +68,7 @@ with torch.no_grad():
     correct = 0
     total = 0
     for images, labels in test_loader:
-        images = images.reshape(-1, sequence_length, input_size).to(device)
+        images = images.reshape(-1, ROWS, WIDTH).to(device)
         labels = labels.to(device)
         outputs = model(images)
         _, predicted = torch.max(outputs.data, 1)

@@ -51,7 +51,7 @@ class Backbone(nn.Module):
 
 # %%
 def train_model(model, criterion, optimizer, scheduler, num_epochs=25):
-    since = time.time()
+    started = time.time()
 
     best_model_wts = copy.deepcopy(model.state_dict())
     best_acc = 0.0
@@ -68,7 +68,7 @@ def train_model(model, criterion, optimizer, scheduler, num_epochs=25):
                 model.eval()
 
             running_loss = 0.0
-            running_corrects = 0
+            running_right = 0
 
             for inputs, labels in dataloaders[phase]:
                 inputs = inputs.to(device)
@@ -86,12 +86,12 @@ def train_model(model, criterion, optimizer, scheduler, num_epochs=25):
                         optimizer.step()
 
                 running_loss += loss.item() * inputs.size(0)
-                running_corrects += torch.sum(preds == labels.data)
+                running_right += torch.sum(preds == labels.data)
             if phase == 'train':
                 scheduler.step()
 
             epoch_loss = running_loss / dataset_sizes[phase]
-            epoch_acc = running_corrects.double() / dataset_sizes[phase]
+            epoch_acc = running_right.double() / dataset_sizes[phase]
 
             print('{:5s} loss {:.4f} acc {:.4f}'.format(phase, epoch_loss, epoch_acc))
 
@@ -102,8 +102,8 @@ def train_model(model, criterion, optimizer, scheduler, num_epochs=25):
 
         print()
 
-    time_elapsed = time.time() - since
-    print('Took {:.0f}m {:.0f}s'.format(time_elapsed // 60, time_elapsed % 60))
+    seconds = time.time() - started
+    print('Took {:.0f}m {:.0f}s'.format(seconds // 60, seconds % 60))
     print('Best accuracy {:4f}'.format(best_acc))
 
     model.load_state_dict(best_model_wts)

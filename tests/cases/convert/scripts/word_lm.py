@@ -11,9 +11,9 @@ parser = argparse.ArgumentParser(description='next word, by an LSTM')
 parser.add_argument('--emsize', type=int, default=24)
 parser.add_argument('--nhid', type=int, default=48)
 parser.add_argument('--nlayers', type=int, default=1)
-parser.add_argument('--lr', type=float, default=4, help='rate to begin with')
+parser.add_argument('--lr', type=float, default=12, help='rate to begin with')
 parser.add_argument('--clip', type=float, default=0.25)
-parser.add_argument('--epochs', type=int, default=4)
+parser.add_argument('--epochs', type=int, default=6)
 parser.add_argument('--batch_size', type=int, default=16, metavar='N')
 parser.add_argument('--bptt', type=int, default=20, help='length of a piece')
 parser.add_argument('--tied', action='store_true')
@@ -33,19 +33,19 @@ device = torch.device("cuda" if args.cuda else "cpu")
 ###############################################################################
 
 
-class Dictionary(object):
+class Vocabulary(object):
     def __init__(self):
-        self.word2idx = {}
-        self.idx2word = []
+        self.index = {}
+        self.words = []
 
-    def add_word(self, word):
-        if word not in self.word2idx:
-            self.idx2word.append(word)
-            self.word2idx[word] = len(self.idx2word) - 1
-        return self.word2idx[word]
+    def add(self, word):
+        if word not in self.index:
+            self.words.append(word)
+            self.index[word] = len(self.words) - 1
+        return self.index[word]
 
     def __len__(self):
-        return len(self.idx2word)
+        return len(self.words)
 
 
 class Corpus(object):
@@ -54,7 +54,7 @@ class Corpus(object):
     what = 'bread boat barn flour canvas'.split()
 
     def __init__(self, seed=0):
-        self.dictionary = Dictionary()
+        self.vocabulary = Vocabulary()
         rng = random.Random(seed)
         self.train = self.tokenize(rng, 1300)
         self.valid = self.tokenize(rng, 200)
@@ -66,7 +66,7 @@ class Corpus(object):
             k = rng.randrange(5)
             words = ['the', self.who[k], self.does[k if rng.random() < 0.8 else rng.randrange(5)],
                      'the', self.what[(2 * k + 1) % 5], '<eos>']
-            ids += [self.dictionary.add_word(w) for w in words]
+            ids += [self.vocabulary.add(w) for w in words]
         return torch.tensor(ids)
 
 
@@ -87,23 +87,23 @@ val_data = batchify(corpus.valid, eval_batch_size)
 test_data = batchify(corpus.test, eval_batch_size)
 
 
-class RNNModel(nn.Module):
-    def __init__(self, ntoken, ninp, nhid, nlayers, tie_weights=False):
-        super(RNNModel, self).__init__()
-        self.ntoken = ntoken
+class WordLSTM(nn.Module):
+    def __init__(self, num_words, size_in, nhid, nlayers, tie_weights=False):
+        super(WordLSTM, self).__init__()
+        self.num_words = num_words
         self.nhid = nhid
         self.nlayers = nlayers
-        self.encoder = nn.Embedding(ntoken, ninp)
-        self.rnn = nn.LSTM(ninp, nhid, nlayers)
-        self.decoder = nn.Linear(nhid, ntoken)
+        self.encoder = nn.Embedding(num_words, size_in)
+        self.rnn = nn.LSTM(size_in, nhid, nlayers)
+        self.decoder = nn.Linear(nhid, num_words)
         if tie_weights:
-            if nhid != ninp:
+            if nhid != size_in:
                 raise ValueError('--tied needs --nhid equal to --emsize')
             self.decoder.weight = self.encoder.weight
 
     def forward(self, input, hidden):
         output, hidden = self.rnn(self.encoder(input), hidden)
-        return self.decoder(output).view(-1, self.ntoken), hidden
+        return self.decoder(output).view(-1, self.num_words), hidden
 
     def init_hidden(self, bsz):
         weight = next(self.parameters())
@@ -111,8 +111,8 @@ class RNNModel(nn.Module):
                 weight.new_zeros(self.nlayers, bsz, self.nhid))
 
 
-ntokens = len(corpus.dictionary)
-model = RNNModel(ntokens, args.emsize, args.nhid, args.nlayers, args.tied).to(device)
+num_words_total = len(corpus.vocabulary)
+model = WordLSTM(num_words_total, args.emsize, args.nhid, args.nlayers, args.tied).to(device)
 criterion = nn.CrossEntropyLoss()
 optimizer = torch.optim.SGD(model.parameters(), lr=args.lr)
 
@@ -121,11 +121,11 @@ optimizer = torch.optim.SGD(model.parameters(), lr=args.lr)
 ###############################################################################
 
 
-def repackage_hidden(h):
+def cut_history(h):
     """The same numbers, without their history."""
     if isinstance(h, torch.Tensor):
         return h.detach()
-    return tuple(repackage_hidden(v) for v in h)
+    return tuple(cut_history(v) for v in h)
 
 
 def get_batch(source, i):
@@ -143,7 +143,7 @@ def evaluate(data_source):
         for i in range(0, data_source.size(0) - 1, args.bptt):
             data, targets = get_batch(data_source, i)
             output, hidden = model(data, hidden)
-            hidden = repackage_hidden(hidden)
+            hidden = cut_history(hidden)
             total_loss += len(data) * criterion(output, targets).item()
     return total_loss / (len(data_source) - 1)
 
@@ -156,7 +156,7 @@ def train():
     for batch, i in enumerate(range(0, train_data.size(0) - 1, args.bptt)):
         data, targets = get_batch(train_data, i)
         # without this, the gradient would run back to the beginning of the text
-        hidden = repackage_hidden(hidden)
+        hidden = cut_history(hidden)
         optimizer.zero_grad()
         output, hidden = model(data, hidden)
         loss = criterion(output, targets)
@@ -197,7 +197,7 @@ try:
             best_val_loss = val_loss
         else:
             # No progress: a smaller rate
-            lr /= 4.0
+            lr /= 5
             for group in optimizer.param_groups:
                 group['lr'] = lr
 except KeyboardInterrupt:
