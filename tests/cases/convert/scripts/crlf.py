@@ -44,7 +44,7 @@ net = nn.Sequential(
 )
 net.to(device)
 loss_func = nn.L1Loss(reduction='sum')   # summed, so the rate is small
-optimizer = torch.optim.SGD(net.parameters(), lr=0.004)
+optimizer = torch.optim.SGD(net.parameters(), lr=0.001)
 
 
 #%% training

@@ -12,7 +12,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 def get_args():
     parser = argparse.ArgumentParser()
-    parser.add_argument('--pretrain_epochs', type=int, default=2)
+    parser.add_argument('--pretrain_epochs', type=int, default=8)
     parser.add_argument('--epochs', type=int, default=4)
     parser.add_argument('--batch_size', type=int, default=16)
     parser.add_argument('--head_lr', type=float, default=1e-2)
@@ -51,7 +51,7 @@ def task(count, classes, seed):
     hidden = torch.randn(24, 6, generator=torch.Generator().manual_seed(100))
     target = torch.randn(6, classes, generator=torch.Generator().manual_seed(classes))
     x = torch.randn(count, 24, generator=g)
-    return TensorDataset(x, (torch.tanh(x @ hidden / 5) @ target).argmax(1))
+    return TensorDataset(x, (torch.tanh(x @ hidden / 2) @ target).argmax(1))
 
 
 def get_linear_warmup(optimizer, warmup_steps, total_steps):
@@ -78,7 +78,7 @@ def main():
     # ---- the base ----
     base = Base()
     first = Classifier(base, 8).to(device)
-    loader = DataLoader(task(1024, 8, 1), batch_size=args.batch_size, shuffle=True)
+    loader = DataLoader(task(2048, 8, 1), batch_size=args.batch_size, shuffle=True)
     optimizer = AdamW(first.parameters(), lr=3e-3)
     loss_fn = nn.CrossEntropyLoss()
     for epoch in range(args.pretrain_epochs):
