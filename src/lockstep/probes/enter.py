@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from importlib.machinery import ModuleSpec
 from importlib.util import find_spec
 from types import ModuleType
-from typing import Any
 
 from lockstep import world
+from lockstep.probes.imports import behind
 from lockstep.probes.record import Recorder, dump_on_request
 from lockstep.probes.settings import Settings
 
@@ -22,6 +22,10 @@ def enter() -> None:
     settings = Settings.read(path)
     recorder = Recorder(settings)
     dump_on_request(settings)
+    if settings.stand_in_data:
+        from lockstep.probes import pretend
+
+        pretend.install(recorder)
     sys.meta_path.insert(0, _AfterTorch(recorder))
 
 
@@ -38,17 +42,9 @@ class _AfterTorch:
         if name != "torch" or self not in sys.meta_path:
             return None
         sys.meta_path.remove(self)
-        spec = find_spec(name)
-        loader: Any = spec.loader if spec is not None else None
-        if loader is not None:
-            load = loader.exec_module
+        return behind(find_spec(name), self._install)
 
-            def exec_module(module: ModuleType) -> None:
-                load(module)
-                del loader.exec_module
-                from lockstep.probes.install import install
+    def _install(self, _: ModuleType) -> None:
+        from lockstep.probes.install import install
 
-                install(self.recorder)
-
-            loader.exec_module = exec_module
-        return spec
+        install(self.recorder)

@@ -21,6 +21,10 @@ def install(recorder: Recorder) -> None:
         recorder.on_end.append(tell)
         # Also early, for a run that never comes to its end.
         recorder.on_backward.append(once(tell))
+    if settings.stand_in_data:
+        from lockstep.probes.pretend import splits
+
+        splits.install()
     from lockstep.probes import (
         collectives,
         files,

@@ -221,7 +221,7 @@ def place(depth: int = 1) -> str:
     library = ""
     while frame is not None:
         path = frame.f_code.co_filename
-        kind = _kinds.get(path) or _kind(path)
+        kind = _kinds.get(path) or kind_of(path)
         if kind == "script":
             return f"{path}:{frame.f_lineno}"
         if kind == "library" and not library:
@@ -233,7 +233,7 @@ def place(depth: int = 1) -> str:
 _kinds: dict[str, str] = {}
 
 
-def _kind(path: str) -> str:
+def kind_of(path: str) -> str:
     """Whose code a file is: the script's, a library's, or none that a person would look at."""
     if path.startswith(("<", _OURS)):
         found = "ours"

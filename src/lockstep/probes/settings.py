@@ -28,6 +28,9 @@ class Settings:
     watch: bool = True
     """Whether anything is noted. If not, only the CPU stands in."""
 
+    stand_in_data: bool = False
+    """Whether data and libraries that are not here are stood in for."""
+
     def write(self) -> Path:
         """Into its folder."""
         path = Path(self.folder, NAME)
