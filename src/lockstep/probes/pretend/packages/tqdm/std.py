@@ -1,0 +1,5 @@
+"""The same bar."""
+
+from . import tqdm, trange
+
+__all__ = ["tqdm", "trange"]
