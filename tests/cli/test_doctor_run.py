@@ -85,3 +85,36 @@ def test_what_cannot_work_is_refused_with_what_to_type_instead(doctor, arguments
     run = doctor(*arguments)
     assert run.code == 2
     assert said in run.err.replace("\n", " ")
+
+
+STOOD_IN = """
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.utils.data import DataLoader, DistributedSampler
+from torchvision import datasets, transforms
+
+dist.init_process_group("nccl")
+torch.cuda.set_device(dist.get_rank())
+data = datasets.FashionMNIST("data", download=True, transform=transforms.ToTensor())
+sampler = DistributedSampler(data)
+model = nn.parallel.DistributedDataParallel(nn.Sequential(nn.Flatten(), nn.Linear(784, 10)).cuda())
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01 * dist.get_world_size())
+for epoch in range(2):
+    sampler.set_epoch(epoch)
+    for x, y in DataLoader(data, batch_size=64, sampler=sampler):
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(model(x.cuda()), y.cuda()).backward()
+        optimizer.step()
+"""
+
+
+def test_a_script_without_its_data_runs_on_stand_in_data_and_the_report_says_so(doctor, tmp_path):
+    script = tmp_path / "train.py"
+    script.write_text(STOOD_IN)
+    asked = ("--run", "--stand-in-data", "--json", "--steps", 6)
+    run = doctor(script, *asked, "--ignore", "starving_loader")
+    document = json.loads(run.out)
+    assert run.code == 0, document
+    assert "FashionMNIST: stand-in data, 2,048 samples of 1x28x28" in document["run"]["pretended"]
+    assert document["run"]["oracle"]["verdict"] == "agrees"

@@ -70,6 +70,11 @@ def parser() -> argparse.ArgumentParser:
     run(
         "--resume", metavar="ARGS", help="start it again, with these arguments, after the first run"
     )
+    run(
+        "--stand-in-data",
+        action="store_true",
+        help="synthetic data, and silent libraries, for those that are not here",
+    )
     run("--no-oracle", action="store_true", help="do not repeat the first step on one rank")
     run(
         "--out",

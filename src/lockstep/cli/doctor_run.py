@@ -136,6 +136,7 @@ def _examination(given: argparse.Namespace, own: list[str]) -> Examination:
         gpus=given.replicas if stands_in else None,
         real_gpus=enough,
         oracle=not given.no_oracle,
+        stand_in_data=given.stand_in_data,
     )
 
 

@@ -32,6 +32,7 @@ def facts(examined: Examined) -> Facts:
         "ranks": trace.size,
         "backend": next((event["backend"] for event in trace.of("group")), None),
         "stood_in": trace.stood_in,
+        "pretended": trace.pretended,
         **_steps(trace),
         "passes": [_pass(same, trace) for same in trace.together() if same[0].batches],
         "schedulers": _schedulers(trace),

@@ -40,6 +40,8 @@ def running(facts: dict[str, Any]) -> list[str]:
     found = []
     if facts["stood_in"]:
         found.append(f"The CPU stood in for {', '.join(facts['stood_in'])}.")
+    if facts["pretended"]:
+        found.append(f"Not here, and stood in for: {'; '.join(facts['pretended'])}.")
     if facts["steps"]:
         found.append(
             f"{facts['ranks']} ranks ({facts['backend']}), {facts['steps']} steps, "

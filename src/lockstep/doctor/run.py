@@ -59,6 +59,8 @@ class Examination:
     real_gpus: bool = False
     """Whether the ranks compute on GPUs of this machine."""
     oracle: bool = True
+    stand_in_data: bool = False
+    """Whether data and libraries that are not here are stood in for."""
 
 
 @dataclass
@@ -113,7 +115,13 @@ def _run(
     what: Examination, folder: Path, arguments: tuple[str, ...], ranks: int, progress: Progress
 ) -> Trace:
     folder.mkdir(parents=True)
-    settings = Settings(folder=str(folder), steps=what.steps, batches=what.batches, gpus=what.gpus)
+    settings = Settings(
+        folder=str(folder),
+        steps=what.steps,
+        batches=what.batches,
+        gpus=what.gpus,
+        stand_in_data=what.stand_in_data,
+    )
     trace = _started(what, settings, arguments, ranks, _steps_of(folder, progress))
     trace.cut = what.batches is not None
     if trace.joins and any(trace.of("stopped")):
@@ -181,6 +189,7 @@ def _ask(what: Examination, folder: Path) -> Event:
             gpus=None if what.gpus is None else 1,
             oracle=str(kept),
             joined=joined,
+            stand_in_data=what.stand_in_data,
         )
         alone = _started(what, settings, what.arguments, 1)
         for rank in alone.ranks:

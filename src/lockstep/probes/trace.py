@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
@@ -113,6 +113,8 @@ class Trace:
     """Whether passes were ended early, as asked."""
     stood_in: list[str] = field(default_factory=list)
     """What the CPU stood in for."""
+    pretended: list[str] = field(default_factory=list)
+    """Data and libraries that were not here, and what stood in for each."""
 
     def of(self, *kinds: str) -> Iterator[Event]:
         """Events of some kinds, rank by rank."""
@@ -200,7 +202,18 @@ def read(folder: Path, outcome: Outcome) -> Trace:
     trace = Trace([ranks[number] for number in sorted(ranks)], outcome)
     stood_in = (what for event in trace.of("stood_in") for what in event["what"])
     trace.stood_in = list(dict.fromkeys(stood_in))
+    trace.pretended = _pretended(processes.values())
     return trace
+
+
+def pretended(folder: Path) -> list[str]:
+    """Data and libraries that were stood in for, by any process that left notes in a folder."""
+    return _pretended(_events(path) for path in sorted(folder.glob("*.jsonl")))
+
+
+def _pretended(processes: Iterable[list[Event]]) -> list[str]:
+    facts = (e["what"] for events in processes for e in events if e["kind"] == "pretended")
+    return list(dict.fromkeys(facts))
 
 
 def _events(path: Path) -> list[Event]:

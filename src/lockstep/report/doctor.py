@@ -165,6 +165,8 @@ def _shown(document: Document, run: Document) -> Iterator[str]:
     notes = []
     if run.get("stood_in"):
         notes.append(f"The CPU stood in for {', '.join(map(str, run['stood_in']))}.")
+    if run.get("pretended"):
+        notes.append(f"Not here, and stood in for: {'; '.join(map(str, run['pretended']))}.")
     if document.get("frameworks"):
         notes.append(f"Written with {', '.join(map(str, document['frameworks']))}.")
     yield page.section("What the run showed", page.cards(_cards(run)), *map(page.paragraph, notes))

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from PIL import Image
 
 from lockstep.probes.pretend.notes import note
 from lockstep.probes.pretend.pictures import TEST, TRAIN, Shape, classes_of, picture, pictures
@@ -94,8 +95,6 @@ def _classes(data: Any, known: Known) -> int:
 
 def image_of(array: Any) -> Any:
     """As everybody's transforms take it."""
-    from PIL import Image
-
     return Image.fromarray(np.ascontiguousarray(array))
 
 

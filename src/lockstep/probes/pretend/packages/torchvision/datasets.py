@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from PIL import Image
 from torch.utils.data import Dataset
 
 from lockstep.probes.pretend.datasets import fill, image_of, item, items
@@ -226,8 +227,6 @@ def _files(folder: str) -> list[str]:
 
 def default_loader(path: str) -> Any:
     """An image, in colour."""
-    from PIL import Image
-
     with Image.open(path) as image:
         return image.convert("RGB")
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from PIL import Image
 from torch import Tensor
 
 
@@ -44,8 +45,6 @@ def to_tensor(pic: Any) -> Tensor:
 
 def to_pil_image(pic: Any, mode: str | None = None) -> Any:
     """An image of a tensor (channel first) or of an array (channel last)."""
-    from PIL import Image
-
     if isinstance(pic, Tensor):
         pic = pic[None] if pic.ndim == 2 else pic
         if pic.is_floating_point():
@@ -218,7 +217,7 @@ def affine(
     """Turned, moved, scaled and sheared about the middle; the size stays."""
     width, height = get_image_size(img)
     shears = [shear, 0.0] if isinstance(shear, int | float) else list(shear)
-    turn, lean = math.radians(angle), math.radians(shears[0])
+    turn, lean = math.radians(angle), math.radians(-shears[0])
     cos, sin = math.cos(turn) / scale, math.sin(turn) / scale
     # From a pixel of the result to the one it comes from; -1 and 1 are the edges.
     matrix = torch.tensor(

@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 import torch
+from PIL import Image
 from torch import Tensor
 
 
@@ -45,7 +46,5 @@ def save_image(
     tensor: Tensor | list[Tensor], fp: Any, format: str | None = None, **kw: Any
 ) -> None:
     """A grid, written to a file."""
-    from PIL import Image
-
     grid = make_grid(tensor, **kw).detach().mul(255).add(0.5).clamp(0, 255)
     Image.fromarray(grid.permute(1, 2, 0).to("cpu", torch.uint8).numpy()).save(fp, format=format)

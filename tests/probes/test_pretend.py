@@ -1,0 +1,519 @@
+"""Scripts whose data and libraries are not here, in processes of their own, as the probes run them.
+
+The libraries that this machine has are hidden from them by a sitecustomize of the test's.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from lockstep.probes.settings import Settings
+from lockstep.probes.start import Job, Outcome
+from lockstep.probes.start import run as start
+from lockstep.probes.trace import pretended
+
+HIDE = """
+import sys
+from importlib.machinery import PathFinder
+find = PathFinder.find_spec
+names = {names!r}.split()
+PathFinder.find_spec = classmethod(
+    lambda cls, name, *rest: None if name in names else find(name, *rest)
+)
+"""
+ALL = "torchvision PIL tqdm wandb mlflow visdom matplotlib mpl_toolkits tensorboard tensorboardX"
+LESS = ALL.replace("PIL ", "")
+
+
+class Runs:
+    """Runs scripts in an empty folder."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.place, self.hidden, self.notes = (folder / n for n in ("place", "hidden", "notes"))
+        self.place.mkdir()
+        self.hidden.mkdir()
+        monkeypatch.chdir(self.place)
+        monkeypatch.syspath_prepend(self.hidden)
+        monkeypatch.setenv("OMP_NUM_THREADS", "1")
+        here = str(Path(__file__).parents[2] / "src")
+        monkeypatch.setenv("PYTHONPATH", f"{self.hidden}:{here}")
+        self.count = 0
+
+    def start(self, body: str, hide: str = LESS, **settings: object) -> Outcome:
+        (self.hidden / "sitecustomize.py").write_text(HIDE.format(names=hide))
+        self.folder = self.notes / str(self.count)
+        self.folder.mkdir(parents=True)
+        self.count += 1
+        script = self.place / "train.py"
+        script.write_text(body)
+        told = Settings(folder=str(self.folder), **{"stand_in_data": True, **settings})
+        return start(Job(script=script, ranks=0, settings=told))
+
+    def __call__(self, body: str, hide: str = LESS, **settings: object) -> list[str]:
+        """What was stood in for; the script must come to its end."""
+        outcome = self.start(body, hide, **settings)
+        assert outcome.how == "finished", outcome.logs[0].read_text()
+        self.said = outcome.logs[0].read_text()
+        return pretended(self.folder)
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Runs:
+    return Runs(tmp_path, monkeypatch)
+
+
+def test_without_being_asked_nothing_is_stood_in_for(run: Runs):
+    body = """
+import torch
+for line in ("import torchvision", "import wandb", "open('train.txt')"):
+    try:
+        exec(line)
+    except (ImportError, OSError):
+        continue
+    raise AssertionError(line)
+"""
+    assert run(body, stand_in_data=False) == []
+
+
+def test_a_script_that_needs_nothing_is_left_alone(run: Runs):
+    body = """
+import os, pathlib, torch
+try:
+    import flax_that_nobody_knows
+except ImportError:
+    pass
+for name in ("labels.txt", "weights.bin", "train.csv", "log.txt"):
+    assert not os.path.exists(name) and not pathlib.Path(name).exists()
+    try:
+        open(name)
+    except FileNotFoundError:
+        pass
+open("train.txt", "w").write("mine")
+assert open("train.txt").read() == "mine"
+"""
+    assert run(body, hide="") == []
+
+
+LIBRARY = """
+import sysconfig
+code = compile("import wandb", sysconfig.get_path("purelib") + "/lib.py", "exec")
+try:
+    exec(code)
+except ImportError:
+    import wandb
+else:
+    raise AssertionError("a library was helped")
+"""
+
+
+def test_only_the_script_is_helped_as_libraries_know_how_to_do_without_each_other(run: Runs):
+    assert run(LIBRARY) == ["wandb: not installed, a small stand-in"]
+
+
+TRAIN = """
+import random
+import numpy as np
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, Subset, random_split
+from torchvision import datasets, transforms
+from tqdm import tqdm
+
+before = random.getstate(), np.random.get_state()[1].tobytes()
+torch.manual_seed(0)
+change = transforms.Compose([transforms.ToTensor(), transforms.Normalize((0.5,), (0.25,))])
+data = datasets.MNIST("data", train=True, download=True, transform=change)
+test = datasets.MNIST("data", train=False, transform=change)
+assert (random.getstate(), np.random.get_state()[1].tobytes()) == before
+assert data.data.shape == (2048, 28, 28) and data.data.dtype == torch.uint8
+train, valid = random_split(data, [50000, 10000])
+assert len(train) + len(valid) == 2048
+assert Subset(data, range(50000))[49999][1] in range(10)
+assert len(list(test)) == 512
+model = nn.Sequential(nn.Flatten(), nn.Linear(784, 10))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+for x, y in tqdm(DataLoader(train, batch_size=64, shuffle=True, num_workers=2)):
+    loss = nn.functional.cross_entropy(model(x), y)
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+x, y = next(iter(DataLoader(test, batch_size=512)))
+print("right", float((model(x).argmax(1) == y).float().mean()), loss.item())
+"""
+
+
+def test_a_script_learns_from_stand_in_data_and_every_process_gets_the_same(run: Runs):
+    facts = run(TRAIN)
+    assert facts == [
+        "torchvision: not installed, a small stand-in",
+        "tqdm: not installed, a small stand-in",
+        "MNIST: stand-in data, 2,048 samples of 1x28x28",
+        "MNIST: stand-in data, 512 samples of 1x28x28",
+    ]
+    first = run.said
+    # Chance is 0.1.
+    assert float(first.split()[1]) > 0.5
+    assert "PIL: not installed, a small stand-in" in run(TRAIN, hide=ALL)
+    assert run.said == first
+
+
+DATASETS = """
+import numpy as np
+from torchvision import datasets
+from torchvision.transforms import ToTensor
+
+def shape(data):
+    image, target = data[3]
+    assert len(data) in (2048, 512)
+    return tuple(ToTensor()(image).shape), image.mode
+
+for name in ("MNIST", "FashionMNIST", "KMNIST", "QMNIST"):
+    data = getattr(datasets, name)("data", train=False, download=True)
+    assert shape(data) == ((1, 28, 28), "L") and len(data.classes) == 10 and len(data) == 512
+assert datasets.QMNIST("data", compat=False)[0][1].shape == (8,)
+letters = datasets.EMNIST("data", split="letters", train=True)
+assert len(letters.classes) == 27 and sorted(set(letters.targets.tolist())) == list(range(1, 27))
+for name, classes in (("CIFAR10", 10), ("CIFAR100", 100)):
+    data = getattr(datasets, name)("data", target_transform=lambda y: -y)
+    assert shape(data) == ((3, 32, 32), "RGB") and data.data.shape == (2048, 32, 32, 3)
+    assert set(data.targets) == set(range(classes)) and data[3][1] == -data.targets[3]
+assert datasets.SVHN("data", split="extra").data.shape == (2048, 3, 32, 32)
+assert shape(datasets.STL10("data", split="test")) == ((3, 96, 96), "RGB")
+assert set(datasets.STL10("data", split="unlabeled").labels) == {-1}
+assert shape(datasets.ImageNet("data", split="val")) == ((3, 256, 256), "RGB")
+folder = datasets.ImageFolder("data/train")
+assert shape(folder) == ((3, 256, 256), "RGB") and folder.classes == ["0", "1"]
+faces = datasets.CelebA("data", target_type=["attr", "identity"], download=True)
+assert shape(faces) == ((3, 218, 178), "RGB") and faces[0][1][0].shape == (40,)
+assert shape(datasets.LSUN("data", classes=["bedroom_train"])) == ((3, 256, 256), "RGB")
+fake = datasets.FakeData(7, (3, 8, 9), 5)
+assert len(fake) == 7 and ToTensor()(fake[6][0]).shape == (3, 8, 9)
+
+class Mine(datasets.CIFAR10):
+    def __getitem__(self, index):
+        image, target = super().__getitem__(index)
+        return np.asarray(image), target, index
+
+assert Mine("data")[5][0].shape == (32, 32, 3)
+try:
+    datasets.DatasetFolder("data", loader=np.load, extensions=(".npy",))
+except FileNotFoundError:
+    pass
+else:
+    raise AssertionError("nobody can know what these files hold")
+"""
+
+
+def test_data_sets_have_the_shapes_and_classes_of_the_real_ones(run: Runs):
+    facts = run(DATASETS)
+    assert "CelebA: stand-in data, 2,048 samples of 3x218x178" in facts
+    assert not any("FakeData" in fact or "DatasetFolder" in fact for fact in facts)
+
+
+FOLDER = """
+import os
+import numpy as np
+from PIL import Image
+from torchvision import datasets
+for number in range(6):
+    os.makedirs(f"photos/{'ab'[number % 2]}", exist_ok=True)
+    Image.fromarray(np.zeros((5, 7), np.uint8)).save(f"photos/{'ab'[number % 2]}/{number}.png")
+photos = datasets.ImageFolder("photos")
+assert len(photos) == 6 and photos.classes == ["a", "b"] and photos.targets == [0, 0, 0, 1, 1, 1]
+assert photos[5][0].size == (7, 5) and photos[5][0].mode == "RGB"
+"""
+
+
+def test_a_folder_of_images_that_is_there_is_read(run: Runs):
+    assert run(FOLDER) == ["torchvision: not installed, a small stand-in"]
+
+
+TRANSFORMS = """
+import random
+import numpy as np
+import torch
+from PIL import Image
+from torchvision import transforms as T
+from torchvision.transforms import functional as F, v2
+from torchvision.transforms.functional import InterpolationMode
+
+array = np.arange(40 * 30 * 3, dtype=np.uint8).reshape(40, 30, 3)
+image, tensor = Image.fromarray(array), torch.from_numpy(array).permute(2, 0, 1) / 255
+assert torch.equal(T.ToTensor()(image), tensor)
+assert torch.equal(T.PILToTensor()(image).permute(1, 2, 0), torch.from_numpy(array))
+assert np.array_equal(np.asarray(T.ToPILImage()(tensor + 1e-4)), array)
+assert T.ConvertImageDtype(torch.float32)(T.PILToTensor()(image)).equal(tensor)
+assert torch.allclose(T.Normalize((0.5,) * 3, (2.0,) * 3)(tensor), (tensor - 0.5) / 2)
+assert v2.Compose([v2.ToImage(), v2.ToDtype(torch.float32, scale=True)])(image).equal(tensor)
+small = T.Compose([T.Resize(20), T.RandomHorizontalFlip(), T.ToTensor()])
+assert small(image).shape == (3, 26, 20)
+
+shapes = [
+    (T.Resize((20, 10)), (20, 10)), (T.Resize(15), (20, 15)), (T.CenterCrop(24), (24, 24)),
+    (T.RandomCrop(32, padding=4), (32, 32)), (T.RandomCrop(50, pad_if_needed=True), (50, 50)),
+    (T.RandomHorizontalFlip(1.0), (40, 30)), (T.RandomVerticalFlip(1.0), (40, 30)),
+    (T.RandomResizedCrop(16), (16, 16)), (T.RandomRotation(10), (40, 30)),
+    (T.RandomAffine(10, (0.1, 0.1), (0.9, 1.1), 5), (40, 30)),
+    (T.ColorJitter(0.4, 0.4, 0.4, 0.1), (40, 30)),
+    (T.Grayscale(3), (40, 30)), (T.RandomGrayscale(1.0), (40, 30)), (T.Pad(2), (44, 34)),
+    (T.Pad((1, 2), padding_mode="reflect"), (44, 32)),
+    (T.RandomApply([T.CenterCrop(8)], p=1.0), (8, 8)), (T.RandomChoice([T.CenterCrop(8)]), (8, 8)),
+    (T.RandAugment(), (40, 30)), (T.AutoAugment(T.AutoAugmentPolicy.CIFAR10), (40, 30)),
+    (T.TrivialAugmentWide(), (40, 30)), (T.Lambda(lambda x: x), (40, 30)),
+]
+for transform, (height, width) in shapes:
+    drawn = []
+    for _ in range(2):
+        torch.manual_seed(3)
+        random.seed(3)
+        drawn.append(transform(image))
+    assert drawn[0].size == (width, height) and drawn[0].mode == "RGB", transform
+    assert np.array_equal(*map(np.asarray, drawn)), transform
+    torch.manual_seed(3)
+    changed = transform(tensor)
+    assert changed.shape == (3, height, width) and changed.dtype == torch.float32, transform
+    assert 0 <= changed.min() and changed.max() <= 1, transform
+assert T.Grayscale()(image).mode == "L"
+assert T.RandomErasing(1.0, value=2.0)(tensor).max() == 2
+assert torch.equal(F.hflip(tensor).flip(-1), tensor)
+assert torch.equal(F.rotate(tensor[..., :30, :], 180), tensor[..., :30, :].flip(-1, -2))
+assert torch.equal(F.rotate(tensor[..., :30, :], 90), tensor[..., :30, :].rot90(1, (-2, -1)))
+moved = F.affine(tensor, 0, (3, 5), 1.0, 0.0)
+assert torch.equal(moved[:, 5:, 3:], tensor[:, :-5, :-3])
+"""
+
+
+def test_transforms_give_the_right_shapes_and_follow_the_seed(run: Runs):
+    facts = run(TRANSFORMS, hide=ALL)
+    assert "RandAugment: leaves images as they are" in facts
+
+
+MODELS = """
+import torch
+from torch import nn
+from torchvision import models, utils
+from torchvision.models import ResNet50_Weights
+from torchvision.models.resnet import BasicBlock, ResNet
+
+x = torch.randn(2, 3, 64, 64)
+last = {
+    "resnet18": 512, "resnet34": 512, "resnet50": 2048, "vgg11": 4096, "vgg16": 4096,
+    "vgg16_bn": 4096, "alexnet": 4096, "mobilenet_v2": 1280, "densenet121": 1024,
+}
+for name, width in last.items():
+    model = models.__dict__[name](num_classes=7)
+    assert model(x).shape == (2, 7), name
+    head = model.fc if hasattr(model, "fc") else model.classifier
+    head = head[-1] if isinstance(head, nn.Sequential) else head
+    assert head.in_features == width, name
+weights = models.resnet50(weights=ResNet50_Weights.DEFAULT).state_dict()
+same = models.resnet50(pretrained=True).state_dict()
+assert all(torch.equal(weights[key], same[key]) for key in weights)
+assert "layer4.2.conv3.weight" in weights and weights["fc.weight"].shape == (1000, 2048)
+model = models.resnet18()
+model.conv1 = nn.Conv2d(1, 64, 7, 2, 3)
+model.fc = nn.Linear(model.fc.in_features, 2)
+assert model(x[:, :1]).shape == (2, 2)
+assert nn.Sequential(*list(model.children())[:-1])(x[:, :1]).shape == (2, 512, 1, 1)
+assert ResNet(BasicBlock, [1, 1, 1, 1], num_classes=3)(x).shape == (2, 3)
+grid = utils.make_grid(torch.rand(9, 1, 8, 8), nrow=4, normalize=True)
+assert grid.shape == (3, 32, 42)
+from torchvision.utils import save_image
+save_image(torch.rand(9, 3, 8, 8), "grid.png")
+"""
+
+
+def test_models_have_the_interface_of_the_real_ones(run: Runs):
+    facts = run(MODELS)
+    assert "resnet18: a stand-in model, narrow inside" in facts
+    assert (run.place / "grid.png").exists()
+
+
+SILENT = """
+import matplotlib
+matplotlib.use("Agg")
+import matplotlib.pyplot as plt
+from matplotlib.ticker import MaxNLocator
+from mpl_toolkits.axes_grid1 import ImageGrid
+import mlflow
+import mlflow.pytorch
+import tensorboardX
+import tqdm
+import torch
+import visdom
+import wandb
+from torch.utils.tensorboard import SummaryWriter
+from tqdm.auto import tqdm as bar, trange
+
+fig, ax = plt.subplots(1, 2, figsize=(4, 2))
+ax[0].imshow([[0]])
+(line,) = ax[1].plot([1, 2], label="loss")
+counts, edges, patches = plt.hist([1])
+for axis in ax.flatten():
+    axis.axis("off")
+plt.rcParams["font.size"] = 3
+plt.savefig("loss.png")
+with SummaryWriter("runs/one") as writer:
+    writer.add_scalar("loss", 1.0, 0)
+    torch.save({}, writer.log_dir + "/last.pt")
+
+class Board(tensorboardX.SummaryWriter):
+    def add(self, value):
+        self.add_scalar("x", value)
+        return value
+
+assert Board("runs/two").add(3) == 3
+run = wandb.init(project="p", config={"lr": 0.1})
+wandb.config.update({"epochs": 2})
+assert wandb.config.lr == run.config["lr"] == 0.1 and wandb.config.epochs == 2
+wandb.log({"loss": 1})
+wandb.watch(torch.nn.Linear(1, 1))
+wandb.finish()
+with mlflow.start_run():
+    mlflow.log_metric("loss", 1)
+    mlflow.pytorch.log_model(None, "model")
+window = visdom.Visdom().line(Y=[1])
+with bar(range(3), desc="x") as progress:
+    assert list(progress) == [0, 1, 2] and progress.n == 3 and len(progress) == 3
+    progress.set_postfix(loss=1)
+assert [i for i in trange(2)] == [0, 1] and sum(tqdm.tqdm(iter([1, 2]), total=2)) == 3
+hand = tqdm.tqdm(total=5)
+hand.update(2)
+hand.close()
+tqdm.tqdm.write("a line")
+"""
+
+
+def test_libraries_that_show_and_log_take_every_call(run: Runs):
+    facts = run(SILENT)
+    names = [fact.partition(":")[0] for fact in facts]
+    assert set(names) == {
+        *("matplotlib", "mpl_toolkits", "mlflow", "tensorboardX", "tqdm", "visdom", "wandb"),
+        "torch.utils.tensorboard",
+    }
+    assert run.said == "a line\n"
+    assert not (run.place / "loss.png").exists()
+
+
+FILES = """
+import gzip, os
+from pathlib import Path
+import numpy as np
+
+path = "data/wikitext-2/train.txt"
+assert os.path.exists(path) and Path(path).is_file()
+with open(path, encoding="utf8") as file:
+    words = [word for line in file for word in line.split() + ["<eos>"]]
+assert 20_000 <= len(words) < 25_000
+held = set(Path("data/wikitext-2/valid.txt").read_text().split())
+assert held <= set(words) and Path("input.txt").read_text() != Path("test.txt").read_text()
+tokens = np.memmap("data/shakespeare/train.bin", dtype=np.uint16, mode="r")
+assert tokens.ndim == 1 and tokens.max() < 128 and len(tokens) > 50_000
+with gzip.open("MNIST/train-images-idx3-ubyte.gz", "rb") as file:
+    images = np.frombuffer(file.read(), np.uint8, offset=16).reshape(-1, 28, 28)
+with open("MNIST/t10k-labels-idx1-ubyte", "rb") as file:
+    labels = np.frombuffer(file.read(), np.uint8, offset=8)
+assert images.shape == (2048, 28, 28) and labels.shape == (512,) and set(labels) == set(range(10))
+assert not Path("data").exists() and not Path("input.txt").is_dir()
+for load, name in ((np.load, "a.npy"), (open, "a.csv"), (lambda n: open(n, "r+"), "train.txt")):
+    try:
+        load(name)
+    except FileNotFoundError:
+        pass
+    else:
+        raise AssertionError("nobody can know what this file holds")
+"""
+
+
+def test_files_whose_name_says_what_they_hold_are_stood_in_for_and_no_others(run: Runs):
+    assert run(FILES, hide="") == [
+        "train.txt: a stand-in text of 20,000 words",
+        "valid.txt: a stand-in text of 20,000 words",
+        "input.txt: a stand-in text of 20,000 words",
+        "test.txt: a stand-in text of 20,000 words",
+        "train.bin: the characters of a stand-in text as 16-bit tokens",
+        "train-images-idx3-ubyte.gz: stand-in data, 2,048 samples of 1x28x28",
+        "t10k-labels-idx1-ubyte: stand-in data, 512 samples of 1x28x28",
+    ]
+
+
+INSTALLED = '''
+"""As torchvision is made: constructors that look for files, and refuse without them."""
+
+import os
+import numpy as np
+from torch.utils.data import Dataset
+
+
+class VisionDataset(Dataset):
+    def __init__(self, root, transforms=None, transform=None, target_transform=None):
+        self.root, self.transform, self.target_transform = root, transform, target_transform
+
+
+class CIFAR10(VisionDataset):
+    def __init__(self, root, train=True, transform=None, target_transform=None, download=False):
+        super().__init__(root, transform=transform, target_transform=target_transform)
+        assert not download, "the network"
+        if not os.path.exists(root):
+            raise RuntimeError("Dataset not found or corrupted.")
+        self.train, self.data, self.targets = train, np.zeros((3, 32, 32, 3)), [0, 0, 0]
+
+    def __getitem__(self, index):
+        return self.data[index], self.targets[index]
+
+    def __len__(self):
+        return len(self.data)
+
+
+class ImageNet(VisionDataset):
+    def __init__(self, root, split="train", **kwargs):
+        raise RuntimeError("The archive is not present.")
+
+    def __getitem__(self, index):
+        return self.loader(self.samples[index][0]), self.samples[index][1]
+
+    def __len__(self):
+        return len(self.samples)
+'''
+USES = """
+import os
+from torchvision import datasets
+from torchvision.datasets import CIFAR10
+
+os.makedirs("here")
+assert len(CIFAR10("here", download=True)) == 3 == len(list(CIFAR10("here")))
+data = CIFAR10("nowhere", train=False, download=True, transform=lambda image: image.size)
+assert len(data) == 512 and data[0][0] == (32, 32) and data[9999][1] in range(10)
+assert data.train is False and data.root == "nowhere" and len(data.classes) == 10
+net = datasets.ImageNet("nowhere", split="val", transform=lambda image: image.size)
+assert len(net) == 512 and net[0][0] == (256, 256)
+try:
+    CIFAR10("nowhere", size=3)
+except TypeError:
+    pass
+else:
+    raise AssertionError("an argument that it does not have")
+"""
+
+
+def test_an_installed_torchvision_without_data_gets_them_and_with_data_is_left_alone(run: Runs):
+    (run.place / "torchvision").mkdir()
+    (run.place / "torchvision" / "__init__.py").write_text("")
+    (run.place / "torchvision" / "datasets.py").write_text(INSTALLED)
+    assert run(USES, hide="") == [
+        "CIFAR10: stand-in data, 512 samples of 3x32x32",
+        "ImageNet: stand-in data, 512 samples of 3x256x256",
+    ]
+
+
+def test_the_notes_name_each_stand_in_once(run: Runs):
+    run("import torch\nfor _ in range(3):\n    open('train.txt')\n", hide="")
+    lines = [
+        json.loads(line)
+        for path in run.folder.glob("*.jsonl")
+        for line in path.read_text().splitlines()
+    ]
+    assert sum(line["kind"] == "pretended" for line in lines) == 1
