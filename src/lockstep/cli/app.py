@@ -6,7 +6,7 @@ import sys
 
 import typer
 
-from lockstep.cli import bench, compare, doctor, train, tune
+from lockstep.cli import bench, compare, convert, doctor, train, tune
 
 app = typer.Typer(
     name="lockstep",
@@ -30,6 +30,16 @@ app.command("tune")(tune.command)
 def _doctor(context: typer.Context) -> None:
     """Find the bugs that data parallelism brings, in anyone's script. Runs nothing."""
     sys.exit(doctor.run(context.args))
+
+
+@app.command(
+    "convert",
+    add_help_option=False,
+    context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
+)
+def _convert(context: typer.Context) -> None:
+    """Turn a training script for one GPU into a script for many, in plain PyTorch."""
+    sys.exit(convert.run(context.args))
 
 
 @app.callback(invoke_without_command=True)

@@ -97,7 +97,7 @@ def convert(script: Script, options: Options | None = None) -> Conversion:
     for refusal in refusals(training):
         line = refusal.script.place(refusal.node).start.line
         where = "" if refusal.script is script else f"{refusal.script.path.name}, "
-        raise ConvertError(f"{where}line {line}: {refusal.reason} {refusal.advice}")
+        raise ConvertError(f"{where}line {line}: {refusal.reason}. {refusal.advice}")
     work = Work(Parts(training), options or Options())
     for module in REWRITES:
         module.rewrite(work)

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import libcst as cst
 
+from lockstep.errors import ConvertError
 from lockstep.source.script import Script
 
 AFTER, BEFORE, HEADER, INDENT = range(4)
@@ -92,7 +93,11 @@ class Draft:
             self.puts, key=lambda p: (p.start, p.end > p.start, p.order), reverse=True
         ):
             if put.end > done:
-                raise ValueError(f"two rewrites want the same place: {put.text!r}")
+                line = self.script.text[: put.start].count("\n") + 1
+                raise ConvertError(
+                    f"line {line}: two changes meet in one expression. Take it apart into two "
+                    "statements."
+                )
             text = text[: put.start] + put.text.replace("\n", newline) + text[put.end :]
             done = put.start
         return text

@@ -144,7 +144,7 @@ class Parts:
                     kept is not None
                     and _KEEPS.search(kept[0]) is not None
                     and any(_gives_weights(part) for part in walk(call))
-                    and not name.rsplit(".", 1)[-1][:1].islower()
+                    and not script.code(call.func).rsplit(".", 1)[-1][:1].islower()
                 )
                 if is_one and call.args:
                     found.append(Optimizer(script, call, self._models_of(script, call)))

@@ -34,11 +34,9 @@ def rewrite(work: Work) -> None:
     for call in script.named_last("load_state_dict"):
         assert isinstance(call.func, cst.Attribute)
         if call.args and work.parts.is_model(script, call.func.value):
-            state = script.code(call.args[0].value)
-            work.draft.replace(
-                call.args[0].value,
-                f'{{key.removeprefix("module."): value for key, value in {state}.items()}}',
-            )
+            state = call.args[0].value
+            work.draft.insert(state, '{key.removeprefix("module."): value for key, value in ')
+            work.draft.insert(state, ".items()}", behind=True)
             work.done(
                 "loading", call, "checkpoints of the script as it was have module. in their keys"
             )

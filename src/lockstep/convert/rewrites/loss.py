@@ -34,7 +34,7 @@ def rewrite(work: Work) -> None:
         line = work.line(call)
         if SUM in found and (MEAN in found or WEIGHTS in found):
             raise ConvertError(
-                f"Line {line}: part of the loss is a sum over the batch and part is not, so no "
+                f"line {line}: part of the loss is a sum over the batch and part is not, so no "
                 "single factor keeps its gradient. Make all of it means (reduction='mean'), or "
                 "divide the sums by the number of samples."
             )

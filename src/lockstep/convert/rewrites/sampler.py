@@ -35,7 +35,7 @@ def _split(work: Work, loader: Loader) -> None:
         given = loader.given(name)
         if given is not None and constant(given) is not None:
             raise ConvertError(
-                f"Line {work.line(given)}: the training loader has a {name} of its own, and only "
+                f"line {work.line(given)}: the training loader has a {name} of its own, and only "
                 "its author knows how to divide that. Divide it by rank, or use shuffle."
             )
     if is_stream(work, loader):
@@ -50,7 +50,7 @@ def _split(work: Work, loader: Loader) -> None:
         return
     if size is None and not spreads(call):
         raise ConvertError(
-            f"Line {work.line(call)}: the loader has batches of one sample, which nobody can "
+            f"line {work.line(call)}: the loader has batches of one sample, which nobody can "
             "divide. Give it a batch_size."
         )
     drop = loader.given("drop_last")
@@ -75,7 +75,7 @@ def _split(work: Work, loader: Loader) -> None:
         draft.replace(shuffle, alone)
         if next(a for a in call.args if a.value is shuffle).keyword is None:
             raise ConvertError(
-                f"Line {work.line(shuffle)}: name the loader's arguments: shuffle=True."
+                f"line {work.line(shuffle)}: name the loader's arguments: shuffle=True."
             )
     work.argument(call, f"sampler={sampler}")
     if size is not None:
@@ -158,7 +158,7 @@ def dataset(work: Work, loader: Loader) -> str:
     """The data set of a loader as an expression; one that is made on the spot gets a name."""
     data = loader.given("dataset")
     if data is None:
-        raise ConvertError(f"Line {work.line(loader.call)}: the loader's data set is not in sight.")
+        raise ConvertError(f"line {work.line(loader.call)}: the loader's data set is not in sight.")
     if isinstance(data, PLAIN):
         return work.script.code(data)
     stem = loader.name.replace("_loader", "").replace("loader", "").rstrip("_.") or "train"
