@@ -89,6 +89,7 @@ class Draft:
         text = self.script.text
         newline = "\r\n" if "\r\n" in text else "\n"
         done = len(text)
+        self._join()
         for put in sorted(
             self.puts, key=lambda p: (p.start, p.end > p.start, p.order), reverse=True
         ):
@@ -102,9 +103,15 @@ class Draft:
             done = put.start
         return text
 
-    def touched(self) -> bool:
-        """Whether anything changes."""
-        return bool(self.puts)
+    def _join(self) -> None:
+        """Blocks with the same header that follow each other become one."""
+        self.puts.sort(key=lambda p: (p.start, p.end > p.start, p.order))
+        for number in range(len(self.puts) - 1, 0, -1):
+            first, second = self.puts[number - 1 : number + 1]
+            header, _, rest = second.text.partition("\n")
+            same = first.end == second.start == first.start and first.text.startswith(f"{header}\n")
+            if same and second.order[0] in (AFTER, BEFORE) and header.endswith(":") and rest:
+                self.puts[number - 1 : number + 1] = [first._replace(text=first.text + rest)]
 
     def indentation(self, statement: cst.CSTNode) -> str:
         """The white space in front of a statement."""

@@ -50,8 +50,29 @@ def _block(work: Work, statements: Sequence[cst.CSTNode]) -> None:
         work.done("output", only, "one process prints and writes for all")
     for statement in statements:
         if statement not in wanted:
+            _show_later(work, statement)
             for inner in _bodies(statement):
                 _block(work, inner)
+
+
+def _show_later(work: Work, statement: cst.CSTNode) -> None:
+    """`print(evaluate(model))`: all processes evaluate, one prints."""
+    if not isinstance(statement, cst.SimpleStatementLine) or len(statement.body) != 1:
+        return
+    part = statement.body[0]
+    if not isinstance(part, cst.Expr) or not isinstance(part.value, cst.Call):
+        return
+    call = part.value
+    plain = all(arg.keyword is None and not arg.star for arg in call.args)
+    if not plain or work.script.code(call.func) != "print" or not call.args:
+        return
+    shown = work.fresh("shown")
+    first, last = work.script.place(call), call.args
+    assert first is not None
+    several = len(last) > 1
+    work.draft.replace(call.func, f"{shown} = ")
+    work.draft.after(statement, f"if {work.rank} == 0:\n\tprint({'*' if several else ''}{shown})")
+    work.done("output", statement, "all processes compute what one of them prints")
 
 
 def _bodies(statement: cst.CSTNode) -> list[list[cst.CSTNode]]:

@@ -207,7 +207,7 @@ def _add_up(work: Work, loop: Loop) -> None:
     lines = [f"{name} = {work.all_sum}({name})" for name in names]
     lengths = _lengths(work, loop)
     if lengths:
-        count = work.fresh("batches")
+        count = work.fresh("batch_count")
         lines.append(f"{count} = {work.all_sum}({loop.script.code(lengths[0])})")
         for call in lengths:
             work.draft.replace(call, count)

@@ -79,7 +79,6 @@ def _wrap(work: Work, model: Model) -> None:
             lines.append(
                 f"{model.name} = torch.nn.SyncBatchNorm.convert_sync_batchnorm({model.name})"
             )
-            options = ", broadcast_buffers=False"
             work.done(
                 "wrap",
                 model.ready,
@@ -87,6 +86,10 @@ def _wrap(work: Work, model: Model) -> None:
             )
         else:
             work.note(model.ready, "batch norm sees the samples of its own process only")
+    if (_has_norm(work) and work.options.sync_batch_norm) or _has_buffers(work):
+        # They are equal everywhere; DDP would send them before every forward, also in evaluation,
+        # where not all processes have as many batches.
+        options = ", broadcast_buffers=False"
     lines.append(f"{model.name} = DistributedDataParallel({model.name}{options})")
     work.draft.after(model.ready, work.several("\n".join(lines)))
     work.done("wrap", model.ready, f"{model.name} is ready here: DDP averages its gradients")
@@ -104,6 +107,12 @@ def _has_norm(work: Work) -> bool:
             ):
                 return True
     return False
+
+
+def _has_buffers(work: Work) -> bool:
+    return not _NORM.search("".join(s.text for s in work.parts.project.scripts)) and any(
+        "register_buffer" in script.text for script in work.parts.project.scripts
+    )
 
 
 def _drop_parallel(work: Work) -> None:
