@@ -61,6 +61,8 @@ class Examination:
     oracle: bool = True
     stand_in_data: bool = False
     """Whether data and libraries that are not here are stood in for."""
+    early: tuple[str, ...] = ()
+    """Modules that the probes install first, in every process."""
 
 
 @dataclass
@@ -121,6 +123,7 @@ def _run(
         batches=what.batches,
         gpus=what.gpus,
         stand_in_data=what.stand_in_data,
+        early=what.early,
     )
     trace = _started(what, settings, arguments, ranks, _steps_of(folder, progress))
     trace.cut = what.batches is not None
@@ -190,6 +193,7 @@ def _ask(what: Examination, folder: Path) -> Event:
             oracle=str(kept),
             joined=joined,
             stand_in_data=what.stand_in_data,
+            early=what.early,
         )
         alone = _started(what, settings, what.arguments, 1)
         for rank in alone.ranks:

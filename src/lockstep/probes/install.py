@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from importlib import import_module
 
 from lockstep.probes.record import Recorder
 
@@ -39,6 +40,8 @@ def install(recorder: Recorder) -> None:
     )
 
     recorder.note("start")
+    for name in settings.early:
+        import_module(name).install(recorder)
     if settings.watch:
         for probe in (
             output,

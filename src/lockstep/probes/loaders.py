@@ -143,7 +143,7 @@ class _Pass:
             **facts,
         )
         recorder.window.took(self.loader, size, wait)
-        batch = Batch(self.loader, self.count, size)
+        batch = Batch(self.loader, self.count, size, indices)
         self.count += 1
         for listen in recorder.on_batch:
             data = listen(data, batch)

@@ -44,6 +44,8 @@ class Batch(NamedTuple):
     number: int
     """Batches of the pass before it."""
     size: int
+    indices: list[int] | None
+    """Of its samples in the data set, if they have any."""
 
 
 @dataclass
@@ -86,7 +88,9 @@ _LIBRARIES = tuple(
     {sysconfig.get_path(name) + os.sep for name in ("stdlib", "platstdlib", "purelib", "platlib")}
 )
 _STANDARD = sysconfig.get_path("stdlib") + os.sep
-_OURS = str(Path(__file__).parent) + os.sep
+_OURS = tuple(
+    str(Path(__file__).parents[1] / name) + os.sep for name in ("probes", "convert/verify")
+)
 
 
 class Recorder:
@@ -235,7 +239,7 @@ _kinds: dict[str, str] = {}
 
 def kind_of(path: str) -> str:
     """Whose code a file is: the script's, a library's, or none that a person would look at."""
-    if path.startswith(("<", _OURS)):
+    if path.startswith(("<", *_OURS)):
         found = "ours"
     elif not path.startswith(_LIBRARIES):
         found = "script"
@@ -250,7 +254,7 @@ def within_torch(depth: int = 1) -> bool:
     frame: FrameType | None = sys._getframe(depth)
     while frame is not None:
         path = frame.f_code.co_filename
-        if not path.startswith(("<", _OURS, _STANDARD)) or "-packages" in path:
+        if not path.startswith(("<", *_OURS, _STANDARD)) or "-packages" in path:
             return "/torch/" in path or "/triton/" in path
         frame = frame.f_back
     return False

@@ -25,6 +25,8 @@ class Settings:
     """Folder with the first step of a run on several ranks, which this run repeats on one."""
     joined: bool = True
     """Whether the ranks' batches are given to the one process joined, or one after the other."""
+    early: tuple[str, ...] = ()
+    """Modules whose `install(recorder)` is called once torch is there, before the probes' own."""
     watch: bool = True
     """Whether anything is noted. If not, only the CPU stands in."""
 

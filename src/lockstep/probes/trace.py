@@ -186,14 +186,19 @@ class Trace:
                 yield [events[key] for events in by_rank]
 
 
-def read(folder: Path, outcome: Outcome) -> Trace:
-    """Put together what was noted in a folder."""
+def read(folder: Path, outcome: Outcome, *, alone: bool = False) -> Trace:
+    """Put together what was noted in a folder; `alone`: one process is a rank without a group."""
     processes = {int(path.stem): _events(path) for path in sorted(folder.glob("*.jsonl"))}
     ranks: dict[int, Rank] = {}
     for pid, events in processes.items():
         group = next((event for event in events if event["kind"] == "group"), None)
         if group is not None:
             ranks[group["rank"]] = _rank(group["rank"], pid, events)
+    if alone and not ranks:
+        free = [p for p, e in processes.items() if not any(x["kind"] == "worker" for x in e)]
+        # Whatever else the script started knows less.
+        for pid in sorted(free, key=lambda pid: -len(processes[pid]))[:1]:
+            ranks[0] = _rank(0, pid, processes[pid])
     owners = {rank.pid: rank for rank in ranks.values()}
     for events in processes.values():
         worker = next((event for event in events if event["kind"] == "worker"), None)

@@ -187,9 +187,15 @@ def _note_loop(
 
 def iterated(project: Project, script: Script, node: cst.BaseExpression) -> cst.BaseExpression:
     """What a loop really goes through: without enumerate, tqdm and the like."""
-    while isinstance(node, cst.Call) and node.args and not node.args[0].star:
-        name = project.name(script, node.func) or script.code(node.func)
+    while True:
+        call: cst.CSTNode = node
+        if isinstance(node, cst.Name):
+            # `bar = tqdm(loader)`
+            origins = project.origins(script, node)
+            call = origins[0].node if len(origins) == 1 and origins[0].script is script else node
+        if not isinstance(call, cst.Call) or not call.args or call.args[0].star:
+            return node
+        name = project.name(script, call.func) or script.code(call.func)
         if name.rsplit(".", 1)[-1] not in _AROUND:
-            break
-        node = node.args[0].value
-    return node
+            return node
+        node = call.args[0].value

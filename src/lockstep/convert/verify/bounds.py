@@ -1,0 +1,51 @@
+"""What rounding explains, measured: how far one rounding of the first weights leads apart.
+
+A fixed tolerance cannot do: Adam makes steps of full length of gradients that are mere rounding,
+and some losses cancel almost all they add up.
+"""
+
+from __future__ import annotations
+
+import math
+from statistics import median
+
+from lockstep.convert.verify.runs import Run
+
+FACTOR = 16.0
+"""A correct run may differ so many times as much as the moved one. Measured: at most 4 times."""
+EPS = 2.0**-23
+"""One rounding of a number near 1 in float32."""
+EARLY = 3
+"""Losses that are looked at together at the start: one alone may agree by chance."""
+
+
+class Bounds:
+    """For every weight after every step, and every loss."""
+
+    def __init__(self, original: Run, nudged: Run) -> None:
+        self._weights: dict[tuple[int, int], list[float]] = {}
+        so_far: dict[int, list[float]] = {}
+        for event in nudged.steps:
+            tensors = event.get("tensors", [])
+            scales = [gap / rounding for _, gap, rounding, _ in tensors if rounding]
+            # By chance a small tensor may not move at all: it may as much as others do.
+            typical = median(scales) if scales else 0.0
+            moved = [max(gap, typical * rounding) for _, gap, rounding, _ in tensors]
+            before = so_far.get(event["optimizer"], [0.0] * len(moved))
+            so_far[event["optimizer"]] = [max(a, b) for a, b in zip(moved, before, strict=True)]
+            self._weights[event["optimizer"], event["step"]] = so_far[event["optimizer"]]
+        self._losses: list[float] = []
+        ours, theirs = original.losses(), nudged.losses()
+        gaps = [abs(a - b) for a, b in zip(ours, theirs, strict=False)]
+        for number, loss in enumerate(ours):
+            apart = max(gaps[: max(number + 1, EARLY)], default=0.0)
+            self._losses.append(FACTOR * (apart + EPS * abs(loss)))
+
+    def weights(self, optimizer: int, step: int, rounding: list[float]) -> list[float]:
+        """Of all tensors of an optimizer, after a step."""
+        moved = self._weights.get((optimizer, step), [math.inf] * len(rounding))
+        return [FACTOR * gap + one for gap, one in zip(moved, rounding, strict=True)]
+
+    def loss(self, number: int) -> float:
+        """Of a backward."""
+        return self._losses[number]

@@ -1,0 +1,45 @@
+"""What the run of the original leaves for all others."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+ORIGINAL, NUDGED = "original", "nudged"
+"""Folders of the runs of the original: as it is, and with its first weights moved a little."""
+# As they are before the probes are set: these are no files of the script's.
+_save, _load = torch.save, torch.load
+
+
+class Kept:
+    """Written by the original, read by the others."""
+
+    def __init__(self, run: Path) -> None:
+        self.folder = run.parent / "kept"
+        self.folder.mkdir(exist_ok=True)
+        self.writes, self.nudges = run.name == ORIGINAL, run.name == NUDGED
+        path = self.folder / "notes.json"
+        known = json.loads(path.read_text()) if path.exists() and not self.writes else {}
+        self.draws: dict[str, list[Any]] = known.get("draws", {})
+        """Of each draw: its shape, the dimension of the batch, and how many rows a sample has."""
+        self.loaders: dict[str, list[int]] = known.get("loaders", {})
+        """Of each loader, in the order they were made: its samples, and those of a batch."""
+
+    def close(self) -> None:
+        """The original ends."""
+        if self.writes:
+            notes = {"draws": self.draws, "loaders": self.loaders}
+            (self.folder / "notes.json").write_text(json.dumps(notes))
+
+    def keep(self, name: str, tensors: list[Tensor]) -> None:
+        """Some weights."""
+        _save(tensors, self.folder / f"{name}.pt")
+
+    def get(self, name: str) -> list[Tensor] | None:
+        """The same, in another run; None: the original never came there."""
+        path = self.folder / f"{name}.pt"
+        return _load(path, map_location="cpu") if path.exists() else None

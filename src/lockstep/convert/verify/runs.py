@@ -1,0 +1,127 @@
+"""One run of a script, and what it noted."""
+
+from __future__ import annotations
+
+import shutil
+from contextlib import chdir
+from dataclasses import dataclass
+from pathlib import Path
+
+from lockstep.convert.verify.scratch import furnish
+from lockstep.probes.settings import Settings
+from lockstep.probes.start import Job, run
+from lockstep.probes.trace import Event, Rank, Trace, read
+
+INSIDE = "lockstep.convert.verify.inside"
+TAIL = 15
+"""Lines of a script's last words."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """How scripts are run."""
+
+    folder: Path
+    """Where all runs have theirs."""
+    home: Path
+    """The folder of the original: what a script expects beside itself is there."""
+    name: str
+    """What scripts are called: the same in all runs, as some print it."""
+    working: Path
+    """Where the user would run it."""
+    arguments: tuple[str, ...]
+    steps: int
+    timeout: float
+    early: tuple[str, ...]
+
+
+@dataclass
+class Run:
+    """What happened."""
+
+    replicas: int
+    trace: Trace
+    log: str
+    """Last words of the rank that failed, or of the first."""
+
+    @property
+    def first(self) -> Rank:
+        """Rank 0."""
+        return self.trace.ranks[0]
+
+    @property
+    def ranks(self) -> list[Rank]:
+        """All of them."""
+        return self.trace.ranks
+
+    @property
+    def steps(self) -> list[Event]:
+        """What every step of rank 0 made of the weights."""
+        return list(self.first.of("weights"))
+
+    def losses(self) -> list[float]:
+        """Of every backward, the mean over the ranks."""
+        each = [[event["value"] for event in rank.of("loss")] for rank in self.ranks]
+        return [sum(same) / len(same) for same in zip(*each, strict=False)]
+
+    @property
+    def failure(self) -> str:
+        """Why there is nothing to compare, in one sentence."""
+        how = self.trace.outcome.how
+        if how == "hung":
+            return "it hangs: " + ", ".join(sorted({s.doing for s in self.trace.outcome.stuck}))
+        if how == "crashed":
+            if "usage:" in self.log and "error:" in self.log:
+                return "it needs arguments: give them after --."
+            return "it crashes."
+        if len(self.ranks) < self.replicas:
+            return f"its {self.replicas} ranks never join one process group."
+        if not self.ranks or not self.steps:
+            return "no optimizer makes a step."
+        return ""
+
+
+def started(plan: Plan, name: str, script: Path, replicas: int, *, alone: bool = False) -> Run:
+    """Run a script from a scratch folder of its own; `alone`: by plain python."""
+    folder = plan.folder / name
+    folder.mkdir()
+    copy = laid_out(plan, name, script)
+    settings = Settings(
+        folder=str(folder), steps=plan.steps, gpus=replicas, early=(*plan.early, INSIDE)
+    )
+    job = Job(
+        script=copy,
+        arguments=plan.arguments,
+        ranks=0 if alone else replicas,
+        settings=settings,
+        timeout=plan.timeout,
+    )
+    scratch = scratch_of(plan, name)
+    with chdir(scratch):
+        outcome = run(job)
+    trace = read(folder, outcome, alone=alone)
+    return Run(replicas, trace, _last_words(outcome.logs, outcome.codes, str(scratch)))
+
+
+def laid_out(plan: Plan, name: str, script: Path) -> Path:
+    """The script in a scratch folder for a run, under the name of the original."""
+    scratch = scratch_of(plan, name)
+    scratch.mkdir()
+    place = furnish(scratch, plan.home, plan.working) / plan.name
+    place.unlink(missing_ok=True)
+    return Path(shutil.copyfile(script, place))
+
+
+def scratch_of(plan: Plan, name: str) -> Path:
+    """Where a run has its scratch folder."""
+    return plan.folder / f"{name}-scratch"
+
+
+def _last_words(logs: list[Path], codes: list[int | None], scratch: str) -> str:
+    failed = [log for log, code in zip(logs, codes, strict=False) if code]
+    for log in (*failed, *logs):
+        text = log.read_text(errors="replace").replace(f"{scratch}/", "")
+        lines = [line for line in text.splitlines() if line.strip()]
+        if lines:
+            return "\n".join(lines[-TAIL:])
+    return ""

@@ -1,0 +1,103 @@
+"""What is said in the end."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from lockstep.doctor.findings import Finding
+
+EQUAL, DIFFERS, FAILED = "equal", "differs", "failed"
+
+
+@dataclass(frozen=True)
+class Difference:
+    """The first place where two runs part."""
+
+    step: int
+    """Counted from 1."""
+    what: str
+    """A weight by its name, "the loss", or what else."""
+    difference: float | None = None
+    """Of a weight the mean of its elements."""
+    bound: float | None = None
+    """What rounding explains."""
+
+
+@dataclass(kw_only=True)
+class Comparison:
+    """The result on so many ranks, beside the original."""
+
+    replicas: int
+    """1: started by plain python."""
+    status: str
+    """`equal`, `differs`, or `failed`: it could not be compared."""
+    steps: int = 0
+    """Steps of all optimizers that were compared."""
+    difference: float = 0.0
+    """Of the weight or loss that comes closest to its bound."""
+    bound: float = 0.0
+    closest: str = ""
+    """Which one that is."""
+    first: Difference | None = None
+    reason: str = ""
+    advice: str = ""
+    log: str = ""
+    """The last words of a run that failed."""
+    notes: list[str] = field(default_factory=list)
+    """Lines that were printed differently, where that proves nothing."""
+
+    @property
+    def text(self) -> str:
+        """In one line."""
+        ranks = "1 process" if self.replicas == 1 else f"{self.replicas} ranks"
+        if self.status == EQUAL:
+            if self.replicas == 1:
+                return f"{ranks}: equal to the bit in {self.steps} steps, and in what it prints"
+            return (
+                f"{ranks}: equal in {self.steps} steps; closest is {self.closest}: difference "
+                f"{self.difference:.1e}, rounding explains {self.bound:.1e}"
+            )
+        text = f"{ranks}: {self.status}"
+        if self.first is not None:
+            text += f" from step {self.first.step} on, in {self.first.what}"
+            if self.first.difference is not None:
+                text += f" (by {self.first.difference:.1e}"
+                text += f", rounding explains {self.first.bound:.1e})"
+        return f"{text}: {self.reason} {self.advice}".rstrip()
+
+
+@dataclass(kw_only=True)
+class Verdict:
+    """All of it."""
+
+    comparisons: list[Comparison] = field(default_factory=list)
+    failure: str = ""
+    """Why there is nothing to compare with: the original could not be run."""
+    log: str = ""
+    """Its last words."""
+    neutralised: list[str] = field(default_factory=list)
+    """What was made the same in all runs, or left out."""
+    stood_in: list[str] = field(default_factory=list)
+    """What the CPU stood in for."""
+    findings: list[Finding] = field(default_factory=list)
+    """Of the doctor, who watched the result on two ranks."""
+
+    @property
+    def proved(self) -> bool:
+        """Whether every run is equal, and the doctor is certain of no bug."""
+        equal = all(one.status == EQUAL for one in self.comparisons)
+        return bool(self.comparisons) and equal and not any(f.certain for f in self.findings)
+
+    def described(self) -> dict[str, Any]:
+        """For --json."""
+        return {
+            "proved": self.proved,
+            "failure": self.failure,
+            "log": self.log,
+            "comparisons": [asdict(one) for one in self.comparisons],
+            "neutralised": self.neutralised,
+            "stood_in": self.stood_in,
+            "findings": [finding.described() for finding in self.findings],
+        }
