@@ -42,6 +42,8 @@ class Job:
     settings: Settings
     timeout: float = 60.0
     """Seconds without any progress that are taken for a hang."""
+    folder: Path | None = None
+    """Where it runs; None: here."""
     on_gpus: bool = False
     """Whether the ranks have real GPUs. A rank that waits for one may be busy all the same."""
 
@@ -86,6 +88,7 @@ def run(job: Job, progress: Callable[[], None] = lambda: None) -> Outcome:
                         env=world.environment_of(
                             rank, job.ranks, port, settings, ENTRY, on_gpus=job.on_gpus
                         ),
+                        cwd=job.folder,
                         stdin=subprocess.DEVNULL,
                         stdout=output,
                         stderr=subprocess.STDOUT,

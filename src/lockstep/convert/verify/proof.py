@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 
 from lockstep.console import Progress
 from lockstep.convert.verify.compare import compare
-from lockstep.convert.verify.inside.kept import NUDGED, ORIGINAL
-from lockstep.convert.verify.runs import Plan, Run, laid_out, scratch_of, started
+from lockstep.convert.verify.runs import NUDGED, ORIGINAL, Plan, laid_out, scratch_of, started
 from lockstep.convert.verify.verdict import Verdict
 
 if TYPE_CHECKING:
@@ -38,8 +37,7 @@ def verify(
     if not given. `early` names modules that the probes install in every process, for data that
     are not there.
     """
-    progress = progress or Progress()
-    original, result = original.resolve(), result.resolve()
+    original = original.resolve()
     with TemporaryDirectory(prefix="lockstep-verify-") as folder:
         plan = Plan(
             folder=Path(folder).resolve(),
@@ -51,29 +49,40 @@ def verify(
             timeout=timeout,
             early=tuple(early),
         )
-        progress.say(f"{original.name} is run as it is, and once more to see what rounding does")
-        runs = [started(plan, ORIGINAL, original, 1, alone=True)]
-        if not runs[0].failure:
-            runs.append(started(plan, NUDGED, original, 1, alone=True))
-        failure = next((run.failure for run in runs if run.failure), "")
+        proof = Proof(plan, original, progress or Progress())
+        return proof.of(result.resolve(), replicas, doctor=doctor)
+
+
+class Proof:
+    """The original, run twice; results are compared with it."""
+
+    def __init__(self, plan: Plan, original: Path, progress: Progress) -> None:
+        self.plan, self.progress = plan, progress
+        progress.say(f"{plan.name} is run as it is, and once more to see what rounding does")
+        self.original = started(plan, ORIGINAL, original, 1, alone=True)
+        self.nudged = self.original
+        if not self.original.failure:
+            self.nudged = started(plan, NUDGED, original, 1, alone=True)
+
+    def of(self, result: Path, replicas: tuple[int, ...], *, doctor: bool = True) -> Verdict:
+        """The verdict on a result."""
+        failure = self.original.failure or self.nudged.failure
         if failure:
-            return Verdict(failure=f"The original cannot be run: {failure}", log=runs[-1].log)
+            return Verdict(failure=f"the original cannot be run: {failure}", log=self.nudged.log)
         verdict = Verdict()
+        runs = [self.original, self.nudged]
         for number in replicas:
-            progress.say(f"the result is run on {number} process(es)")
-            run = started(plan, f"ranks-{number}", result, number, alone=number == 1)
-            verdict.comparisons.append(compare(runs[0], runs[1], run))
-            runs.append(run)
-        verdict.neutralised = _all(runs, "neutralised")
+            self.progress.say(f"the result is run on {number} process(es)")
+            name = f"{result.stem}-{number}"
+            runs.append(started(self.plan, name, result, number, alone=number == 1))
+            verdict.comparisons.append(compare(self.original, self.nudged, runs[-1]))
+        said = (event["what"] for run in runs for event in run.trace.of("neutralised"))
+        verdict.neutralised = list(dict.fromkeys(said))
         verdict.stood_in = list(dict.fromkeys(w for run in runs for w in run.trace.stood_in))
         if doctor and any(not run.failure for run in runs[2:]):
-            progress.say("the doctor watches the result on 2 ranks")
-            verdict.findings = _findings(plan, result)
+            self.progress.say("the doctor watches the result on 2 ranks")
+            verdict.findings = _findings(self.plan, result)
         return verdict
-
-
-def _all(runs: list[Run], kind: str) -> list[str]:
-    return list(dict.fromkeys(e["what"] for run in runs for e in run.trace.of(kind)))
 
 
 def _findings(plan: Plan, result: Path) -> list[Finding]:

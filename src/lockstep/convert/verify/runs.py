@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from contextlib import chdir
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,6 +12,8 @@ from lockstep.probes.start import Job, run
 from lockstep.probes.trace import Event, Rank, Trace, read
 
 INSIDE = "lockstep.convert.verify.inside"
+ORIGINAL, NUDGED = "original", "nudged"
+"""Runs of the original: as it is, and with its first weights moved by one rounding."""
 TAIL = 15
 """Lines of a script's last words."""
 
@@ -85,6 +86,7 @@ def started(plan: Plan, name: str, script: Path, replicas: int, *, alone: bool =
     """Run a script from a scratch folder of its own; `alone`: by plain python."""
     folder = plan.folder / name
     folder.mkdir()
+    scratch = scratch_of(plan, name)
     copy = laid_out(plan, name, script)
     settings = Settings(
         folder=str(folder), steps=plan.steps, gpus=replicas, early=(*plan.early, INSIDE)
@@ -95,10 +97,9 @@ def started(plan: Plan, name: str, script: Path, replicas: int, *, alone: bool =
         ranks=0 if alone else replicas,
         settings=settings,
         timeout=plan.timeout,
+        folder=scratch,
     )
-    scratch = scratch_of(plan, name)
-    with chdir(scratch):
-        outcome = run(job)
+    outcome = run(job)
     trace = read(folder, outcome, alone=alone)
     return Run(replicas, trace, _last_words(outcome.logs, outcome.codes, str(scratch)))
 

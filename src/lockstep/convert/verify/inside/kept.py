@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-ORIGINAL, NUDGED = "original", "nudged"
-"""Folders of the runs of the original: as it is, and with its first weights moved a little."""
+from lockstep.convert.verify.runs import NUDGED, ORIGINAL
+
 # As they are before the probes are set: these are no files of the script's.
 _save, _load = torch.save, torch.load
 
