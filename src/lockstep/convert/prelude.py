@@ -47,8 +47,6 @@ def write(work: Work) -> None:
         f'{local} = int(os.environ.get("LOCAL_RANK", 0))',
         f'{world} = int(os.environ.get("WORLD_SIZE", 1))',
     ]
-    if "order" in work.needs:
-        lines.append(f"{work.order} = torch.Generator().manual_seed(0) if {world} > 1 else None")
     if "all_sum" in work.needs:
         lines += [
             "",
@@ -57,7 +55,7 @@ def write(work: Work) -> None:
             '\t"""A number or a tensor, added up over all processes."""',
             f"\tif {world} == 1:",
             "\t\treturn value",
-            "\ttotal = torch.as_tensor(value).double().cpu()",
+            "\ttotal = torch.as_tensor(value).detach().double().cpu()",
             "\tdist.all_reduce(total)",
             "\treturn total.to(value) if torch.is_tensor(value) else type(value)(total.item())",
         ]

@@ -63,7 +63,6 @@ class Work:
         self.all_sum = self.fresh("all_sum")
         self.bare = self.fresh("bare")
         self.part = self.fresh("Part")
-        self.order = self.fresh("ORDER")
         self.split = bool(parts.trained_on)
         """Whether the training data are divided."""
 

@@ -7,12 +7,14 @@ import libcst as cst
 from lockstep.convert.blocks import is_main_guard
 from lockstep.convert.work import Work
 
+SEEDING = {"seed_everything", "set_seed", "fix_seed", "setup_seed", "set_random_seed", "seed_all"}
+
 
 def rewrite(work: Work) -> None:
     """Join where the program begins its work, leave where it ends."""
     work.need("torch", "dist")
     begin = work.parts.beginning
-    seed = "" if _seeds(work) else "\ttorch.manual_seed(0)\n"
+    seed = "".join(f"\t{line}\n" for line in _common_seeds(work))
     work.draft.before(
         begin,
         f"if {work.world} > 1:\n"
@@ -40,18 +42,14 @@ def rewrite(work: Work) -> None:
     work.done("process_group", last, "the processes part here")
 
 
-def _seeds(work: Work) -> bool:
-    """Whether the script sets torch's seed, or a helper does that is called so."""
-    return any(
-        work.script.code(call.func).rsplit(".", 1)[-1]
-        in (
-            "manual_seed",
-            "seed_everything",
-            "set_seed",
-            "fix_seed",
-            "setup_seed",
-            "set_random_seed",
-        )
-        and not work.script.code(call.func).startswith("torch.Generator")
-        for call in work.script.calls
-    )
+def _common_seeds(work: Work) -> list[str]:
+    """What to seed alike, as the script seeds nothing and draws from it."""
+    last = {work.script.code(call.func).rsplit(".", 1)[-1] for call in work.script.calls}
+    every = {work.script.code(call.func) for call in work.script.calls}
+    if last & SEEDING:
+        return []
+    found = [] if "manual_seed" in last else ["torch.manual_seed(0)"]
+    for module in ("random", "np.random", "numpy.random"):
+        if any(name.startswith(f"{module}.") for name in every) and f"{module}.seed" not in every:
+            found.append(f"{module}.seed(0)")
+    return found

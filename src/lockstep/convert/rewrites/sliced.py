@@ -9,7 +9,7 @@ import libcst as cst
 from lockstep.convert.blocks import statement_of
 from lockstep.convert.rewrites.sampler import EVEN, whole
 from lockstep.convert.work import Work
-from lockstep.source.tree import argument, dotted, walk, walk_shallow
+from lockstep.source.tree import dotted, walk, walk_shallow
 from lockstep.source.turns import kind_of
 
 _BATCH = re.compile(r"batch|\bbsz?\b|\bmb\b", re.I)
@@ -62,14 +62,16 @@ def _rows(work: Work, loop: cst.For) -> bool:
 
 def _common_order(work: Work) -> None:
     """All processes shuffle alike."""
-    for call in work.script.calls:
-        if (
-            work.parts.project.name(work.script, call.func) == "torch.randperm"
-            and argument(call, "generator") is None
-        ):
-            work.need("order", "torch")
-            work.argument(call, f"generator={work.order}")
-            work.done("sliced", call, "all processes must draw the same order")
+    script = work.script
+    for call in script.calls:
+        name = work.parts.project.name(script, call.func)
+        assign = script.parents.get(call)
+        if name == "torch.randperm" and isinstance(assign, cst.Assign):
+            order = script.code(assign.targets[0].target)
+            work.draft.after(
+                statement_of(script, call), work.several(f"dist.broadcast({order}, 0)")
+            )
+            work.done("sliced", call, "all processes take the order that the first one drew")
 
 
 def _columns(work: Work) -> bool:

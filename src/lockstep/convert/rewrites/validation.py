@@ -86,7 +86,7 @@ def _unclear(work: Work, loop: Loop) -> str | None:
         for name in targets(target.target)
     }
     fixed = set(sums)
-    for name_node, name in _read_after(loop.script, loop.node):
+    for name_node, name in read_after(loop.script, loop.node):
         if name in counted or (name in inside and name not in fixed):
             return f"{name} is used after the loop (line {work.line(name_node)})"
     return None
@@ -103,7 +103,7 @@ def sums_of(loop: cst.For) -> dict[str, cst.AugAssign]:
     return found
 
 
-def _read_after(script: Script, node: cst.For) -> list[tuple[cst.CSTNode, str]]:
+def read_after(script: Script, node: cst.For) -> list[tuple[cst.CSTNode, str]]:
     """Names that are read after the loop, in its function."""
     function = script.function_of(node)
     last = max(script.order[n] for n in walk(node))
@@ -220,4 +220,4 @@ def is_read_later(script: Script, loop: cst.For, name: str) -> bool:
     """Whether somebody reads a name after a loop."""
     function = script.function_of(loop)
     shared = function is not None and name in script.scopes[function].globals
-    return "." in name or shared or any(other == name for _, other in _read_after(script, loop))
+    return "." in name or shared or any(other == name for _, other in read_after(script, loop))

@@ -79,6 +79,7 @@ class Proof:
         said = (event["what"] for run in runs for event in run.trace.of("neutralised"))
         verdict.neutralised = list(dict.fromkeys(said))
         verdict.stood_in = list(dict.fromkeys(w for run in runs for w in run.trace.stood_in))
+        verdict.pretended = list(dict.fromkeys(w for run in runs for w in run.trace.pretended))
         if doctor and any(not run.failure for run in runs[2:]):
             self.progress.say("the doctor watches the result on 2 ranks")
             verdict.findings = _findings(self.plan, result)
@@ -101,6 +102,7 @@ def _findings(plan: Plan, result: Path) -> list[Finding]:
         timeout=plan.timeout,
         gpus=2,
         early=plan.early,
+        stand_in_data=True,
     )
     with chdir(scratch_of(plan, "doctor")):
         found = examine(what, plan.folder / "doctor", RULES).findings

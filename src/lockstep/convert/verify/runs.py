@@ -89,7 +89,11 @@ def started(plan: Plan, name: str, script: Path, replicas: int, *, alone: bool =
     scratch = scratch_of(plan, name)
     copy = laid_out(plan, name, script)
     settings = Settings(
-        folder=str(folder), steps=plan.steps, gpus=replicas, early=(*plan.early, INSIDE)
+        folder=str(folder),
+        steps=plan.steps,
+        gpus=replicas,
+        early=(*plan.early, INSIDE),
+        stand_in_data=True,
     )
     job = Job(
         script=copy,

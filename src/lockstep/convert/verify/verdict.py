@@ -81,6 +81,8 @@ class Verdict:
     """What was made the same in all runs, or left out."""
     stood_in: list[str] = field(default_factory=list)
     """What the CPU stood in for."""
+    pretended: list[str] = field(default_factory=list)
+    """Data and libraries that are not here, and were stood in for."""
     findings: list[Finding] = field(default_factory=list)
     """Of the doctor, who watched the result on two ranks."""
 
@@ -99,5 +101,6 @@ class Verdict:
             "comparisons": [asdict(one) for one in self.comparisons],
             "neutralised": self.neutralised,
             "stood_in": self.stood_in,
+            "pretended": self.pretended,
             "findings": [finding.described() for finding in self.findings],
         }
