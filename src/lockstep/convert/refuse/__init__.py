@@ -2,9 +2,10 @@
 
 One reason per file: `look` finds its places. Where nothing is certain, nothing is said.
 
-    refusal            what a refusal is
-    losses             each backward, and all that its loss is made of
-    steady             what stays the same from turn to turn
+    refusal    what a refusal is
+    losses     each backward, and all that its loss is made of
+    pairs      expressions that set every sample of a batch against every other
+    steady     what stays the same from turn to turn
 """
 
 from __future__ import annotations

@@ -58,6 +58,8 @@ def _updates(training: Training, script: Script, node: cst.CSTNode) -> bool:
     own = re.compile(rf"(?<![\w.]){re.escape(code(target))}\.grad\b")
     if any(own.search(code(part)) for part in value):
         return True
+    if isinstance(node, cst.Assign):
+        return False
     # `velocity = 0.9 * velocity + w.grad`, then `w -= lr * velocity`
     names = [p for v in value for p in walk(v) if isinstance(p, cst.Name)]
     origins = [o for name in names for o in training.project.origins(script, name)]

@@ -23,6 +23,7 @@ _PLAIN = re.compile(
     r"len|int|float|bool|sum|zip|enumerate|list|tuple|min|max|abs|range|dict|sorted|reversed|set|"
     r"str|map|getattr|isinstance|print|round"
 )
+_NUMBER = re.compile(r"len|int|min|max|abs|round")
 _KEEPS = re.compile(
     r"train|eval|zero_grad|to|cuda|float|double|half|requires_grad_|load_state_dict|backward|"
     r"retain_grad|register_hook"
@@ -142,9 +143,11 @@ class Turns:
         again = any(dotted(part) == name for part in walk(value))
         if binding.kind != "augment" and not (again and isinstance(value, cst.BinaryOperation)):
             return False
-        found = [o for part in _operands(value) for o in self.project.origins(script, part)]
+        others = script.scope_of(value).find(name)
+        parts = [value, *(b.value for b in others[1] if b.value is not None)] if others else [value]
+        found = [o for p in parts for x in _operands(p) for o in self.project.origins(script, x)]
         calls = [origin.call for origin in found if origin.call is not None]
-        return all(_PLAIN.fullmatch(dotted(call.func) or "") for call in calls)
+        return all(_NUMBER.fullmatch(dotted(call.func) or "") for call in calls)
 
     def _call_changes(self, script: Script, call: cst.Call, depth: int) -> bool:
         name = self.project.name(script, call.func) or ""
