@@ -39,7 +39,7 @@ for epoch in range(2):
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-    print(epoch, loss.item())
+    print("epoch", epoch)
 torch.save(model.state_dict(), "model.pt")
 """
 
@@ -106,7 +106,7 @@ def test_what_a_careful_engineer_would_write():
         "    if WORLD_SIZE > 1:\n"
         "        loader.sampler.set_epoch(epoch)\n",
     ).replace(
-        "    print(epoch, loss.item())\n", "    if RANK == 0:\n        print(epoch, loss.item())\n"
+        '    print("epoch", epoch)\n', '    if RANK == 0:\n        print("epoch", epoch)\n'
     ).replace(
         'torch.save(model.state_dict(), "model.pt")\n',
         "if RANK == 0:\n"
@@ -192,3 +192,8 @@ def test_line_ends_and_tabs_stay():
     text = of(PLAIN.replace("    ", "\t").replace("\n", "\r\n"))
     assert "\n" not in text.replace("\r\n", "")
     assert "\r\n\tif WORLD_SIZE > 1:\r\n\t\tloader.sampler" in text
+
+
+def test_a_loss_that_is_shown_is_that_of_all_processes():
+    text = of(PLAIN.replace('"epoch", epoch', "loss.item()"))
+    assert "    loss = all_sum(loss) / WORLD_SIZE\n    if RANK == 0:\n" in text
