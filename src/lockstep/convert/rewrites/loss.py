@@ -10,6 +10,7 @@ from lockstep.convert.work import Work
 from lockstep.errors import ConvertError
 from lockstep.source.gradients import is_backward
 from lockstep.source.loss import loss_of
+from lockstep.source.models import inner_call
 from lockstep.source.script import Script
 from lockstep.source.tree import argument, constant, dotted, returned
 from lockstep.source.turns import called
@@ -83,9 +84,11 @@ def kinds(
         return _of_call(work, script, node, depth, seen)
     if isinstance(node, cst.Name | cst.Attribute) and dotted(node) and node in script.order:
         found: set[str] = set()
-        for origin in work.parts.project.origins(script, node):
-            if origin.node is node:
-                continue
+        origins = [o for o in work.parts.project.origins(script, node) if o.node is not node]
+        if origins and all(origin.node in seen for origin in origins):
+            # `loss = loss.item()`
+            return set()
+        for origin in origins:
             if origin.index and isinstance(origin.node, cst.Call):
                 found |= _of_parts(work, origin.script, origin.node, origin.index, depth, seen)
             elif not origin.index:
@@ -125,10 +128,12 @@ def _of_call(
     ) and isinstance(call.func, cst.Attribute):
         return kinds(work, script, call.func.value, depth + 1, seen)
     for origin in project.origins(script, call.func):
-        if origin.call is not None:
-            made = project.name(origin.script, origin.call.func) or ""
-            if _LOSS.match(made):
-                return _reduction(work, origin.script, origin.call)
+        made = origin.call
+        while made is not None:
+            if _LOSS.match(project.name(origin.script, made.func) or ""):
+                return _reduction(work, origin.script, made)
+            # `nn.CrossEntropyLoss().cuda()`
+            made = inner_call(made)
     found: set[str] = set()
     for where, function in called(work.parts.training, script, call):
         for result in returned(function):

@@ -16,6 +16,8 @@ from lockstep.convert.rewrites.validation import (
     sums_of,
 )
 from lockstep.convert.work import Work
+from lockstep.source.gradients import is_backward
+from lockstep.source.loss import loss_of
 from lockstep.source.mentions import targets
 from lockstep.source.script import Script
 from lockstep.source.tree import walk_shallow
@@ -61,12 +63,19 @@ def _last_values(work: Work, script: Script, loop: cst.For) -> Iterator[tuple[st
         for target in part.targets
         for name in targets(target.target)
     }
+    learned = {
+        script.code(loss)
+        for part in walk_shallow(loop.body)
+        if isinstance(part, cst.Call) and is_backward(script, part)
+        if (loss := loss_of(part)) is not None
+    }
     summed = sums_of(loop)
     for node, name in read_after(script, loop):
         if name not in assigned or name in summed:
             continue
         parent = script.parents.get(node)
-        if not (isinstance(parent, cst.Attribute) and parent.attr.value == "item"):
+        taken = isinstance(parent, cst.Attribute) and parent.attr.value == "item"
+        if not taken and name not in learned:
             continue
         found = kinds(work, script, node, 0, set())
         if found in ({MEAN}, {SUM}):
