@@ -417,6 +417,10 @@ with gzip.open("MNIST/train-images-idx3-ubyte.gz", "rb") as file:
 with open("MNIST/t10k-labels-idx1-ubyte", "rb") as file:
     labels = np.frombuffer(file.read(), np.uint8, offset=8)
 assert images.shape == (2048, 28, 28) and labels.shape == (512,) and set(labels) == set(range(10))
+with np.load("mnist.npz") as arrays:
+    assert np.array_equal(arrays["x_train"], images) and np.array_equal(arrays["y_test"], labels)
+assert os.popen("stty size", "r").read().split() == ["24", "80"]
+assert os.popen("echo 1").read() == "1\\n"
 assert not Path("data").exists() and not Path("input.txt").is_dir()
 for load, name in ((np.load, "a.npy"), (open, "a.csv"), (lambda n: open(n, "r+"), "train.txt")):
     try:
@@ -437,6 +441,7 @@ def test_files_whose_name_says_what_they_hold_are_stood_in_for_and_no_others(run
         "train.bin: the characters of a stand-in text as 16-bit tokens",
         "train-images-idx3-ubyte.gz: stand-in data, 2,048 samples of 1x28x28",
         "t10k-labels-idx1-ubyte: stand-in data, 512 samples of 1x28x28",
+        "mnist.npz: stand-in data, 2,048 and 512 samples of 1x28x28",
     ]
 
 

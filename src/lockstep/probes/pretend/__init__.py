@@ -7,7 +7,7 @@ numbers from such a run say nothing about the real data.
 
 from __future__ import annotations
 
-from lockstep.probes.pretend import files, finder
+from lockstep.probes.pretend import files, finder, terminal
 from lockstep.probes.pretend.notes import Notes, pretended
 from lockstep.probes.record import Recorder
 
@@ -19,3 +19,4 @@ def install(recorder: Recorder) -> None:
     Notes.tell = lambda fact: recorder.note("pretended", what=fact)
     finder.install()
     files.install()
+    terminal.install()

@@ -27,6 +27,7 @@ _TOKENS = re.compile(r"(?P<part>train|val)\.bin")
 _MNIST = re.compile(
     r"(?P<part>train|t10k)-(?P<what>images-idx3|labels-idx1)-ubyte(?P<packed>\.gz)?"
 )
+_ARRAYS = re.compile(r"mnist\.npz")
 
 
 def install() -> None:
@@ -74,26 +75,42 @@ def known(file: Any) -> bytes | None:
     if kind.re is _TOKENS:
         note(f"{name}: the characters of a stand-in text as 16-bit tokens")
         return text(part).encode("utf-16-le")
-    return _mnist(name, kind)
+    return _arrays(name) if kind.re is _ARRAYS else _mnist(name, kind)
 
 
 def _kind(file: Any) -> re.Match[str] | None:
     if not isinstance(file, str | bytes | os.PathLike):
         return None
     name = os.path.basename(os.fsdecode(file))
-    return next((m for kind in (_CORPUS, _TOKENS, _MNIST) if (m := kind.fullmatch(name))), None)
+    kinds = (_CORPUS, _TOKENS, _MNIST, _ARRAYS)
+    return next((found for kind in kinds if (found := kind.fullmatch(name))), None)
 
 
 def _mnist(name: str, kind: re.Match[str]) -> bytes:
     """The format of the four files of MNIST: numbers that say what follows, then bytes."""
-    from lockstep.probes.pretend.pictures import TEST, TRAIN, classes_of, pictures
-
-    part, count = ("train", TRAIN) if kind["part"] == "train" else ("test", TEST)
-    classes = classes_of("MNIST", part, count, 10)
+    images, classes = _digits("train" if kind["part"] == "train" else "test")
+    count = len(images)
     if kind["what"].startswith("images"):
-        head = struct.pack(">4i", 2051, count, 28, 28)
-        content = head + pictures("MNIST", part, (28, 28, 1), classes).tobytes()
+        content = struct.pack(">4i", 2051, count, 28, 28) + images.tobytes()
     else:
-        content = struct.pack(">2i", 2049, count) + classes.astype("uint8").tobytes()
+        content = struct.pack(">2i", 2049, count) + classes.tobytes()
     note(f"{name}: stand-in data, {count:,} samples of 1x28x28")
     return gzip.compress(content, mtime=0) if kind["packed"] else content
+
+
+def _arrays(name: str) -> bytes:
+    """The same as Keras keeps it."""
+    import numpy as np
+
+    (x_train, y_train), (x_test, y_test) = _digits("train"), _digits("test")
+    note(f"{name}: stand-in data, {len(x_train):,} and {len(x_test):,} samples of 1x28x28")
+    file = io.BytesIO()
+    np.savez(file, x_train=x_train, y_train=y_train, x_test=x_test, y_test=y_test)
+    return file.getvalue()
+
+
+def _digits(part: str) -> tuple[Any, Any]:
+    from lockstep.probes.pretend.pictures import TEST, TRAIN, classes_of, pictures
+
+    classes = classes_of("MNIST", part, TRAIN if part == "train" else TEST, 10)
+    return pictures("MNIST", part, (28, 28, 1), classes)[..., 0], classes.astype("uint8")
