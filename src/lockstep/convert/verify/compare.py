@@ -22,6 +22,11 @@ def compare(original: Run, nudged: Run, run: Run) -> Comparison:
         found.status = DIFFERS
         found.reason, found.advice = reason(original, run, found.first.step)
         return found
+    if _undivided(original, run):
+        found.status, found.first = DIFFERS, Difference(1, "the global batch")
+        found.reason = "every rank makes a batch as large as the original's."
+        found.advice = f"Divide the batch size by the ranks, {run.replicas}."
+        return found
     alone = run.replicas == 1
     for apart in differing(original, nudged, run, exact=alone):
         if alone or apart.evaluated:
@@ -30,11 +35,6 @@ def compare(original: Run, nudged: Run, run: Run) -> Comparison:
             found.reason = f"{apart.text}."
             break
         found.notes.append(apart.text)
-    if run.replicas > 1 and _undivided(run):
-        found.notes.append(
-            "the batches come from no DataLoader, and no draw is divided: every rank may compute "
-            "the whole batch"
-        )
     del found.notes[MOST_NOTES:]
     return found
 
@@ -77,6 +77,8 @@ def _short(original: Run, run: Run, step: int) -> Difference:
     return Difference(step, f"the number of steps ({made}, in the original {meant})")
 
 
-def _undivided(run: Run) -> bool:
+def _undivided(original: Run, run: Run) -> bool:
+    """Whether batches that come from no loader are as large on every rank as in the original."""
+    shapes = [[e["shapes"] for e in one.first.of("forward")] for one in (original, run)]
     loads = any(event["batches"] for event in run.first.of("step"))
-    return not loads and not any(run.first.of("divided"))
+    return run.replicas > 1 and not loads and any(shapes[0]) and shapes[0] == shapes[1]

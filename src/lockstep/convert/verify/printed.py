@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from difflib import SequenceMatcher
+from itertools import zip_longest
 
 from lockstep.convert.verify.bounds import FACTOR
 from lockstep.convert.verify.runs import Run
@@ -93,15 +94,13 @@ def _pairs(theirs: list[Line], ours: list[Line]) -> Iterator[tuple[int | None, i
     matcher = SequenceMatcher(
         None, [line.frame for line in theirs], [line.frame for line in ours], autojunk=False
     )
-    for kind, a, end_a, b, end_b in matcher.get_opcodes():
-        if kind == "equal":
-            yield from zip(range(a, end_a), range(b, end_b), strict=True)
-        else:
-            yield from ((n, None) for n in range(a, end_a))
-            yield from ((None, n) for n in range(b, end_b))
+    for _, a, end_a, b, end_b in matcher.get_opcodes():
+        yield from zip_longest(range(a, end_a), range(b, end_b))
 
 
 def _agree(theirs: Line, ours: Line, moved: Line, exact: bool) -> bool:
+    if theirs.frame != ours.frame or theirs.frame != moved.frame:
+        return theirs.text == ours.text
     for a, b, c in zip(theirs.numbers, ours.numbers, moved.numbers, strict=True):
         if a is None or b is None or a == b:
             continue

@@ -49,7 +49,7 @@ for epoch in range(1, 5):
         loss.backward()
         optimizer.step()
     model.eval()
-    total = torch.zeros(())
+    total = torch.zeros((), dtype=torch.float64)
     with torch.no_grad():
         for (x,) in test_loader:
             total += loss_function(x, *model(x)).item()

@@ -20,6 +20,7 @@ from lockstep.probes.optimizers import parameters_of
 
 MOST = 1_000_000
 """Elements of a tensor that are compared, evenly spread."""
+_randint = torch.randint  # as it is before draws are keyed
 
 
 def install(now: Now) -> None:
@@ -35,10 +36,12 @@ def install(now: Now) -> None:
         numbers.setdefault(self, len(numbers))
         now.begun = True
 
-    def first(*_: Any) -> None:
-        if numbers:
-            # Not when the optimizer is made: scripts may set their weights after that.
+    def first(_: Any, args: Any) -> None:
+        # Not when the optimizer is made: scripts may set their weights after that.
+        if numbers and torch.is_grad_enabled():
             handle.remove()
+            given = [list(x.shape) for x in args if isinstance(x, Tensor)]
+            now.recorder.note("forward", shapes=given)
             for optimizer, number in list(numbers.items()):
                 _begin(now, number, parameters_of(optimizer))
 
@@ -85,7 +88,7 @@ def _nudge(number: int, mine: list[Tensor]) -> None:
         if not p.is_floating_point() or not p.numel():
             continue
         generator.manual_seed(key("nudge", number, n))
-        signs = torch.randint(0, 2, p.shape, generator=generator, device="cpu") * 2 - 1
+        signs = _randint(0, 2, p.shape, generator=generator, device="cpu") * 2 - 1
         least = float(p.detach().abs().mean()) or typical
         p.data.add_(signs * p.data.abs().clamp(min=least) * torch.finfo(p.dtype).eps)
 
@@ -139,7 +142,8 @@ def _digest(tensors: list[Tensor]) -> int:
 
 def _names() -> dict[int, str]:
     """Of all parameters, by their identity: as the largest model calls them."""
-    models = [o for o in gc.get_objects() if isinstance(o, nn.Module)]
+    # Not isinstance: objects that stand for others warn when they are asked.
+    models: list[Any] = [o for o in gc.get_objects() if issubclass(type(o), nn.Module)]
     sizes = {id(m): sum(1 for _ in m.modules()) for m in models}
     return {
         id(p): f"{type(m).__name__}.{name}"

@@ -1,0 +1,214 @@
+"""Pairs of scripts, before and after: what is right is proved, what is wrong explained."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+
+from lockstep.console import Progress
+from lockstep.convert.verify import Comparison, Verdict, verify
+from lockstep.convert.verify.printed import differing
+from lockstep.convert.verify.proof import Proof
+from lockstep.convert.verify.runs import Plan, Run
+from lockstep.convert.verify.scratch import furnish
+from lockstep.probes.start import Outcome
+from lockstep.probes.trace import Rank, Trace
+
+CASES = Path(__file__).parent.parent / "cases" / "convert_verify"
+
+
+@pytest.fixture(scope="module")
+def proof() -> Iterator[Callable[[str], Proof]]:
+    """The original of a case, run once for all results that are compared with it."""
+    with TemporaryDirectory() as folder:
+
+        @cache
+        def of(case: str) -> Proof:
+            home = CASES / case
+            (Path(folder) / case).mkdir()
+            plan = Plan(
+                folder=Path(folder) / case,
+                home=home,
+                name="before.py",
+                working=home,
+                arguments=(),
+                steps=6,
+                timeout=20.0,
+                early=(),
+            )
+            return Proof(plan, home / "before.py", Progress())
+
+        yield of
+
+
+@pytest.fixture
+def judged(proof) -> Callable[..., list[Comparison]]:
+    """The result of a case beside its original, on some numbers of ranks."""
+
+    def judge(case: str, result: str, *replicas: int) -> list[Comparison]:
+        verdict = proof(case).of(CASES / case / f"{result}.py", replicas, doctor=False)
+        assert not verdict.failure, verdict.log
+        return verdict.comparisons
+
+    return judge
+
+
+def texts(found: list[Comparison]) -> list[str]:
+    return [one.text + one.log for one in found if one.status != "equal"]
+
+
+# --- what is right ---
+
+
+def test_a_classifier_is_proved_on_one_process_two_and_four_ranks_and_the_doctor_is_content(proof):
+    case = CASES / "classification"
+    verdict = proof("classification").of(case / "after.py", (1, 2, 4))
+    assert verdict.proved, texts(verdict.comparisons)
+    assert [one.steps for one in verdict.comparisons] == [6, 6, 6]
+    assert verdict.comparisons[0].difference == 0.0
+    assert 0 < verdict.comparisons[1].difference < verdict.comparisons[1].bound
+    # Its own loss is printed by rank 0: that is no bug of the training.
+    assert any("last loss" in note for note in verdict.comparisons[1].notes)
+    assert "random numbers of the training: by sample" in verdict.neutralised
+    assert {finding.path for finding in verdict.findings} <= {case / "after.py"}
+    assert verdict.described()["proved"]
+
+
+def test_a_summed_loss_that_is_multiplied_by_the_ranks_is_proved(judged):
+    assert texts(judged("summed_loss", "after", 1, 4)) == []
+
+
+def test_a_script_for_cuda_and_nccl_with_synchronised_batch_norm_is_proved(proof, judged):
+    assert texts(judged("batch_norm", "after", 2)) == []
+    verdict = proof("batch_norm").of(CASES / "batch_norm" / "after.py", (), doctor=False)
+    assert "cuda" in verdict.stood_in
+    assert not (CASES / "batch_norm" / "model.pt").exists()
+
+
+def test_both_optimizers_of_a_gan_are_compared_and_its_noise_is_that_of_the_global_batch(judged):
+    found = judged("gan", "after", 2)
+    assert texts(found) == []
+    assert found[0].steps == 12
+
+
+def test_gradient_accumulation_is_proved(judged):
+    assert texts(judged("accumulation", "after", 4)) == []
+
+
+def test_batches_that_are_drawn_by_hand_are_cut_for_the_ranks(judged):
+    assert texts(judged("drawn_batches", "after", 2)) == []
+
+
+def test_augmentation_in_workers_and_sequences_before_batches_are_proved(judged):
+    assert texts(judged("augmentation", "after", 2)) == []
+    assert not (CASES / "augmentation" / "numbers" / "done.txt").exists()
+
+
+# --- what is wrong, and why ---
+
+
+@pytest.mark.parametrize(
+    ("case", "result", "step", "words"),
+    [
+        ("classification", "no_sampler", 1, "every rank takes the same samples"),
+        ("classification", "no_set_epoch", 5, "in the order of the first"),
+        ("classification", "scaled_rate", 1, "the learning rate of step 1 is 0.02"),
+        ("classification", "wrong_validation", 4, 'the original prints "accuracy'),
+        ("summed_loss", "not_scaled", 1, "the loss is 1/2 of the original's"),
+        ("batch_norm", "local", 1, "1 batch norm layer(s) see the batch of one rank only"),
+        ("drawn_batches", "not_divided", 1, "every rank makes a batch as large"),
+    ],
+)
+def test_a_mistake_is_found_in_its_first_step_with_its_reason(judged, case, result, step, words):
+    (found,) = judged(case, result, 2)
+    assert found.status == "differs"
+    assert words in found.reason
+    assert found.first is not None
+    assert found.first.step == step
+    assert found.log == ""
+
+
+def test_a_result_that_prints_other_words_alone_differs(judged):
+    (found,) = judged("classification", "other_words", 1)
+    assert found.status == "differs"
+    assert "rank 0: accuracy" in found.reason
+
+
+def test_a_result_that_crashes_has_failed_with_its_last_words(judged):
+    (found,) = judged("classification", "crash", 2)
+    assert found.status == "failed"
+    assert "no attribute 'layers'" in found.log
+
+
+# --- originals that cannot be run ---
+
+
+def failing(folder: Path, source: str) -> Verdict:
+    script = folder / "train.py"
+    script.write_text(source)
+    return verify(script, script, replicas=(2,), working=folder)
+
+
+def test_an_original_that_crashes_is_a_verdict(tmp_path: Path):
+    verdict = failing(tmp_path, "import torch\ntorch.load('missing.pt')\n")
+    assert not verdict.proved
+    assert "crashes" in verdict.failure
+    assert "missing.pt" in verdict.log
+
+
+def test_an_original_that_needs_arguments_says_so(tmp_path: Path):
+    parser = "import argparse\np = argparse.ArgumentParser()\np.add_argument('data')\n"
+    assert "needs arguments" in failing(tmp_path, f"{parser}p.parse_args()\n").failure
+
+
+def test_an_original_that_trains_nothing_says_so(tmp_path: Path):
+    verdict = failing(tmp_path, "import torch\nprint(torch.ones(2))\n")
+    assert "no optimizer makes a step" in verdict.failure
+
+
+# --- parts ---
+
+
+def said(*lines: tuple[str, bool]) -> Run:
+    events = [{"kind": "line", "text": t, "step": 1, "evaluated": e} for t, e in lines]
+    return Run(1, Trace([Rank(0, 1, events)], Outcome("finished", [0])), "")
+
+
+def test_numbers_of_time_and_last_digits_may_differ_but_counts_and_words_may_not():
+    theirs = said(("took 0.31 s, loss 0.5001", True), ("right 8/10", True), ("done", False))
+    ours = said(("took 0.95 s, loss 0.5002", True), ("right 7/10", True), ("finished", False))
+    found = [apart.text for apart in differing(theirs, theirs, ours, exact=False)]
+    assert found == [
+        'the original prints "right 8/10", the result "right 7/10"',
+        'the original prints "done", the result "finished"',
+    ]
+    alone = [apart.text for apart in differing(theirs, theirs, ours, exact=True)]
+    assert len(alone) == 3
+
+
+def test_what_differs_between_two_runs_of_the_original_says_nothing():
+    theirs, again, ours = (said((f"process {n}", True)) for n in (40, 73, 99))
+    assert list(differing(theirs, again, ours, exact=True)) == []
+    assert len(list(differing(theirs, theirs, ours, exact=True))) == 1
+
+
+def test_a_scratch_folder_has_small_files_as_copies_and_large_ones_as_links(tmp_path: Path):
+    home, scratch = tmp_path / "home", tmp_path / "scratch"
+    (home / "src" / "data").mkdir(parents=True)
+    scratch.mkdir()
+    (home / "src" / "data" / "small.txt").write_text("1")
+    (home / "labels.txt").write_text("2")
+    with (home / "large.bin").open("wb") as file:
+        os.truncate(file.fileno(), 20_000_000)
+    place = furnish(scratch, home / "src", home)
+    assert place == scratch / "src"
+    assert (place / "data" / "small.txt").read_text() == "1"
+    assert (scratch / "large.bin").is_symlink()
+    assert not (scratch / "labels.txt").is_symlink()
+    (scratch / "labels.txt").write_text("3")
+    assert (home / "labels.txt").read_text() == "2"
