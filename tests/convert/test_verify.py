@@ -80,7 +80,7 @@ def test_a_classifier_is_proved_on_one_process_two_and_four_ranks_and_the_doctor
 
 
 def test_a_summed_loss_that_is_multiplied_by_the_ranks_is_proved(judged):
-    assert texts(judged("summed_loss", "after", 1, 4)) == []
+    assert texts(judged("summed_loss", "after", 1, 2)) == []
 
 
 def test_a_script_for_cuda_and_nccl_with_synchronised_batch_norm_is_proved(proof, judged):
@@ -97,7 +97,7 @@ def test_both_optimizers_of_a_gan_are_compared_and_its_noise_is_that_of_the_glob
 
 
 def test_gradient_accumulation_is_proved(judged):
-    assert texts(judged("accumulation", "after", 4)) == []
+    assert texts(judged("accumulation", "after", 2)) == []
 
 
 def test_batches_that_are_drawn_by_hand_are_cut_for_the_ranks(judged):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
@@ -70,7 +71,9 @@ class Run:
         """Why there is nothing to compare, in one sentence."""
         how = self.trace.outcome.how
         if how == "hung":
-            return "it hangs: " + ", ".join(sorted({s.doing for s in self.trace.outcome.stuck}))
+            # Without the scratch folder, which is gone by the time that this is read.
+            doing = {re.sub(r"\S+-scratch/", "", s.doing) for s in self.trace.outcome.stuck}
+            return f"it hangs: {', '.join(sorted(doing))}."
         if how == "crashed":
             if "usage:" in self.log and "error:" in self.log:
                 return "it needs arguments: give them after --."
