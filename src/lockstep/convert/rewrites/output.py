@@ -10,7 +10,8 @@ import libcst as cst
 from lockstep.convert.blocks import calls_in, is_main_guard, runs
 from lockstep.convert.work import Work
 from lockstep.source.gradients import is_backward
-from lockstep.source.tree import constant
+from lockstep.source.script import Script
+from lockstep.source.tree import argument, constant
 
 _PRINTS = re.compile(
     r"(print|pprint|logging\.\w+|warnings\.warn|sys\.stdout\.(write|flush)|tqdm\.write)$"
@@ -24,7 +25,7 @@ _DRAWS = re.compile(r"(plt|matplotlib\.pyplot|pyplot|sns|wandb|mlflow|ax\d?|axes
 _LOGGER = re.compile(
     r"(\w*\.)*_?\w*log(ger|ging)?\.(info|debug|warning|error|critical|log|exception)$", re.I
 )
-_WRITER = re.compile(r"SummaryWriter$|Visdom$")
+_WRITER = re.compile(r"SummaryWriter$|Visdom$|^csv\.(writer|DictWriter)$")
 _BAR = re.compile(r"(.*\.)?(tqdm|trange|tqdm_notebook)$")
 
 
@@ -109,14 +110,7 @@ def _is_output(work: Work, statement: cst.CSTNode) -> bool:
         return all(_is_output(work, s) for s in statement.body.body)
     if isinstance(statement, cst.With) and isinstance(statement.body, cst.IndentedBlock):
         opens = any(
-            isinstance(i.item, cst.Call)
-            and work.script.code(i.item.func).endswith("open")
-            and any(
-                isinstance(constant(a.value), str)
-                and set(str(constant(a.value))) & set("wax")
-                and len(str(constant(a.value))) < 4
-                for a in i.item.args
-            )
+            isinstance(i.item, cst.Call) and _opens(work, work.script, i.item)
             for i in statement.items
         )
         return opens and all(_is_output(work, s) for s in statement.body.body)
@@ -157,20 +151,29 @@ def shows(work: Work, call: cst.Call) -> bool:
                 ),
             )
         )
+    if text.endswith(("mkdir", "makedirs")) and constant(argument(call, "exist_ok")) is True:
+        # All may do it, and all may go on to write there.
+        return False
     if _PRINTS.match(name) or _WRITES.match(name) or _WRITES.match(text):
         return True
     return bool(_DRAWS.match(text) or _DRAWS.match(name) or _LOGGER.match(text))
 
 
 def _is_writer(work: Work, node: cst.CSTNode) -> bool:
-    for origin in work.parts.project.origins(work.script, node):
-        if origin.call is not None:
-            name = work.parts.project.name(origin.script, origin.call.func) or origin.script.code(
-                origin.call.func
-            )
-            if _WRITER.search(name):
-                return True
-    return False
+    """Whether a value writes: a log for pictures, or a file that was opened for it."""
+    return any(
+        origin.call is not None and _opens(work, origin.script, origin.call)
+        for origin in work.parts.project.origins(work.script, node)
+    )
+
+
+def _opens(work: Work, script: Script, call: cst.Call) -> bool:
+    """Whether a call gives something that writes."""
+    name = work.parts.project.name(script, call.func) or script.code(call.func)
+    if _WRITER.search(name):
+        return True
+    mode = constant(argument(call, "mode", 1))
+    return name == "open" and isinstance(mode, str) and bool(set(mode) & set("wax"))
 
 
 def _collective(work: Work, node: cst.CSTNode) -> bool:
@@ -189,9 +192,8 @@ def _collective(work: Work, node: cst.CSTNode) -> bool:
 
 def _writers(work: Work) -> None:
     for call in work.script.calls:
-        name = work.parts.project.name(work.script, call.func) or work.script.code(call.func)
         parent = work.script.parents.get(call)
-        if _WRITER.search(name) and isinstance(parent, cst.Assign):
+        if isinstance(parent, cst.Assign) and _opens(work, work.script, call):
             work.draft.insert(call, f" if {work.rank} == 0 else None", behind=True)
             work.done("output", call, "one process keeps the log")
 
