@@ -12,7 +12,10 @@ from statistics import median
 from lockstep.convert.verify.runs import Run
 
 FACTOR = 16.0
-"""A correct run may differ so many times as much as the moved one. Measured in the tests: 1.2."""
+"""A correct run may differ so many times as much as the moved one.
+
+Seven correct pairs on 2 to 4 ranks came to 1.2 of these at most.
+"""
 EPS = 2.0**-23
 """One rounding of a number near 1 in float32."""
 EARLY = 3
