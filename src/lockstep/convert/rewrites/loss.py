@@ -20,6 +20,8 @@ _LOSS = re.compile(
 )
 _SIZE = re.compile(r"\.size\(0\)|\.shape\[0\]|\blen\(|\.numel\(\)|batch_?len")
 MEAN, SUM, WEIGHTS, UNKNOWN = "mean", "sum", "weights", "unknown"
+MASKED = "masked"
+"""A mean over what is labelled, or by weights: over other numbers in each process."""
 DEEPEST = 30
 
 
@@ -33,6 +35,14 @@ def rewrite(work: Work) -> None:
             continue
         found = kinds(work, work.script, loss, 0, set())
         line = work.line(call)
+        if MASKED in found:
+            found.discard(MASKED)
+            work.note(
+                call,
+                "the mean is over labelled items or by weights, of which each process has another "
+                "number: gradients differ from those of one GPU by that much. Divide a sum by the "
+                "number over all processes",
+            )
         if SUM in found and (MEAN in found or WEIGHTS in found):
             raise ConvertError(
                 f"line {line}: part of the loss is a sum over the batch and part is not, so no "
@@ -172,5 +182,10 @@ def _reduction(work: Work, script: Script, call: cst.Call) -> set[str]:
         return (
             {MEAN} if values <= {"mean", "batchmean"} else {SUM} if values == {"sum"} else {UNKNOWN}
         )
+    name = script.code(call.func).lower()
+    if re.search(r"cross_?entropy|nll", name):
+        counted = [argument(call, option) for option in ("ignore_index", "weight")]
+        if any(value is not None and constant(value) is not None for value in counted):
+            return {MEAN, MASKED}
     average = argument(call, "size_average")
     return {SUM} if average is not None and constant(average) is False else {MEAN}

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import libcst as cst
 
 from lockstep.convert.blocks import statement_of
-from lockstep.convert.rewrites.loss import MEAN, SUM, kinds
+from lockstep.convert.rewrites.loss import MASKED, MEAN, SUM, kinds
 from lockstep.convert.rewrites.validation import (
     COUNT,
     is_read_later,
@@ -77,7 +77,7 @@ def _last_values(work: Work, script: Script, loop: cst.For) -> Iterator[tuple[st
         taken = isinstance(parent, cst.Attribute) and parent.attr.value == "item"
         if not taken and name not in learned:
             continue
-        found = kinds(work, script, node, 0, set())
+        found = kinds(work, script, node, 0, set()) - {MASKED}
         if found in ({MEAN}, {SUM}):
             assigned.discard(name)
             yield name, found.pop()
@@ -103,6 +103,6 @@ def _lists(work: Work, script: Script, loop: cst.For) -> Iterator[tuple[str, str
             and script.parents.get(statement_of(script, bound[0].node))
             is script.parents.get(statement_of(script, loop))
         )
-        found = kinds(work, script, part.args[0].value, 0, set())
+        found = kinds(work, script, part.args[0].value, 0, set()) - {MASKED}
         if fresh and found in ({MEAN}, {SUM}) and is_read_later(script, loop, name):
             yield name, found.pop()

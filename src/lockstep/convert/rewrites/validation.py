@@ -7,7 +7,7 @@ import re
 import libcst as cst
 
 from lockstep.convert.blocks import statement_of
-from lockstep.convert.rewrites.loss import SUM, UNKNOWN, kinds
+from lockstep.convert.rewrites.loss import MASKED, SUM, UNKNOWN, kinds
 from lockstep.convert.rewrites.sampler import dataset, is_stream
 from lockstep.convert.work import Work
 from lockstep.source.loaders import Loader, Loop, iterated
@@ -178,7 +178,7 @@ def kind_of_sum(work: Work, script: Script, part: cst.AugAssign) -> str:
         return COUNT
     if PER_SAMPLE.search(script.code(part.value)):
         return SUM
-    found = kinds(work, script, part.value, 0, set())
+    found = kinds(work, script, part.value, 0, set()) - {MASKED}
     return found.pop() if len(found) == 1 else UNKNOWN
 
 

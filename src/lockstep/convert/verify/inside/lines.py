@@ -24,11 +24,14 @@ class Heard:
         if not self._now.recorder.worker:
             *lines, self._line = (self._line + text).split("\n")
             for line in lines:
-                # What was written over was a bar that moves.
-                shown = line.rpartition("\r")[2]
+                # What was written over is a bar that moves: it shows what this process is at.
+                _, bar, shown = line.rpartition("\r")
                 now = self._now
                 now.recorder.note(
-                    "line", text=shown[:1000], step=now.most_steps, evaluated=now.evaluated
+                    "line",
+                    text=shown[:1000],
+                    step=now.most_steps,
+                    evaluated=now.evaluated and not bar,
                 )
         return int(self._stream.write(text) or 0)
 
