@@ -7,9 +7,7 @@ from collections.abc import Iterator, Sequence
 import libcst as cst
 
 from lockstep.source.script import Script
-from lockstep.source.tree import dotted, walk, walk_shallow
-
-Block = cst.IndentedBlock | cst.Module
+from lockstep.source.tree import children, dotted, walk, walk_shallow
 
 
 def statement_of(script: Script, node: cst.CSTNode) -> cst.CSTNode:
@@ -62,8 +60,6 @@ def names_in(node: cst.CSTNode) -> Iterator[tuple[cst.CSTNode, str]]:
         if name is not None:
             yield part, name
             continue
-        from lockstep.source.tree import children
-
         waiting.extend(
             child for child in children(part) if child is not getattr(part, "keyword", None)
         )

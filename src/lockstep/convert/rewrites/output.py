@@ -68,11 +68,9 @@ def _show_later(work: Work, statement: cst.CSTNode) -> None:
     if not plain or work.script.code(call.func) != "print" or not call.args:
         return
     shown = work.fresh("shown")
-    first, last = work.script.place(call), call.args
-    assert first is not None
-    several = len(last) > 1
+    star = "*" if len(call.args) > 1 else ""
     work.draft.replace(call.func, f"{shown} = ")
-    work.draft.after(statement, f"if {work.rank} == 0:\n\tprint({'*' if several else ''}{shown})")
+    work.draft.after(statement, f"if {work.rank} == 0:\n\tprint({star}{shown})")
     work.done("output", statement, "all processes compute what one of them prints")
 
 

@@ -9,6 +9,7 @@ import libcst as cst
 from lockstep.convert.blocks import statement_of
 from lockstep.convert.rewrites.sampler import EVEN, whole
 from lockstep.convert.work import Work
+from lockstep.source.gradients import without_gradient
 from lockstep.source.tree import dotted, walk, walk_shallow
 from lockstep.source.turns import kind_of
 
@@ -160,8 +161,6 @@ def _draws(work: Work) -> bool:
 
 def _values(work: Work) -> None:
     """Evaluation by random batches: the mean of what all processes found."""
-    from lockstep.source.gradients import without_gradient
-
     script = work.script
     for call in script.named_last("item"):
         loops = [p for p in script.above(call) if isinstance(p, cst.For)]
