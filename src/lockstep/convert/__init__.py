@@ -18,6 +18,7 @@ from lockstep.convert.parts import Parts
 from lockstep.convert.refuse import refusals
 from lockstep.convert.rewrites import (
     accumulation,
+    counted,
     device,
     download,
     loading,
@@ -50,6 +51,7 @@ REWRITES = (
     metrics,
     wrap,
     loss,
+    counted,
     accumulation,
     rate,
     seeds,

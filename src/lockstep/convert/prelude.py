@@ -59,6 +59,19 @@ def write(work: Work) -> None:
             "\tdist.all_reduce(total)",
             "\treturn total.to(value) if torch.is_tensor(value) else type(value)(total.item())",
         ]
+    if "mean_of_all" in work.needs:
+        lines += [
+            "",
+            "",
+            f"def {work.mean_of_all}(mean, count):",
+            '\t"""The mean of this process, weighed: DDP then has that over all items."""',
+            f"\tif {world} == 1 or not mean.requires_grad:",
+            "\t\treturn mean",
+            "\tcount = torch.as_tensor(count, device=mean.device)",
+            "\ttotal = count.clone()",
+            "\tdist.all_reduce(total)",
+            f"\treturn torch.where(count > 0, mean, 0.0) * (count * {world} / total)",
+        ]
     if "bare" in work.needs:
         lines += [
             "",

@@ -61,6 +61,7 @@ class Work:
         self.local_rank = self.fresh("LOCAL_RANK")
         self.world = self.fresh("WORLD_SIZE")
         self.all_sum = self.fresh("all_sum")
+        self.mean_of_all = self.fresh("mean_of_all")
         self.bare = self.fresh("bare")
         self.part = self.fresh("Part")
         self.split = bool(parts.trained_on)

@@ -18,10 +18,10 @@ from lockstep.source.turns import called
 _LOSS = re.compile(
     r"torch\.nn\.(functional\.\w*(loss|cross_entropy|entropy|kl_div)\w*|\w*Loss\w*)$"
 )
-_SIZE = re.compile(r"\.size\(0\)|\.shape\[0\]|\blen\(|\.numel\(\)|batch_?len")
+SIZE = re.compile(r"\.size\(0\)|\.shape\[0\]|\blen\(|\.numel\(\)|batch_?len")
 MEAN, SUM, WEIGHTS, UNKNOWN = "mean", "sum", "weights", "unknown"
 MASKED = "masked"
-"""A mean over what is labelled, or by weights: over other numbers in each process."""
+"""A mean over what is labelled, or by weights: over other numbers in each process (counted.py)."""
 DEEPEST = 30
 
 
@@ -35,14 +35,7 @@ def rewrite(work: Work) -> None:
             continue
         found = kinds(work, work.script, loss, 0, set())
         line = work.line(call)
-        if MASKED in found:
-            found.discard(MASKED)
-            work.note(
-                call,
-                "the mean is over labelled items or by weights, of which each process has another "
-                "number: gradients differ from those of one GPU by that much. Divide a sum by the "
-                "number over all processes",
-            )
+        found.discard(MASKED)
         if SUM in found and (MEAN in found or WEIGHTS in found):
             raise ConvertError(
                 f"line {line}: part of the loss is a sum over the batch and part is not, so no "
@@ -78,8 +71,11 @@ def kinds(
             return of(node.left) | of(node.right)
         left = of(node.left)
         if isinstance(node.operator, cst.Divide):
-            if SUM in left and _SIZE.search(script.code(node.right)):
+            if SUM in left and SIZE.search(script.code(node.right)):
                 return (left - {SUM}) | {MEAN}
+            if left == {SUM} and of(node.right) == {SUM}:
+                # `(losses * mask).sum() / mask.sum()`
+                return {MEAN, MASKED}
             return left
         if isinstance(node.operator, cst.Multiply):
             known = {MEAN, SUM}
