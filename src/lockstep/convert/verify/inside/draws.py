@@ -24,6 +24,9 @@ from lockstep.keys import key
 Shape = tuple[int, ...]
 IN_PLACE = "normal_ uniform_ random_ exponential_ geometric_ cauchy_ log_normal_"
 _LOADING = "/torch/utils/data/"
+RANKS = 12
+"""Numbers of ranks that divide it have their own partners in a batch."""
+_randperm = torch.randperm
 
 
 def install(now: Now) -> None:
@@ -181,10 +184,38 @@ class Draws:
         def made(n: int, *args: Any, **kwargs: Any) -> Tensor:
             if not self.active() or kwargs.get("generator") is not None:
                 return original(n, *args, **kwargs)
-            kwargs["generator"] = self.generator.manual_seed(key(self.now.name("randperm")))
+            name = self.now.name("randperm")
+            if self._mixes(name, n):
+                return self._partners(name, n, kwargs.get("device"))
+            kwargs["generator"] = self.generator.manual_seed(key(name))
             return original(n, *args, **kwargs)
 
         return made
+
+    def _mixes(self, name: str, n: int) -> bool:
+        """Whether the samples of the batch are put in another order, as in mixup."""
+        now = self.now
+        if now.kept.writes and n == len(now.samples):
+            now.kept.draws[name] = [[n], 0, 1]
+        whole = now.kept.draws.get(name)
+        return (
+            whole is not None
+            and n > 1
+            and whole[0][0] == n * now.size == len(now.samples) * now.size
+        )
+
+    def _partners(self, name: str, n: int, device: Any) -> Tensor:
+        """An order in which every sample stays on its rank, on any usual number of ranks."""
+        now = self.now
+        now.neutral("partners within a batch: from the part of it that one rank has")
+        parts = math.gcd(n * now.size, RANKS)
+        places = torch.arange(n, device="cpu") * now.size + now.rank % now.size
+        found = torch.empty(n, dtype=torch.int64, device="cpu")
+        for part in range(parts):
+            mine = (places % parts == part).nonzero().flatten()
+            seed = self.generator.manual_seed(key(name, part))
+            found[mine] = mine[_randperm(len(mine), generator=seed)]
+        return found.to(device) if device is not None else found
 
     def normal(self, original: Any) -> Any:
         """`normal(mean, std)`, of tensors or numbers."""

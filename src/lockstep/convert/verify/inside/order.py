@@ -1,8 +1,10 @@
-"""Samplers: one order for all runs, by the number of the pass and the length of the data."""
+"""Samplers: one order for all runs, by the number of the pass and the length of the data.
+
+Passes count if something was learned in them; others go by the steps made so far.
+"""
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator
 from functools import wraps
 from typing import Any
@@ -18,18 +20,20 @@ from lockstep.keys import key
 
 def install(now: Now) -> None:
     """Set the order."""
-    passes: WeakKeyDictionary[Any, Counter[str]] = WeakKeyDictionary()
-    firsts: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
+    passes: WeakKeyDictionary[Any, Passes] = WeakKeyDictionary()
     at_random: Any = RandomSampler.__iter__
     by_rank: Any = DistributedSampler.__iter__
 
+    def seed(sampler: Any, mark: int, length: int) -> int:
+        if not torch.is_grad_enabled():
+            return order("looks", now.most_steps, length)
+        return order("learns", passes.setdefault(sampler, Passes(mark)).turn(mark), length)
+
     @wraps(at_random)
     def shuffled(self: Any) -> Iterator[int]:
-        counts = passes.setdefault(self, Counter())
-        turn, counts["passes"] = counts["passes"], counts["passes"] + 1
         own = self.generator
-        seed = order(turn, len(self.data_source))
-        self.generator = torch.Generator().manual_seed(seed)
+        number = seed(self, now.backwards, len(self.data_source))
+        self.generator = torch.Generator().manual_seed(number)
         try:
             yield from at_random(self)
         finally:
@@ -38,9 +42,8 @@ def install(now: Now) -> None:
     @wraps(by_rank)
     def divided(self: Any) -> Iterator[int]:
         # By what it was told: who forgets to tell it the epoch gets the same order again.
-        turn = self.epoch - firsts.setdefault(self, self.epoch)
         own = self.seed, self.epoch
-        self.seed, self.epoch = order(turn, len(self.dataset)), 0
+        self.seed, self.epoch = seed(self, self.epoch, len(self.dataset)), 0
         try:
             return by_rank(self)
         finally:
@@ -51,6 +54,18 @@ def install(now: Now) -> None:
     now.neutral("the order of shuffled samples")
 
 
-def order(turn: int, length: int) -> int:
+class Passes:
+    """The passes of one sampler: a new one begins where its mark has changed."""
+
+    def __init__(self, mark: int) -> None:
+        self.mark, self.number = mark, 0
+
+    def turn(self, mark: int) -> int:
+        """The number of the pass that begins now."""
+        self.number, self.mark = self.number + (mark != self.mark), mark
+        return self.number
+
+
+def order(why: str, turn: int, length: int) -> int:
     """The seed of a pass."""
-    return key("order", turn, length)
+    return key("order", why, turn, length)

@@ -1,16 +1,20 @@
-"""Random numbers that a data set draws for a sample: by its index and the pass, not by the rank."""
+"""Random numbers that a data set draws for a sample: by its index and the pass, not by the rank.
+
+A stream has no index: all ranks draw the same for all of its samples, and each takes its part.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
 from functools import wraps
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from torch.utils.data import DataLoader, Subset
 from torch.utils.data._utils import fetch
 
 from lockstep.convert.verify.inside.now import Now
-from lockstep.convert.verify.inside.seeds import seed
+from lockstep.convert.verify.inside.seeds import restore, seed, state
 from lockstep.keys import key
 
 
@@ -42,6 +46,25 @@ def install(now: Now) -> None:
         finally:
             now.fetching = False
 
+    following: Any = fetch._IterableDatasetFetcher.fetch
+    states: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
+
+    @wraps(following)
+    def streamed(self: Any, index: Any) -> Any:
+        outside = state()
+        if self not in states:
+            seed(key("stream", turns[id(self.dataset)]))
+            states[self] = state()
+        restore(states[self])
+        now.fetching = True
+        try:
+            return following(self, index)
+        finally:
+            now.fetching = False
+            states[self] = state()
+            restore(outside)
+
+    setattr(fetch._IterableDatasetFetcher, "fetch", streamed)  # noqa: B010
     setattr(DataLoader, "__iter__", begun)  # noqa: B010
     setattr(fetch._MapDatasetFetcher, "fetch", fetched)  # noqa: B010
 

@@ -56,3 +56,15 @@ def seed(number: int) -> int:
     random.seed(number)
     np.random.seed(number & 0xFFFFFFFF)
     return number
+
+
+def state() -> tuple[Tensor, Any, Any]:
+    """Where all generators of this process are."""
+    return torch.default_generator.get_state(), random.getstate(), np.random.get_state()
+
+
+def restore(state: tuple[Tensor, Any, Any]) -> None:
+    """Set them back."""
+    torch.default_generator.set_state(state[0])
+    random.setstate(state[1])
+    np.random.set_state(state[2])
