@@ -83,7 +83,7 @@ def test_what_a_careful_engineer_would_write():
         "def bare(model):\n"
         '    """The model itself, without DDP around it."""\n'
         "    return model.module if isinstance(model, DistributedDataParallel) else model\n"
-        "\n"
+        "\n\n"
         "if WORLD_SIZE > 1:\n"
         "    if torch.cuda.is_available():\n"
         "        torch.cuda.set_device(LOCAL_RANK)\n"
@@ -167,7 +167,7 @@ def test_old_checkpoints_of_data_parallel_still_load():
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ("shuffle=True", "sampler=mine", "sampler of its own"),
+        ("shuffle=True", "batch_sampler=mine", "batch_sampler of its own"),
         ("batch_size=16, ", "", "batches of one sample"),
         ("model.parameters()", "weights", "No model was found"),
     ],

@@ -209,14 +209,14 @@ def _read(given: argparse.Namespace) -> Script:
 def _text(found: Conversion, *, shown: bool) -> list[str]:
     path = found.script.path
     lines = [f"{path}: understood"]
-    lines += [f"  line {note.line:4}  {note.text}" for note in found.understood]
+    lines += [f"  {_place(note.line)}  {note.text}" for note in found.understood]
     if shown:
         lines += ["", found.diff.rstrip("\n")]
     lines += ["", "why"]
-    lines += [f"  line {c.line:4}  {c.name}: {c.reason}" for c in found.changes]
+    lines += [f"  {_place(c.line)}  {c.name}: {c.reason}" for c in found.changes]
     if found.notes:
         lines += ["", "left alone, or taken for granted"]
-        lines += [f"  line {note.line:4}  {note.text}" for note in found.notes]
+        lines += [f"  {_place(note.line)}  {note.text}" for note in found.notes]
     return lines
 
 
@@ -240,3 +240,7 @@ def _write(found: Conversion, target: Path) -> None:
         raise UsageError(
             f"{target} cannot be written: {error.strerror}. Give another file with -o."
         ) from None
+
+
+def _place(line: int) -> str:
+    return f"line {line:4}" if line else "elsewhere"

@@ -21,6 +21,7 @@ IMPORTS = {
         "torch.nn.parallel.DistributedDataParallel",
         "from torch.nn.parallel import DistributedDataParallel",
     ),
+    "DataLoader": ("torch.utils.data.DataLoader", "from torch.utils.data import DataLoader"),
     "BatchSampler": ("torch.utils.data.BatchSampler", "from torch.utils.data import BatchSampler"),
     "DistributedSampler": (
         "torch.utils.data.distributed.DistributedSampler",
@@ -93,7 +94,62 @@ def write(work: Work) -> None:
             "\tdef __iter__(self):",
             f"\t\treturn islice(self.stream, {rank}, None, {world})",
         ]
-    work.draft.after(last, "\n".join(lines))
+    if "Share" in work.needs:
+        lines += [
+            "",
+            "",
+            f"class {work.share}:",
+            '\t"""The samples of this process, in an order that the first one draws."""',
+            "",
+            "\tdef __init__(self, sampler):",
+            "\t\tself.sampler = sampler",
+            "",
+            "\tdef __len__(self):",
+            f"\t\treturn len(self.sampler) // {world}",
+            "",
+            "\tdef __iter__(self):",
+            f"\t\tif {world} == 1:",
+            "\t\t\treturn iter(self.sampler)",
+            f"\t\torder = [list(self.sampler) if {rank} == 0 else None]",
+            "\t\tdist.broadcast_object_list(order)",
+            f"\t\treturn iter(order[0][{rank}::{world}][: len(self)])",
+        ]
+    if "divided" in work.needs:
+        size = "loader.batch_size"
+        even = f"loader.batch_size % {world} == 0"
+        lines += [
+            "",
+            "",
+            f"def {work.divided}(loader):",
+            '\t"""A loader of the same kind, for this process\'s part of every batch."""',
+            f"\tif {world} == 1:",
+            "\t\treturn loader",
+        ]
+        if not work.options.scale_batch:
+            lines.append(f'\tassert {even}, "the batch must divide evenly by the processes"')
+            size += f" // {world}"
+        lines += [
+            "\treturn DataLoader(",
+            "\t\tloader.dataset,",
+            f"\t\tbatch_size={size},",
+            f"\t\tsampler={work.share}(loader.sampler),",
+            *(
+                f"\t\t{name}=loader.{name},"
+                for name in (
+                    "num_workers",
+                    "collate_fn",
+                    "pin_memory",
+                    "drop_last",
+                    "worker_init_fn",
+                    "persistent_workers",
+                )
+            ),
+            "\t)",
+        ]
+    if lines[-1].startswith("\t"):
+        below = work.script.lines[work.script.place(last).end.line :][:2]
+        lines += [""] * (2 - len([line for line in below if not line.strip()]))
+    work.draft.after(last, "".join(f"{line}\n" for line in lines))
 
 
 def _has(work: Work, name: str, path: str) -> bool:

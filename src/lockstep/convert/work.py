@@ -64,6 +64,8 @@ class Work:
         self.mean_of_all = self.fresh("mean_of_all")
         self.bare = self.fresh("bare")
         self.part = self.fresh("Part")
+        self.share = self.fresh("Share")
+        self.divided = self.fresh("divided")
         self.split = bool(parts.trained_on)
         """Whether the training data are divided."""
 
@@ -81,8 +83,8 @@ class Work:
         self.needs.update(dict.fromkeys(names))
 
     def line(self, node: cst.CSTNode) -> int:
-        """Where a node begins."""
-        return int(self.script.place(node).start.line)
+        """Where a node begins; 0 in another file."""
+        return int(self.script.place(node).start.line) if node in self.script.order else 0
 
     def done(self, name: str, node: cst.CSTNode, reason: str) -> None:
         """Report a change."""

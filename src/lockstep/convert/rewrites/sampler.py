@@ -7,6 +7,7 @@ import re
 import libcst as cst
 
 from lockstep.convert.blocks import statement_of
+from lockstep.convert.rewrites import shared
 from lockstep.convert.work import Work
 from lockstep.errors import ConvertError
 from lockstep.source.loaders import Loader, Loop, iterated
@@ -20,10 +21,17 @@ def rewrite(work: Work) -> None:
     """A DistributedSampler for every loader that is trained on."""
     for loader in work.parts.trained_on:
         if loader.script is not work.script:
-            raise ConvertError(
-                f"The training data are loaded in {loader.script.path.name}, line "
-                f"{loader.script.place(loader.call).start.line}. Make the loader in this script."
-            )
+            if is_stream(work, loader):
+                raise ConvertError(
+                    f"The training data are a stream that {loader.script.path.name} loads, in line "
+                    f"{loader.script.place(loader.call).start.line}. Make its loader in this script."
+                )
+            shared.remade(work, loader)
+            continue
+        sampler = loader.given("sampler")
+        if sampler is not None and constant(sampler) is not None:
+            _by_sampler(work, loader, sampler)
+            continue
         _split(work, loader)
         for loop in work.parts.loops_of(loader):
             _set_epoch(work, loop)
@@ -31,13 +39,12 @@ def rewrite(work: Work) -> None:
 
 def _split(work: Work, loader: Loader) -> None:
     call, draft, world = loader.call, work.draft, work.world
-    for name in ("sampler", "batch_sampler"):
-        given = loader.given(name)
-        if given is not None and constant(given) is not None:
-            raise ConvertError(
-                f"line {work.line(given)}: the training loader has a {name} of its own, and only "
-                "its author knows how to divide that. Divide it by rank, or use shuffle."
-            )
+    given = loader.given("batch_sampler")
+    if given is not None and constant(given) is not None:
+        raise ConvertError(
+            f"line {work.line(given)}: the training loader has a batch_sampler of its own, and "
+            "only its author knows how to divide that. Divide it by rank, or use shuffle."
+        )
     if is_stream(work, loader):
         _split_stream(work, loader)
         return
@@ -92,6 +99,20 @@ def _split(work: Work, loader: Loader) -> None:
             if not work.options.scale_batch
             else "each process takes batches of its own",
         )
+
+
+def _by_sampler(work: Work, loader: Loader, sampler: cst.BaseExpression) -> None:
+    """The loader draws in a way of its own."""
+    shared.by_its_sampler(work, sampler)
+    size = loader.given("batch_size")
+    if size is None:
+        raise ConvertError(
+            f"line {work.line(loader.call)}: the loader's batch size is not in sight. Give it here."
+        )
+    if not work.options.scale_batch:
+        share(work, size)
+        even = EVEN.format(size=whole(work.script.code(size)), world=work.world)
+        work.draft.before(statement_of(work.script, loader.call), even)
 
 
 def _split_stream(work: Work, loader: Loader) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 import torch
-from torch.utils.data import RandomSampler
+from torch.utils.data import RandomSampler, SubsetRandomSampler, WeightedRandomSampler
 from torch.utils.data.distributed import DistributedSampler
 
 from lockstep.convert.verify.inside.now import Now
@@ -21,7 +21,6 @@ from lockstep.keys import key
 def install(now: Now) -> None:
     """Set the order."""
     passes: WeakKeyDictionary[Any, Passes] = WeakKeyDictionary()
-    at_random: Any = RandomSampler.__iter__
     by_rank: Any = DistributedSampler.__iter__
 
     def seed(sampler: Any, mark: int, length: int) -> int:
@@ -29,15 +28,18 @@ def install(now: Now) -> None:
             return order("looks", now.most_steps, length)
         return order("learns", passes.setdefault(sampler, Passes(mark)).turn(mark), length)
 
-    @wraps(at_random)
-    def shuffled(self: Any) -> Iterator[int]:
-        own = self.generator
-        number = seed(self, now.backwards, len(self.data_source))
-        self.generator = torch.Generator().manual_seed(number)
-        try:
-            yield from at_random(self)
-        finally:
-            self.generator = own
+    def shuffled(at_random: Any) -> Any:
+        @wraps(at_random)
+        def drawn(self: Any) -> Iterator[int]:
+            own = self.generator
+            number = seed(self, now.backwards, len(self))
+            self.generator = torch.Generator().manual_seed(number)
+            try:
+                yield from at_random(self)
+            finally:
+                self.generator = own
+
+        return drawn
 
     @wraps(by_rank)
     def divided(self: Any) -> Iterator[int]:
@@ -49,7 +51,8 @@ def install(now: Now) -> None:
         finally:
             self.seed, self.epoch = own
 
-    setattr(RandomSampler, "__iter__", shuffled)  # noqa: B010
+    for kind in (RandomSampler, SubsetRandomSampler, WeightedRandomSampler):
+        setattr(kind, "__iter__", shuffled(kind.__iter__))  # noqa: B010
     setattr(DistributedSampler, "__iter__", divided)  # noqa: B010
     now.neutral("the order of shuffled samples")
 
