@@ -158,3 +158,18 @@ def test_the_gradients_of_two_processes_are_those_of_one(tmp_path: Path, step: s
     verdict = verify(script, result, replicas=(1, 2), working=tmp_path, doctor=False, steps=4)
     assert [c.text for c in verdict.comparisons if c.status != "equal"] == []
     assert not verdict.failure
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        "F.cross_entropy(scores, tags) + sum(p.abs().sum() for p in model.parameters())",
+        "F.cross_entropy(scores, tags) + model[1].weight.pow(2).sum()",
+        "F.cross_entropy(scores, tags) + penalty(model)",
+        "F.cross_entropy(scores, tags)\n        for p in model.parameters():\n"
+        "            loss = loss + p.abs().sum()",
+    ],
+)
+def test_a_penalty_on_weights_is_no_sum_over_the_batch(step: str):
+    before = "def penalty(net):\n    return net[1].weight.abs().sum()"
+    assert "* WORLD_SIZE" not in convert(parse(Path("train.py"), of(PLAIN + step, before))).text

@@ -12,13 +12,14 @@ from lockstep.source.gradients import is_backward
 from lockstep.source.loss import loss_of
 from lockstep.source.models import inner_call
 from lockstep.source.script import Script
-from lockstep.source.tree import argument, constant, dotted, returned
+from lockstep.source.tree import argument, constant, dotted, returned, walk
 from lockstep.source.turns import called
 
 _LOSS = re.compile(
     r"torch\.nn\.(functional\.\w*(loss|cross_entropy|entropy|kl_div)\w*|\w*Loss\w*)$"
 )
 SIZE = re.compile(r"\.size\(0\)|\.shape\[0\]|\blen\(|\.numel\(\)|batch_?len")
+_PENALTY = re.compile(r"param|\.weight\b|\bweights?\.(abs|pow|square|norm)")
 MEAN, SUM, WEIGHTS, UNKNOWN = "mean", "sum", "weights", "unknown"
 MASKED = "masked"
 """A mean over what is labelled, or by weights: over other numbers in each process (counted.py)."""
@@ -51,7 +52,7 @@ def rewrite(work: Work) -> None:
             work.done(
                 "loss", call, "the loss is a sum: DDP takes a mean, so it is scaled before backward"
             )
-        elif found != {MEAN}:
+        elif found - {WEIGHTS} != {MEAN}:
             work.note(call, f"{work.script.code(loss)} is taken for a mean over the batch")
 
 
@@ -118,9 +119,11 @@ def _of_call(
     if last == "mean":
         return {MEAN}
     if last == "sum":
-        inner = call.func.value if isinstance(call.func, cst.Attribute) and not name else None
-        weights = inner is not None and "param" in script.code(inner)
-        return {WEIGHTS} if weights else {SUM}
+        return {WEIGHTS} if _is_penalty(script, call) else {SUM}
+    given = [arg.value for arg in call.args]
+    if given and all(work.parts.is_model(script, value) is not None for value in given):
+        # `orthogonality(net)`; a model is no sample.
+        return {WEIGHTS}
     if last in (
         "item",
         "to",
@@ -146,6 +149,16 @@ def _of_call(
             if result is not None and not isinstance(result, cst.Tuple):
                 found |= kinds(work, where, result, depth + 1, seen)
     return found or {UNKNOWN}
+
+
+def _is_penalty(script: Script, call: cst.Call) -> bool:
+    """Whether a sum is over weights: `for p in model.parameters(): total += p.abs().sum()`."""
+    texts = [script.code(call)]
+    for name in (part for part in walk(call) if isinstance(part, cst.Name)):
+        found = script.scope_of(name).find(name.value)
+        loops = [b.node for b in found[1] if b.kind == "loop"] if found else []
+        texts += [script.code(loop.iter) for loop in loops if isinstance(loop, cst.For)]
+    return any(_PENALTY.search(text) for text in texts)
 
 
 def _of_parts(

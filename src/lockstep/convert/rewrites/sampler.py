@@ -23,8 +23,8 @@ def rewrite(work: Work) -> None:
         if loader.script is not work.script:
             if is_stream(work, loader):
                 raise ConvertError(
-                    f"The training data are a stream that {loader.script.path.name} loads, in line "
-                    f"{loader.script.place(loader.call).start.line}. Make its loader in this script."
+                    f"The training data are a stream that {loader.script.path.name} loads, line "
+                    f"{loader.script.place(loader.call).start.line}. Make that loader here."
                 )
             shared.remade(work, loader)
             continue
