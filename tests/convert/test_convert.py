@@ -197,3 +197,21 @@ def test_line_ends_and_tabs_stay():
 def test_a_loss_that_is_shown_is_that_of_all_processes():
     text = of(PLAIN.replace('"epoch", epoch', "loss.item()"))
     assert "    loss = all_sum(loss) / WORLD_SIZE\n    if RANK == 0:\n" in text
+
+
+def test_processes_meet_before_what_the_guard_makes():
+    """Where the guard itself makes the loader and the model, no function is the entry."""
+    head, loop = PLAIN.split("data = ", 1)
+    made, loop = loop.split("for epoch", 1)
+    body = f"data = {made}"
+    text = (
+        head
+        + "\ndef train(model, loader, optimizer):\n    for epoch"
+        + loop.split("torch.save")[0].replace("\n", "\n    ")
+    )
+    text += "\n\nif __name__ == '__main__':\n    " + body.replace("\n", "\n    ").rstrip()
+    text += "\n    train(model, loader, optimizer)\n"
+    lines = of(text).splitlines()
+    guard = lines.index("if __name__ == '__main__':")
+    assert next(i for i, line in enumerate(lines) if "init_process_group" in line) > guard
+    assert next(i for i, line in enumerate(lines) if "destroy_process_group" in line) > guard

@@ -173,3 +173,18 @@ def test_the_gradients_of_two_processes_are_those_of_one(tmp_path: Path, step: s
 def test_a_penalty_on_weights_is_no_sum_over_the_batch(step: str):
     before = "def penalty(net):\n    return net[1].weight.abs().sum()"
     assert "* WORLD_SIZE" not in convert(parse(Path("train.py"), of(PLAIN + step, before))).text
+
+
+@pytest.mark.parametrize(
+    ("step", "factor"),
+    [
+        ("terms = {'a': F.cross_entropy(scores, tags), 'b': scores.pow(2).mean()}", False),
+        ("terms = {'a': scores.sum()}\n        terms['b'] = scores.pow(2).sum()", True),
+        ("terms = [F.cross_entropy(scores, tags), scores.mean()]", False),
+    ],
+)
+@pytest.mark.parametrize("added", ["sum(terms{})", "sum(term for term in terms{})"])
+def test_the_sum_of_terms_is_what_its_terms_are(step: str, factor: bool, added: str):
+    added = added.format(".values()" if "{" in step else "")
+    text = convert(parse(Path("train.py"), of(f"{step}\n        loss = {added}"))).text
+    assert ("(loss * WORLD_SIZE).backward()" in text) == factor

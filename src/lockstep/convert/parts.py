@@ -75,6 +75,8 @@ class Parts:
             if is_main_guard(statement):
                 assert isinstance(statement, cst.If)
                 inner = list(statement.body.body)
+                if any(self._works(step) for step in inner):
+                    return inner
             for step in inner:
                 called = self._main(step)
                 if called is not None:
@@ -273,7 +275,20 @@ class Parts:
     @cached_property
     def trained_on(self) -> list[Loader]:
         """Loaders of training data."""
-        return [x for x in self.training.loaders if x.trains]
+        found = self.training.loaders
+        return [x for x in found if x.trains or (x.trains is None and self._is_drawn_from(x))]
+
+    def _is_drawn_from(self, loader: Loader) -> bool:
+        """`next(batches)` in a loop that comes by a backward, of `batches = iter(loader)`."""
+        for call in self.script.calls:
+            if dotted(call.func) != "iter" or len(call.args) != 1:
+                continue
+            origins = self.project.origins(self.script, call.args[0].value)
+            if any(o.call is loader.call for o in origins):
+                loops = self.project.loops_around(self.script, call)
+                loops += [(s, n) for s, n, _ in self.turns if "next(" in s.code(n)]
+                return any(self.project.reaches(s, n.body, is_backward) for s, n in loops)
+        return False
 
     @cached_property
     def evaluated_on(self) -> list[Loader]:

@@ -12,7 +12,7 @@ from lockstep.source.gradients import is_backward
 from lockstep.source.loss import loss_of
 from lockstep.source.models import inner_call
 from lockstep.source.script import Script
-from lockstep.source.tree import argument, constant, dotted, returned, walk
+from lockstep.source.tree import EACH, argument, constant, dotted, parts, returned, walk
 from lockstep.source.turns import called
 
 _LOSS = re.compile(
@@ -119,7 +119,14 @@ def _of_call(
     if last == "mean":
         return {MEAN}
     if last == "sum":
-        return {WEIGHTS} if _is_penalty(script, call) else {SUM}
+        if _is_penalty(script, call):
+            return {WEIGHTS}
+        # Python's own adds up terms: `sum(losses.values())`.
+        return (
+            {SUM}
+            if isinstance(call.func, cst.Attribute)
+            else _of_terms(work, script, call, depth, seen)
+        )
     given = [arg.value for arg in call.args]
     if given and all(work.parts.is_model(script, value) is not None for value in given):
         # `orthogonality(net)`; a model is no sample.
@@ -148,6 +155,37 @@ def _of_call(
         for result in returned(function):
             if result is not None and not isinstance(result, cst.Tuple):
                 found |= kinds(work, where, result, depth + 1, seen)
+    return found or {UNKNOWN}
+
+
+def _of_terms(
+    work: Work, script: Script, call: cst.Call, depth: int, seen: set[cst.CSTNode]
+) -> set[str]:
+    """`sum(loss for loss in losses.values())`: what the terms are."""
+    if not call.args:
+        return {UNKNOWN}
+    given: cst.BaseExpression = call.args[0].value
+    if isinstance(given, cst.GeneratorExp | cst.ListComp):
+        if dotted(given.elt) is None or dotted(given.elt) != dotted(given.for_in.target):
+            return kinds(work, script, given.elt, depth + 1, seen)
+        given = given.for_in.iter
+    if isinstance(given, cst.Call) and isinstance(given.func, cst.Attribute):
+        given = given.func.value
+    held: list[tuple[Script, cst.CSTNode]] = []
+    for origin in work.parts.project.origins(script, given):
+        held.append((origin.script, origin.node))
+        if origin.call is not None:
+            for where, function in called(work.parts.training, origin.script, origin.call):
+                held += [(where, result) for result in returned(function) if result is not None]
+    terms: list[tuple[Script, cst.CSTNode]] = []
+    for where, node in held:
+        terms += [(where, part) for part in parts(node, EACH)]
+    for binding in script.scope_of(given).put(dotted(given) or ""):
+        if binding.value is not None:
+            terms.append((script, binding.value))
+    found: set[str] = set()
+    for where, part in terms:
+        found |= kinds(work, where, part, depth + 1, seen)
     return found or {UNKNOWN}
 
 

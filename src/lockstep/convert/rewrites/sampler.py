@@ -1,4 +1,4 @@
-"""Training data: each process gets its part of every batch, in an order that changes by epoch."""
+"""Training data: each process gets its part of every batch."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from lockstep.convert.blocks import statement_of
 from lockstep.convert.rewrites import shared
 from lockstep.convert.work import Work
 from lockstep.errors import ConvertError
-from lockstep.source.loaders import Loader, Loop, iterated
+from lockstep.source.loaders import Loader
 from lockstep.source.tree import constant, dotted, spreads, walk
 
 EVEN = 'assert {size} % {world} == 0, "the batch must divide evenly by the processes"'
@@ -33,8 +33,6 @@ def rewrite(work: Work) -> None:
             _by_sampler(work, loader, sampler)
             continue
         _split(work, loader)
-        for loop in work.parts.loops_of(loader):
-            _set_epoch(work, loop)
 
 
 def _split(work: Work, loader: Loader) -> None:
@@ -221,75 +219,3 @@ def whole(text: str) -> str:
     """An expression that an operator may follow."""
     plain = text.replace(".", "").replace("_", "").isalnum() or text.endswith((")", "]"))
     return text if plain else f"({text})"
-
-
-def _set_epoch(work: Work, loop: Loop) -> None:
-    """Tell the sampler the epoch, in the loop that counts it."""
-    script, project = loop.script, work.parts.project
-    if is_stream(work, loop.loader):
-        return
-    around = [n for s, n in project.loops_around(script, loop.node) if s is work.script]
-    counting = next((n for n in around if isinstance(n, cst.For) and not _names_phases(n)), None)
-    if counting is None or script is not work.script:
-        if around:
-            work.note(loop.node, "no epoch is counted here, so every pass has the same order")
-        return
-    source = iterated(project, script, loop.node.iter)
-    loader = script.code(source)
-    phase = phase_of(work, loop.loader)
-    if phase is not None and isinstance(source, cst.Subscript):
-        loader = f"{script.code(source.value)}[{phase[1]}]"
-    target: cst.BaseExpression = counting.target
-    if isinstance(target, cst.Tuple):
-        target = target.elements[0].value
-    epoch = dotted(target) or ""
-    if epoch == "_":
-        epoch = work.fresh("epoch")
-        work.draft.replace(target, epoch)
-    function, outer = script.function_of(loop.node), script.function_of(counting)
-    place: cst.CSTNode = statement_of(script, loop.node)
-    if function is not outer:
-        known = _parameter(work, loop, epoch) if function is not None else None
-        if known is not None:
-            epoch = known
-        elif outer is None and function is not None and script.scope_of(loop.node).find(epoch):
-            pass
-        else:
-            named = _named_outside(work, loop, counting) or (
-                loader if loader.startswith("self.") else None
-            )
-            if named is None:
-                work.note(loop.node, f"call {loader}.sampler.set_epoch with the epoch")
-                return
-            loader = named
-            place = counting.body.body[0]
-    work.draft.before(place, work.several(f"{loader}.sampler.set_epoch({epoch})"))
-    work.done("sampler", place, "the sampler is told the epoch, so that each has another order")
-
-
-def _names_phases(loop: cst.For) -> bool:
-    """`for phase in ["train", "val"]`."""
-    return isinstance(loop.iter, cst.List | cst.Tuple)
-
-
-def _parameter(work: Work, loop: Loop, epoch: str) -> str | None:
-    """The parameter of the loop's function that the epoch is handed to."""
-    function = loop.script.function_of(loop.node)
-    assert function is not None
-    for parameter in function.params.params:
-        name = parameter.name.value
-        given = work.parts.project.arguments(loop.script, function, name)
-        if any(dotted(value) == epoch for _, value in given):
-            return name
-    return None
-
-
-def _named_outside(work: Work, loop: Loop, counting: cst.For) -> str | None:
-    """The loader as the loop over epochs names it."""
-    for call in work.script.calls:
-        if work.script.inside(call, counting):
-            for arg in call.args:
-                origins = work.parts.project.origins(work.script, arg.value)
-                if any(o.call is loop.loader.call for o in origins):
-                    return work.script.code(arg.value)
-    return None
