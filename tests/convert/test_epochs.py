@@ -49,7 +49,8 @@ def told(text: str) -> list[str]:
             ["loader.sampler.set_epoch(loader.sampler.epoch + 1)", "for (x,) in loader:"],
         ),
         (
-            "batches = iter(loader)\nfor step in range(9):\n    try:\n        (x,) = next(batches)\n"
+            "batches = iter(loader)\nfor step in range(9):\n"
+            "    try:\n        (x,) = next(batches)\n"
             "    except StopIteration:\n"
             "        batches = iter(loader)\n        (x,) = next(batches)\n"
             "    if True:\n        STEP\n",
