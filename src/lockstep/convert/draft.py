@@ -25,7 +25,7 @@ class Put(NamedTuple):
 
     start: int
     end: int
-    order: tuple[int, int]
+    order: tuple[int, int, int]
     text: str
 
 
@@ -67,7 +67,8 @@ class Draft:
         lines = self._lines(statement, text)
         if at == len(self.script.text) and not self.script.text.endswith("\n"):
             lines = "\n" + lines
-        self._put(at, at, AFTER, lines)
+        # Where two statements end with one line, what follows the inner one comes first.
+        self._put(at, at, AFTER, lines, -len(self.indentation(statement)))
 
     def under(self, header: str, statements: Sequence[cst.CSTNode]) -> None:
         """Put statements that follow each other under a header such as `if RANK == 0:`."""
@@ -118,8 +119,8 @@ class Draft:
         place = self.script.place(statement)
         return self.script.lines[place.start.line - 1][: place.start.column]
 
-    def _put(self, start: int, end: int, order: int, text: str) -> None:
-        self.puts.append(Put(start, end, (order, len(self.puts)), text))
+    def _put(self, start: int, end: int, order: int, text: str, depth: int = 0) -> None:
+        self.puts.append(Put(start, end, (order, depth, len(self.puts)), text))
 
     def _lines(self, statement: cst.CSTNode, text: str) -> str:
         before = self.indentation(statement)
