@@ -22,7 +22,6 @@ IMPORTS = {
         "from torch.nn.parallel import DistributedDataParallel",
     ),
     "DataLoader": ("torch.utils.data.DataLoader", "from torch.utils.data import DataLoader"),
-    "BatchSampler": ("torch.utils.data.BatchSampler", "from torch.utils.data import BatchSampler"),
     "DistributedSampler": (
         "torch.utils.data.distributed.DistributedSampler",
         "from torch.utils.data.distributed import DistributedSampler",
@@ -58,7 +57,31 @@ def write(work: Work) -> None:
             "\t\treturn value",
             "\ttotal = torch.as_tensor(value).detach().double().cpu()",
             "\tdist.all_reduce(total)",
-            "\treturn total.to(value) if torch.is_tensor(value) else type(value)(total.item())",
+            "\tif torch.is_tensor(value):",
+            "\t\treturn total.to(value)",
+            "\treturn int(total) if isinstance(value, int) and total % 1 == 0 else total.item()",
+        ]
+    if "all_gather" in work.needs:
+        turns = f"parts[i % {world}][i // {world}] for i in range(sum(map(len, parts)))"
+        send = ["\tdist.all_gather_object(parts, values)", f"\treturn [{turns}]"]
+        if "all_gather tensors" in work.needs:
+            # A tensor comes back on the GPU of its reader, not on that of its writer.
+            pair = "(v.cpu(), v.is_cuda) if torch.is_tensor(v) else (v, False)"
+            send = [
+                f"\tvalues = [{pair} for v in values]",
+                send[0],
+                f"\tvalues = [{turns}]",
+                "\treturn [v.cuda() if on_gpu else v for v, on_gpu in values]",
+            ]
+        lines += [
+            "",
+            "",
+            f"def {work.all_gather}(values):",
+            '\t"""The values of all processes, one of each in turn: batches are dealt out so."""',
+            f"\tif {world} == 1:",
+            "\t\treturn values",
+            f"\tparts = [None] * {world}",
+            *send,
         ]
     if "mean_of_all" in work.needs:
         lines += [

@@ -62,6 +62,7 @@ class Work:
         self.world = self.fresh("WORLD_SIZE")
         self.all_sum = self.fresh("all_sum")
         self.mean_of_all = self.fresh("mean_of_all")
+        self.all_gather = self.fresh("all_gather")
         self.bare = self.fresh("bare")
         self.part = self.fresh("Part")
         self.share = self.fresh("Share")

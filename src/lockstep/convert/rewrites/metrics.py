@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 import libcst as cst
 
 from lockstep.convert.blocks import statement_of
-from lockstep.convert.rewrites.loss import MASKED, MEAN, SUM, kinds
-from lockstep.convert.rewrites.validation import (
+from lockstep.convert.rewrites import fed
+from lockstep.convert.rewrites.lists import Filled, is_on_host, lists_of
+from lockstep.convert.rewrites.loss import MASKED, MEAN, SUM, UNKNOWN, kinds
+from lockstep.convert.rewrites.meters import Meter, meters_of
+from lockstep.convert.rewrites.starts import is_zero
+from lockstep.convert.rewrites.sums import (
     COUNT,
     is_read_later,
     kind_of_sum,
@@ -29,29 +34,71 @@ def rewrite(work: Work) -> None:
         direct = any(act.kind == "backward" and not act.loops for act in acts)
         if script is not work.script or not direct or not isinstance(loop, cst.For):
             continue
+        mean = f" / {work.world}"
         lines, names = [], []
-        for name, part in sums_of(loop).items():
-            kind = kind_of_sum(work, script, part)
+        for name, one in sums_of(script, loop).items():
+            kind = kind_of_sum(work, script, one)
             if kind == COUNT or not is_read_later(script, loop, name):
                 continue
-            if kind not in (SUM, MEAN):
-                work.note(part, f"{name} is that of one process")
+            if kind not in (SUM, MEAN) or not is_zero(one.start):
+                work.note(one.added[0][0], f"{name} is that of one process")
                 continue
-            mean = f" / {work.world}" if kind == MEAN else ""
-            lines.append(f"{name} = {work.all_sum}({name}){mean}")
+            lines.append(one.line(work, mean if kind == MEAN else ""))
             names.append(name)
         for name, kind in _last_values(work, script, loop):
-            mean = f" / {work.world}" if kind == MEAN else ""
-            lines.append(f"{name} = {work.all_sum}({name}){mean}")
+            lines.append(f"{name} = {work.all_sum}({name}){mean if kind == MEAN else ''}")
             names.append(name)
-        for name, kind in _lists(work, script, loop):
-            mean = f" / {work.world}" if kind == MEAN else ""
-            lines.append(f"{name} = [{work.all_sum}(value){mean} for value in {name}]")
+        for name, kind in _losses(work, script, loop):
+            value = f"{work.all_sum}(value){mean if kind == MEAN else ''}"
+            lines.append(f"{name} = [{value} for value in {name}]")
             names.append(name)
         if lines:
             work.need("all_sum")
+        for filled in _samples(work, script, loop, names):
+            work.need("all_gather")
+            parts = f"{work.all_gather}([{filled.name}])"
+            lines.append(f"{filled.name} = [value for part in {parts} for value in part]")
+            names.append(filled.name)
+        meters = list(_meters(work, script, loop))
+        lines += fed.lines(work, script, loop, meters)
+        names += [meter.name for meter, _ in meters]
+        if lines:
             work.draft.after(statement_of(script, loop), "\n".join(lines))
             work.done("metrics", loop, f"{', '.join(names)}: that of all processes, not of one")
+
+
+def _meters(work: Work, script: Script, loop: cst.For) -> Iterator[tuple[Meter, dict[str, str]]]:
+    """Meters that are read, each sum with its factor; the steps are the same everywhere."""
+    for name, meter in meters_of(work, script, loop).items():
+        if not fed.is_wanted(script, loop, meter):
+            continue
+        found = fed.kinds_of(work, script, meter)
+        if any(kind == UNKNOWN and not weighted for kind, weighted in found.values()):
+            work.note(meter.calls[0], f"{name} is that of one process")
+            continue
+        yield (
+            meter,
+            {
+                total: f" / {work.world}" if kind == MEAN else ""
+                for total, (kind, _) in found.items()
+                if kind != COUNT
+            },
+        )
+
+
+def _samples(work: Work, script: Script, loop: cst.For, taken: list[str]) -> Iterator[Filled]:
+    """Lists of what there is for each sample, in an order that is not that of the data anyway."""
+    after = "".join(script.code(script.statement_of(node)) for node, _ in read_after(script, loop))
+    for name, filled in lists_of(script, loop).items():
+        if name in taken or not is_read_later(script, loop, name):
+            continue
+        joined = re.search(rf"\b(cat|concatenate|concat|hstack|vstack)\(\[?{name}\b", after)
+        by_sample = joined or all(many for _, _, many in filled.put)
+        on_host = all(is_on_host(work, script, value) for _, value, _ in filled.put)
+        if by_sample and on_host:
+            yield filled
+        else:
+            work.note(filled.put[0][0], f"{name} is that of one process")
 
 
 def _last_values(work: Work, script: Script, loop: cst.For) -> Iterator[tuple[str, str]]:
@@ -69,7 +116,7 @@ def _last_values(work: Work, script: Script, loop: cst.For) -> Iterator[tuple[st
         if isinstance(part, cst.Call) and is_backward(script, part)
         if (loss := loss_of(part)) is not None
     }
-    summed = sums_of(loop)
+    summed = sums_of(script, loop)
     for node, name in read_after(script, loop):
         if name not in assigned or name in summed:
             continue
@@ -83,7 +130,7 @@ def _last_values(work: Work, script: Script, loop: cst.For) -> Iterator[tuple[st
             yield name, found.pop()
 
 
-def _lists(work: Work, script: Script, loop: cst.For) -> Iterator[tuple[str, str]]:
+def _losses(work: Work, script: Script, loop: cst.For) -> Iterator[tuple[str, str]]:
     """Losses that are collected in a list made for this loop."""
     for part in walk_shallow(loop.body):
         if not (

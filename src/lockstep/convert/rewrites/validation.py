@@ -3,33 +3,71 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 
 import libcst as cst
 
 from lockstep.convert.blocks import statement_of
-from lockstep.convert.rewrites.loss import MASKED, SUM, UNKNOWN, kinds
-from lockstep.convert.rewrites.sampler import dataset, is_stream
+from lockstep.convert.rewrites import fed, lists
+from lockstep.convert.rewrites.lists import Filled, lists_of
+from lockstep.convert.rewrites.loss import SUM
+from lockstep.convert.rewrites.meters import Meter, meters_of
+from lockstep.convert.rewrites.sampler import dataset, is_stream, whole
+from lockstep.convert.rewrites.starts import is_zero
+from lockstep.convert.rewrites.sums import (
+    Sum,
+    bound_in,
+    is_read_later,
+    kind_of_sum,
+    read_after,
+    sums_of,
+)
+from lockstep.convert.rewrites.traces import unclear
 from lockstep.convert.work import Work
 from lockstep.source.loaders import Loader, Loop, iterated
-from lockstep.source.mentions import targets
 from lockstep.source.script import Script
 from lockstep.source.tree import constant, dotted, walk, walk_shallow
 
-PER_SAMPLE = re.compile(r"\.size\(0\)|\.shape\[0\]|\blen\(|\.sum\(\)|\.size\(\)\[0\]|batch_size")
-COUNT = "count"
+
+@dataclass(frozen=True)
+class Left:
+    """What a loop leaves behind that somebody reads."""
+
+    sums: list[Sum]
+    lists: list[Filled]
+    meters: list[Meter]
 
 
 def rewrite(work: Work) -> None:
     """Divide what is understood; leave the rest, which every process then does in full."""
-    for loader in work.parts.evaluated_on:
-        why = _obstacle(work, loader)
-        if why is not None:
+    obstacles = {loader: _obstacle(work, loader) for loader in work.parts.evaluated_on}
+    _spread(obstacles)
+    for loader, why in obstacles.items():
+        if why is None:
+            _divide(work, loader)
+        else:
             work.note(
                 loader.call,
                 f"every process evaluates all of it, which is right but no faster: {why}",
             )
-            continue
-        _divide(work, loader)
+    divided = [loader for loader, why in obstacles.items() if why is None]
+    for loop in {loop.node: loop for loader in divided for loop in loader.loops}.values():
+        _bring_together(work, loop)
+
+
+def _spread(obstacles: dict[Loader, str | None]) -> None:
+    """A loop goes through data that are divided, all of them, or through none."""
+    while True:
+        whole_loops = {x.node for loader, why in obstacles.items() if why for x in loader.loops}
+        caught = [
+            loader
+            for loader, why in obstacles.items()
+            if why is None and any(loop.node in whole_loops for loop in loader.loops)
+        ]
+        if not caught:
+            return
+        for loader in caught:
+            obstacles[loader] = "its loop also goes through data that are not divided"
 
 
 def _obstacle(work: Work, loader: Loader) -> str | None:
@@ -37,7 +75,8 @@ def _obstacle(work: Work, loader: Loader) -> str | None:
         loop.script is not work.script for loop in loader.loops
     ):
         return "it is done in another file"
-    if any(loader.given(name) is not None for name in ("sampler", "batch_sampler", "drop_last")):
+    others = [loader.given(name) for name in ("sampler", "batch_sampler", "drop_last")]
+    if any(other is not None and constant(other) not in (False, None) for other in others):
         return "the loader has a sampler or drops samples"
     if loader.given("dataset") is None:
         return "its data set is not in sight"
@@ -46,140 +85,114 @@ def _obstacle(work: Work, loader: Loader) -> str | None:
         return "its arguments are not in sight"
     if is_stream(work, loader):
         return "its data are a stream"
-    shuffle, size = loader.given("shuffle"), loader.given("batch_size")
-    shuffled = shuffle is not None and constant(shuffle) is not False
-    if not _by_sample(work, loader) and (stars or shuffled or size is None):
-        return "its means are over batches"
-    if size is not None and next(a for a in loader.call.args if a.value is size).keyword is None:
-        return "its batch size is given without a name"
     for loop in loader.loops:
-        others = {x.loader for x in work.parts.training.loops if x.node is loop.node}
-        if len(others) > 1 and any(x.trains for x in others):
+        beside = {x.loader for x in work.parts.training.loops if x.node is loop.node}
+        if len(beside) > 1 and any(x.trains for x in beside):
             return "its loop is also that of training"
+        if _goes_elsewhere(work, loop):
+            return f"it is not seen all that line {work.line(loop.node)} goes through"
         why = _unclear(work, loop)
         if why is not None:
             return why
+    if (stars or _is_shuffled(loader)) and not _by_sample(work, loader):
+        return "its values are those of batches, which would be others"
     return None
+
+
+def _goes_elsewhere(work: Work, loop: Loop) -> bool:
+    """Whether a loop also goes through something that is no loader."""
+    known = {loader.call for loader in work.parts.training.loaders}
+    source = iterated(work.parts.project, loop.script, loop.node.iter)
+    return any(o.call not in known for o in work.parts.project.origins(loop.script, source))
+
+
+def _is_shuffled(loader: Loader) -> bool:
+    shuffle = loader.given("shuffle")
+    return shuffle is not None and constant(shuffle) is not False
 
 
 def _unclear(work: Work, loop: Loop) -> str | None:
-    """What keeps the sums of a loop from being added up; None if nothing does."""
-    node = loop.node
-    sums = sums_of(loop.node)
-    if not sums:
+    """What keeps the values of a loop from being brought together; None if nothing does."""
+    script, node = loop.script, loop.node
+    for part, reason in unclear(work, script, node):
+        return f"{reason} (line {work.line(part)})"
+    left = _left(work, script, node)
+    if not (left.sums or left.lists or left.meters):
         return f"nothing is summed up in line {work.line(node)}"
-    counted = targets(node.target)
-    for part in walk_shallow(node.body):
-        if isinstance(part, cst.Break):
-            return f"its loop may end early (line {work.line(part)})"
-        if (
-            isinstance(part, cst.Call)
-            and isinstance(part.func, cst.Attribute)
-            and part.func.attr.value in ("append", "extend", "update", "add")
-        ):
-            return f"it collects values (line {work.line(part)})"
-    inside = {
-        name
-        for part in walk_shallow(node.body)
-        if isinstance(part, cst.Assign)
-        for target in part.targets
-        for name in targets(target.target)
-    }
-    fixed = set(sums)
-    for name_node, name in read_after(loop.script, loop.node):
-        if name in counted or (name in inside and name not in fixed):
-            return f"{name} is used after the loop (line {work.line(name_node)})"
+    for one in left.sums:
+        if not is_zero(one.start):
+            return f"{one.name} does not begin at zero (line {work.line(one.added[0][0])})"
+    for filled in left.lists:
+        why = lists.obstacle(work, script, node, filled)
+        if why is not None:
+            return f"{why} (line {work.line(filled.put[0][0])})"
+    for meter in left.meters:
+        last = fed.read_last(script, node, meter)
+        if last is not None:
+            return f"the last value of {meter.name} is used (line {work.line(last)})"
+    inside = bound_in(script, node)
+    for place, name in read_after(script, node):
+        if name in inside:
+            return f"{name} is used after the loop (line {work.line(place)})"
     return None
 
 
-def sums_of(loop: cst.For) -> dict[str, cst.AugAssign]:
-    """The names that a loop adds to, first come first."""
-    found: dict[str, cst.AugAssign] = {}
-    for part in walk_shallow(loop.body):
-        if isinstance(part, cst.AugAssign) and isinstance(part.operator, cst.AddAssign):
-            name = dotted(part.target)
-            if name is not None:
-                found.setdefault(name, part)
-    return found
-
-
-def read_after(script: Script, node: cst.For) -> list[tuple[cst.CSTNode, str]]:
-    """Names that are read after the loop, in its function."""
-    function = script.function_of(node)
-    last = max(script.order[n] for n in walk(node))
-    found = []
-    stored: set[str] = set()
-    for part in walk_shallow(function.body if function else script.tree):
-        if script.order[part] <= last:
-            continue
-        if isinstance(part, cst.For) and script.inside(part, function or script.tree):
-            stored |= targets(part.target)
-        if isinstance(part, cst.Assign):
-            for target in part.targets:
-                stored |= targets(target.target)
-        name = dotted(part) if isinstance(part, cst.Name) else None
-        parent = script.parents.get(part)
-        if (
-            isinstance(parent, cst.AssignTarget | cst.Attribute)
-            and getattr(parent, "attr", None) is part
-        ):
-            continue
-        if isinstance(parent, cst.Arg) and parent.keyword is part:
-            continue
-        if name is not None and name not in stored:
-            found.append((part, name))
-    return found
+def _left(work: Work, script: Script, loop: cst.For) -> Left:
+    sums, filled = sums_of(script, loop), lists_of(script, loop)
+    meters = meters_of(work, script, loop)
+    return Left(
+        [one for name, one in sums.items() if is_read_later(script, loop, name)],
+        [one for name, one in filled.items() if is_read_later(script, loop, name)],
+        [one for one in meters.values() if fed.is_wanted(script, loop, one)],
+    )
 
 
 def _divide(work: Work, loader: Loader) -> None:
     script, draft, rank, world = work.script, work.draft, work.rank, work.world
     call = loader.call
     data = dataset(work, loader)
-    size, shuffle = loader.given("batch_size"), loader.given("shuffle")
+    shuffle = loader.given("shuffle")
     stars = [a.value for a in call.args if a.star]
     part = f"range({rank}, len({data}), {world})"
     if not _by_sample(work, loader):
-        assert size is not None
-        work.need("BatchSampler")
-        batches = f"BatchSampler(range(len({data})), {script.code(size)}, drop_last=False)"
-        stem = re.sub(r"_?loader", "", loader.name.rsplit(".", 1)[-1])
-        name = work.fresh(f"{stem}_batches".lstrip("_"))
-        draft.before(statement_of(script, call), f"{name} = list({batches})[{rank}::{world}]")
-        draft.replace(next(a for a in call.args if a.value is size), f"batch_sampler={name}")
-    elif size is None and stars:
+        work.argument(call, f"sampler={_whole_batches(work, loader, data)}")
+    elif loader.given("batch_size") is None and stars:
         assert isinstance(stars[0], cst.Name)
         name = stars[0].value
         draft.before(
             statement_of(script, call),
             work.several(f"{name} = dict({name}, shuffle=False, sampler={part})"),
         )
-    elif shuffle is not None and constant(shuffle) is not False:
+    elif shuffle is not None and _is_shuffled(loader):
         draft.replace(shuffle, f"{world} == 1")
         work.argument(call, f"sampler={part} if {world} > 1 else None")
     else:
         work.argument(call, f"sampler={part}")
     work.done("validation", call, "every sample is evaluated by one process, and none twice")
-    for loop in loader.loops:
-        _add_up(work, loop)
+
+
+def _whole_batches(work: Work, loader: Loader, data: str) -> str:
+    """The samples of a process: batches as they were, dealt out in turn."""
+    given = loader.given("batch_size")
+    size = whole(work.script.code(given)) if given is not None else "1"
+    each = "i" if not re.search(r"\bi\b", f"{data} {size}") else "index"
+    batch = f"{each} // {size}" if size != "1" else each
+    mine = f"{batch} % {work.world} == {work.rank}"
+    return f"[{each} for {each} in range(len({data})) if {mine}]"
 
 
 def _by_sample(work: Work, loader: Loader) -> bool:
     """Whether all sums are over samples; else whole batches are dealt out, as they were."""
-    return all(
-        kind_of_sum(work, loop.script, part) == SUM
-        for loop in loader.loops
-        for part in sums_of(loop.node).values()
-    ) and not any(_lengths(work, loop) for loop in loader.loops)
-
-
-def kind_of_sum(work: Work, script: Script, part: cst.AugAssign) -> str:
-    """What a loop adds up: sums over samples, means of batches, or what nobody knows."""
-    if constant(part.value) is not ...:
-        return COUNT
-    if PER_SAMPLE.search(script.code(part.value)):
-        return SUM
-    found = kinds(work, script, part.value, 0, set()) - {MASKED}
-    return found.pop() if len(found) == 1 else UNKNOWN
+    for loop in loader.loops:
+        left = _left(work, loop.script, loop.node)
+        if left.lists or _lengths(work, loop):
+            return False
+        if any(kind_of_sum(work, loop.script, one) != SUM for one in left.sums):
+            return False
+        for meter in left.meters:
+            if any(kind != SUM for kind, _ in fed.kinds_of(work, loop.script, meter).values()):
+                return False
+    return True
 
 
 def _lengths(work: Work, loop: Loop) -> list[cst.Call]:
@@ -201,23 +214,25 @@ def _lengths(work: Work, loop: Loop) -> list[cst.Call]:
     return found
 
 
-def _add_up(work: Work, loop: Loop) -> None:
-    work.need("all_sum")
-    names = [n for n in sums_of(loop.node) if is_read_later(loop.script, loop.node, n)]
-    lines = [f"{name} = {work.all_sum}({name})" for name in names]
+def _bring_together(work: Work, loop: Loop) -> None:
+    script, node = loop.script, loop.node
+    left = _left(work, script, node)
+    lines = [one.line(work) for one in left.sums]
     lengths = _lengths(work, loop)
     if lengths:
         count = work.fresh("batch_count")
-        lines.append(f"{count} = {work.all_sum}({loop.script.code(lengths[0])})")
+        lines.append(f"{count} = {work.all_sum}({script.code(lengths[0])})")
         for call in lengths:
             work.draft.replace(call, count)
     if lines:
-        work.draft.after(statement_of(loop.script, loop.node), "\n".join(lines))
-        work.done("validation", loop.node, f"{', '.join(names)}: added up over all processes")
-
-
-def is_read_later(script: Script, loop: cst.For, name: str) -> bool:
-    """Whether somebody reads a name after a loop."""
-    function = script.function_of(loop)
-    shared = function is not None and name in script.scopes[function].globals
-    return "." in name or shared or any(other == name for _, other in read_after(script, loop))
+        work.need("all_sum")
+    lines += [lists.bring_together(work, script, one) for one in left.lists]
+    every = [(meter, dict.fromkeys(meter.kind.sums, "")) for meter in left.meters]
+    lines += fed.lines(work, script, node, every)
+    work.draft.after(statement_of(script, node), "\n".join(lines))
+    summed = [one.name for one in left.sums] + [one.name for one in left.meters]
+    if summed:
+        work.done("validation", node, f"{', '.join(summed)}: added up over all processes")
+    if left.lists:
+        names = ", ".join(one.name for one in left.lists)
+        work.done("validation", node, f"{names}: gathered from all processes, in their order")
