@@ -266,6 +266,26 @@ def test_the_meters_of_another_file_are_followed():
     assert not found.notes
 
 
+def test_names_that_a_later_loop_sets_are_not_read_after_the_first():
+    again = "    other = 0\n    for x, y in loader:\n        out = model(x)\n"
+    found = of(script(after=again + "        other += out.max().item()\n    return total, other"))
+    assert not why(found)
+    assert "\n        total = all_sum(total)\n" in found.text
+    assert "\n    other = all_sum(other)\n" in found.text
+
+
+def test_a_meter_that_computes_when_asked_needs_its_sums_only():
+    text = script("    meter = Mean()", "meter.add(loss.item())", "    return meter.mean")
+    asked = "\n    @property\n    def mean(self):\n        return self.total / self.number\n"
+    text = text.replace("        self.mean = self.total / self.number\n", asked)
+    found = of(text.replace("self.mean = 0.0", "0.0"))
+    assert (
+        "        meter.total = all_sum(meter.total)\n"
+        "        meter.number = all_sum(meter.number)\n"
+        "    return meter.mean\n" in found.text
+    )
+
+
 def test_a_name_that_is_replaced_by_its_mean_is_still_added_up():
     found = of(script(after="    total = total / len(loader)\n    return total"))
     assert "total = all_sum(total)\n" in found.text
@@ -276,6 +296,11 @@ EVALUATIONS = {
         "    meter, other = Mean(), Mean()",
         "meter.add(loss.item(), x.size(0))\nother.add(out.max().item())",
         "'%.4f %.4f %d' % (meter.mean, other.mean, meter.number)",
+    ),
+    "a number that turns into a tensor": (
+        "    hits = 0",
+        "hits += (out > y).sum()",
+        "hits.item()",
     ),
     "means of batches": (
         "    losses = []",

@@ -129,5 +129,7 @@ def lines(
         each = work.fresh("meter") if taken else "meter"
         every.append(f"for {each} in ({', '.join(names)}):")
         every += [f"\t{text.format(each)}" for text in texts]
-    # Alone, a process has its means already.
-    return work.several("\n".join(every)).splitlines() if every else []
+    if any(meter.kind.derived for meter, _ in found):
+        # Alone, a process has its means already.
+        return work.several("\n".join(every)).splitlines()
+    return every

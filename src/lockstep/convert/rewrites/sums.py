@@ -54,6 +54,16 @@ def sums_of(script: Script, loop: cst.For) -> dict[str, Sum]:
     return found
 
 
+def form_of_tensor(script: Script, loop: cst.For, one: Sum) -> str:
+    """The form for a number that turns into a tensor, but not in a process without batches."""
+    used = any(
+        name == one.name and isinstance(script.parents.get(node), cst.Attribute)
+        for node, name in read_after(script, loop)
+    )
+    turns = used and one.form == _PLAIN and constant(one.start) is not ...
+    return "{all_sum}(torch.as_tensor({name}))" if turns else one.form
+
+
 def addition(
     script: Script, statement: cst.CSTNode
 ) -> tuple[cst.BaseExpression, cst.BaseExpression] | None:
@@ -118,29 +128,49 @@ def _names(target: cst.CSTNode) -> set[str]:
 
 
 def read_after(script: Script, node: cst.For) -> list[tuple[cst.CSTNode, str]]:
-    """Names that are read after the loop, in its function."""
+    """Names that are read after the loop, in its function, and have their value from it."""
     function = script.function_of(node)
     around = set(script.above(node))
     last = _end(script, node)
     found: list[tuple[cst.CSTNode, str]] = []
-    stored: dict[str, int] = {}
-    """From where on a name is that of somebody else."""
+    stored: dict[str, list[tuple[cst.CSTNode | None, int]]] = {}
+    """The blocks in which a name is given another value, and from where on."""
     for part in walk_shallow(function.body if function else script.tree):
         if script.order[part] <= last:
             continue
         if isinstance(part, cst.For):
-            stored |= dict.fromkeys(targets(part.target), script.order[part])
-        if isinstance(part, cst.Assign) and _block(script, part) in around:
-            names = {name for target in part.targets for name in _names(target.target)}
-            stored = dict.fromkeys(names, _end(script, part)) | stored
+            for name in targets(part.target):
+                stored.setdefault(name, []).append((part, script.order[part]))
+        if isinstance(part, cst.Assign):
+            place = script.parents.get(statement_of(script, part)), _end(script, part)
+            for target in part.targets:
+                for name in _names(target.target):
+                    stored.setdefault(name, []).append(place)
         if not isinstance(part, cst.Name):
             continue
         parent = script.parents.get(part)
         is_part = getattr(parent, "attr", None) is part or getattr(parent, "keyword", None) is part
-        is_own = isinstance(parent, cst.AssignTarget) or _is_comprehended(script, part)
-        if not is_part and not is_own and script.order[part] <= stored.get(part.value, 1 << 62):
+        is_own = _is_set(script, part) or _is_comprehended(script, part)
+        blocks = around.union(script.above(part))
+        is_new = any(
+            block in blocks and script.order[part] > end
+            for block, end in stored.get(part.value, ())
+        )
+        if not is_part and not is_own and not is_new:
             found.append((part, part.value))
     return found
+
+
+def _is_set(script: Script, name: cst.Name) -> bool:
+    """Whether a name stands where it is given a value."""
+    node: cst.CSTNode = name
+    for parent in script.above(name):
+        if isinstance(parent, cst.AssignTarget):
+            return True
+        if not isinstance(parent, cst.Element | cst.Tuple | cst.List):
+            return isinstance(parent, cst.For) and parent.target is node
+        node = parent
+    return False
 
 
 def _is_comprehended(script: Script, name: cst.Name) -> bool:
@@ -158,10 +188,6 @@ def _is_comprehended(script: Script, name: cst.Name) -> bool:
 
 def _end(script: Script, node: cst.CSTNode) -> int:
     return max(script.order[part] for part in walk(node))
-
-
-def _block(script: Script, node: cst.CSTNode) -> cst.CSTNode | None:
-    return script.parents.get(statement_of(script, node))
 
 
 def is_read_later(script: Script, loop: cst.For, name: str) -> bool:

@@ -17,6 +17,7 @@ from lockstep.convert.rewrites.starts import is_zero
 from lockstep.convert.rewrites.sums import (
     Sum,
     bound_in,
+    form_of_tensor,
     is_read_later,
     kind_of_sum,
     read_after,
@@ -217,6 +218,8 @@ def _lengths(work: Work, loop: Loop) -> list[cst.Call]:
 def _bring_together(work: Work, loop: Loop) -> None:
     script, node = loop.script, loop.node
     left = _left(work, script, node)
+    for one in left.sums:
+        one.form = form_of_tensor(script, node, one)
     lines = [one.line(work) for one in left.sums]
     lengths = _lengths(work, loop)
     if lengths:
