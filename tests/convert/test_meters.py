@@ -210,6 +210,23 @@ def test_a_loop_over_data_that_are_not_divided_adds_nothing_up():
     assert "all_sum" not in found.text
 
 
+def test_a_loop_that_also_goes_through_a_plain_list_adds_nothing_up():
+    text = script().replace("evaluate(model, test_loader))", "evaluate(model, test_loader), more)")
+    found = of(
+        text.replace("    print(", "    more = evaluate(model, [train_set[:8]])\n    print(")
+    )
+    assert "it is not seen all that line" in why(found)
+    assert "all_sum" not in found.text
+
+
+def test_a_function_that_adds_to_what_it_is_given_keeps_something():
+    text = script(inside="total += loss.item()\nadd(table, out)")
+    adds = "def add(table, out):\n    table[0] += out\n\n\ndef evaluate"
+    assert "add keeps" in why(of(text.replace("def evaluate", adds)))
+    shows = "def add(table, out):\n    mean = out.mean()\n    mean += 1\n\n\ndef evaluate"
+    assert not why(of(text.replace("def evaluate", shows)))
+
+
 # -- what is divided ---------------------------------------------------------------------------
 
 
@@ -258,6 +275,32 @@ def test_what_follows_an_inner_statement_comes_before_what_follows_the_outer():
     draft.after(outer, "end")
     draft.after(outer.body.body[0], "inner")
     assert draft.text() == "for a in b:\n    c()\n    inner\nend\n"
+
+
+@pytest.mark.parametrize(
+    ("loader", "dealt"),
+    [
+        ("batch_size=8, drop_last=False", "i // 8 % WORLD_SIZE == RANK"),
+        ("8", "i // 8 % WORLD_SIZE == RANK"),
+        ("batch_size=2 + 2", "i // (2 + 2) % WORLD_SIZE == RANK"),
+        ("num_workers=0", "i % WORLD_SIZE == RANK"),
+    ],
+)
+def test_batches_stay_whole(loader: str, dealt: str):
+    assert f"sampler=[i for i in range(len(test_set)) if {dealt}]" in of(script(loader=loader)).text
+
+
+def test_a_progress_bar_keeps_nothing():
+    text = script("    total = 0\n    bar = tqdm(loader)", "total += loss.item()\nbar.update(1)")
+    found = of(text.replace("import torch\n", "import torch\nfrom tqdm import tqdm\n", 1))
+    assert "total = all_sum(total)" in found.text
+
+
+def test_tensors_come_back_on_the_gpu_of_their_reader():
+    tensors = of(script("    kept = []", "kept.append(out)", "    return torch.cat(kept)")).text
+    assert "(v.cpu(), v.is_cuda)" in tensors
+    numbers = of(script("    kept = []", "kept.append(out.cpu())", "    return kept")).text
+    assert "is_cuda" not in numbers
 
 
 def test_the_meters_of_another_file_are_followed():
