@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 
 import pytest
+import torch
 
 from lockstep.convert import Options, convert
 from lockstep.convert.draft import Draft
@@ -24,6 +25,15 @@ def of(text: str, **options: bool) -> str:
     return convert(parse(Path("train.py"), text), Options(**options)).text
 
 
+STREAM = """\
+class Lines(torch.utils.data.IterableDataset):
+    def __iter__(self):
+        for _ in range(7):
+            yield torch.randn(4), torch.randn(1)
+
+
+data = Lines()
+"""
 PLAIN = """\
 import torch
 from torch import nn
@@ -215,3 +225,24 @@ def test_processes_meet_before_what_the_guard_makes():
     guard = lines.index("if __name__ == '__main__':")
     assert next(i for i, line in enumerate(lines) if "init_process_group" in line) > guard
     assert next(i for i, line in enumerate(lines) if "destroy_process_group" in line) > guard
+
+
+def test_what_is_measured_on_training_data_is_that_of_all_processes():
+    text = PLAIN + (
+        "right = 0\nwith torch.no_grad():\n    for x, y in loader:\n"
+        "        right += (model(x) > y).sum().item()\nprint(right / len(data))\n"
+    )
+    assert "right = all_sum(right)\n" in of(text)
+
+
+def test_a_stream_gives_each_process_as_many_samples():
+    text = PLAIN.replace("data = TensorDataset(torch.randn(64, 4), torch.randn(64, 1))", STREAM)
+    text = of(text.replace(", shuffle=True", ""))
+    part = text[text.index("class Part") : text.index("\n\n\nif WORLD_SIZE > 1")]
+    taken = []
+    for rank in range(2):
+        names = {"torch": torch, "IterableDataset": object, "RANK": rank, "WORLD_SIZE": 2}
+        exec(part, names)
+        taken.append(list(names["Part"](range(7))))
+    assert taken == [[0, 2, 4], [1, 3, 5]]
+    assert "DataLoader(Part(data), batch_size=16 // WORLD_SIZE)" in text

@@ -419,3 +419,39 @@ def test_divided_evaluations_are_proved(tmp_path: Path, name: str):
     )
     assert [c.text for c in verdict.comparisons if c.status != "equal"] == []
     assert not verdict.failure
+
+
+def test_a_mean_times_a_count_is_a_sum():
+    text = """\
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+
+loader = DataLoader(TensorDataset(torch.randn(64, 4), torch.randn(64, 1)), batch_size=16)
+dev_loader = DataLoader(TensorDataset(torch.randn(50, 4), torch.randn(50, 1)), batch_size=16)
+model = torch.nn.Linear(4, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+
+def go(batches, learn):
+    total = count = 0
+    for x, y in batches:
+        loss = torch.nn.functional.mse_loss(model(x), y)
+        if learn:
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+        n = x.size(0)
+        total += loss.item() * n
+        count += n
+    return total / count
+
+
+for epoch in range(2):
+    print(go(loader, True), go(dev_loader, False))
+"""
+    found = convert(parse(Path("train.py"), text)).text
+    assert "total = all_sum(total)\n" in found
+    assert "count = all_sum(count)\n" in found
+    # The data that are only looked at are not padded, and have no epoch.
+    assert "sampler=range(RANK, len(dev_set), WORLD_SIZE)" in found
+    assert "dev_loader.sampler" not in found

@@ -21,12 +21,13 @@ from lockstep.source.gradients import is_backward
 from lockstep.source.loaders import Loader, Loop
 from lockstep.source.script import Script
 from lockstep.source.training import Training
-from lockstep.source.tree import dotted, walk
+from lockstep.source.tree import constant, dotted, walk
 from lockstep.source.turns import Act, training_loops
 
 _WEIGHTS = ("parameters", "named_parameters")
 _OPTIMIZER = re.compile(r"torch\.optim\.(?!lr_scheduler|swa_utils)")
 _KEEPS = re.compile(r"opt", re.I)
+_EVALUATES = re.compile(r"(^|[_.])(val|valid|validation|test|eval|dev)", re.I)
 
 
 @dataclass(eq=False)
@@ -289,6 +290,15 @@ class Parts:
                 loops += [(s, n) for s, n, _ in self.turns if "next(" in s.code(n)]
                 return any(self.project.reaches(s, n.body, is_backward) for s, n in loops)
         return False
+
+    def only_looks(self, loader: Loader) -> bool:
+        """Whether a loop that trains on others goes through this one to evaluate."""
+        shuffle = loader.given("shuffle")
+        if not _EVALUATES.search(loader.name) or constant(shuffle) not in (None, False):
+            return False
+        loops = {loop.node for loop in self.loops_of(loader)}
+        others = [x for x in self.trained_on if x is not loader]
+        return bool(loops) and loops <= {loop.node for x in others for loop in self.loops_of(x)}
 
     @cached_property
     def evaluated_on(self) -> list[Loader]:

@@ -10,7 +10,6 @@ from lockstep.convert.work import Work
 IMPORTS = {
     "os": ("os", "import os"),
     "torch": ("torch", "import torch"),
-    "islice": ("itertools.islice", "from itertools import islice"),
     "IterableDataset": (
         "torch.utils.data.IterableDataset",
         "from torch.utils.data import IterableDataset",
@@ -115,7 +114,9 @@ def write(work: Work) -> None:
             "\t\tself.stream = stream",
             "",
             "\tdef __iter__(self):",
-            f"\t\treturn islice(self.stream, {rank}, None, {world})",
+            "\t\t# As many for each process: what is left over at the end is left out.",
+            f"\t\tfor samples in zip(*[iter(self.stream)] * {world}):",
+            f"\t\t\tyield samples[{rank}]",
         ]
     if "Share" in work.needs:
         lines += [

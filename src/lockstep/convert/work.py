@@ -67,6 +67,8 @@ class Work:
         self.part = self.fresh("Part")
         self.share = self.fresh("Share")
         self.divided = self.fresh("divided")
+        self.rows: dict[cst.CSTNode | None, str | None] = {}
+        """How many rows of a batch that is cut by hand a process has, by function."""
         self.split = bool(parts.trained_on)
         """Whether the training data are divided."""
 

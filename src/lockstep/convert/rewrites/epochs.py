@@ -18,6 +18,7 @@ def rewrite(work: Work) -> None:
         if (
             loader.script is not work.script
             or is_stream(work, loader)
+            or work.parts.only_looks(loader)
             or (own is not None and constant(own) is not None)
         ):
             continue

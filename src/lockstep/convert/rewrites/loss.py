@@ -52,7 +52,14 @@ def rewrite(work: Work) -> None:
             work.done(
                 "loss", call, "the loss is a sum: DDP takes a mean, so it is scaled before backward"
             )
-        elif found - {WEIGHTS} != {MEAN}:
+            continue
+        rows = work.rows.get(work.script.function_of(call))
+        if rows is not None:
+            work.need("mean_of_all")
+            work.draft.insert(loss, f"{work.mean_of_all}(")
+            work.draft.insert(loss, f", {rows})", behind=True)
+            work.done("loss", call, "processes count by their rows: the last batch may be uneven")
+        if found - {WEIGHTS} != {MEAN}:
             work.note(call, f"{work.script.code(loss)} is taken for a mean over the batch")
 
 

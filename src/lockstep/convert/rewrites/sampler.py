@@ -32,7 +32,10 @@ def rewrite(work: Work) -> None:
         if sampler is not None and constant(sampler) is not None:
             _by_sampler(work, loader, sampler)
             continue
-        _split(work, loader)
+        if work.parts.only_looks(loader):
+            _deal(work, loader)
+        else:
+            _split(work, loader)
 
 
 def _split(work: Work, loader: Loader) -> None:
@@ -99,6 +102,15 @@ def _split(work: Work, loader: Loader) -> None:
         )
 
 
+def _deal(work: Work, loader: Loader) -> None:
+    """Evaluation in the loop that trains: every sample once, in parts as large as in training."""
+    data, size = dataset(work, loader), loader.given("batch_size")
+    work.argument(loader.call, f"sampler=range({work.rank}, len({data}), {work.world})")
+    if size is not None and not work.options.scale_batch:
+        share(work, size)
+    work.done("sampler", loader.call, "every sample is evaluated by one process, and none twice")
+
+
 def _by_sampler(work: Work, loader: Loader, sampler: cst.BaseExpression) -> None:
     """The loader draws in a way of its own."""
     shared.by_its_sampler(work, sampler)
@@ -117,11 +129,13 @@ def _split_stream(work: Work, loader: Loader) -> None:
     """Each process takes every n-th sample."""
     data, size = loader.given("dataset"), loader.given("batch_size")
     assert data is not None
-    work.need("Part", "islice", "IterableDataset")
+    work.need("Part", "IterableDataset")
     work.draft.insert(data, f"{work.part}(")
     work.draft.insert(data, ")", behind=True)
     if size is not None and not work.options.scale_batch:
         share(work, size)
+        even = EVEN.format(size=whole(work.script.code(size)), world=work.world)
+        work.draft.before(statement_of(work.script, loader.call), even)
     work.done("sampler", loader.call, "each process takes every n-th sample of the stream")
 
 

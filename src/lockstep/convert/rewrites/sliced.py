@@ -10,6 +10,7 @@ from lockstep.convert.blocks import statement_of
 from lockstep.convert.rewrites.sampler import EVEN, whole
 from lockstep.convert.work import Work
 from lockstep.source.gradients import without_gradient
+from lockstep.source.script import Script
 from lockstep.source.tree import dotted, walk, walk_shallow
 from lockstep.source.turns import kind_of
 
@@ -22,43 +23,100 @@ def rewrite(work: Work) -> None:
         return
     script = work.script
     split = False
-    for where, loop, _ in work.parts.turns:
-        if where is script and isinstance(loop, cst.For):
-            split |= _rows(work, loop)
+    done: set[cst.CSTNode] = set()
+    # The innermost loops first: their slices are theirs.
+    for where, loop, _ in reversed(work.parts.turns):
+        if where is script:
+            split |= _rows(work, loop, done)
     split = split or _columns(work) or _draws(work)
     if split:
         work.split = True
 
 
-def _rows(work: Work, loop: cst.For) -> bool:
-    """`x[i:i + batch]` in `for i in range(0, n, batch)`."""
+def _rows(work: Work, loop: cst.For | cst.While, done: set[cst.CSTNode]) -> bool:
+    """`x[i : i + batch]`, in whatever way the loop counts."""
     script = work.script
-    count = next(
-        (c for c in walk(loop.iter) if isinstance(c, cst.Call) and dotted(c.func) == "range"), None
-    )
-    if count is None or len(count.args) != 3 or not _BATCH.search(script.code(count.args[2].value)):
-        return False
-    size = count.args[2].value
-    targets = [n.value for n in walk(loop.target) if isinstance(n, cst.Name)]
-    found = False
-    for part in walk_shallow(loop.body):
-        if (
-            isinstance(part, cst.Slice)
-            and part.lower is not None
-            and part.upper is not None
-            and part.step is None
-            and dotted(part.lower) in targets
-        ):
-            work.draft.insert(part.lower, f" + {work.rank}", behind=True)
-            work.draft.insert(part.upper, f":{work.world}", behind=True)
-            work.done("sliced", part, "each process takes every n-th row of the batch")
-            found = True
+    slices = [
+        (part, size)
+        for part in walk_shallow(loop.body)
+        if isinstance(part, cst.Slice)
+        and part not in done
+        and (size := _length(work, part)) is not None
+        and not without_gradient(script, part)
+    ]
+    found = [(part, size) for part, size in slices if _is_batch(work, slices, part, size)]
+    for part, _ in found:
+        assert part.lower is not None
+        assert part.upper is not None
+        done.add(part)
+        work.draft.insert(part.lower, f" + {work.rank}", behind=True)
+        work.draft.insert(part.upper, f":{work.world}", behind=True)
+        work.done("sliced", part, "each process takes every n-th row of the batch")
     if found:
         _common_order(work)
-        work.draft.before(
-            statement_of(script, loop), EVEN.format(size=whole(script.code(size)), world=work.world)
-        )
-    return found
+        even = EVEN.format(size=whole(found[0][1]), world=work.world)
+        work.draft.before(statement_of(script, loop), even)
+        work.rows[script.function_of(loop)] = _rows_of(script, found[0][0])
+    return bool(found)
+
+
+def _length(work: Work, part: cst.Slice) -> str | None:
+    """How many rows a slice has: `i : i + batch`, `b * batch : (b + 1) * batch`, `start : end`."""
+    if part.lower is None or part.upper is None or part.step is not None:
+        return None
+    script = work.script
+    lower, upper = (re.sub(r"\s", "", script.code(n)) for n in (part.lower, part.upper))
+    if re.fullmatch(r"\w+", upper):
+        bound = script.scope_of(part).find(upper)
+        values = [b.value for b in bound[1] if b.value is not None] if bound else []
+        texts = {re.sub(r"\s", "", script.code(value)) for value in values}
+        upper = texts.pop() if len(texts) == 1 else upper
+        inner = re.fullmatch(r"min\((.+),[^,]+\)", upper)
+        upper = inner[1] if inner else upper
+    after = re.fullmatch(re.escape(lower) + r"\+(\w[\w.]*)", upper)
+    if after:
+        return after[1]
+    turn = re.fullmatch(r"(\w+)\*(\w[\w.]*)", lower)
+    if turn and upper in (f"({turn[1]}+1)*{turn[2]}", f"{turn[2]}*({turn[1]}+1)"):
+        return turn[2]
+    return None
+
+
+def _is_batch(work: Work, slices: list[tuple[cst.Slice, str]], part: cst.Slice, size: str) -> bool:
+    """Whether rows are samples, and not moments of a sequence."""
+    if _BATCH.search(size):
+        return True
+    if not size.isdecimal():
+        return False
+    script = work.script
+    sliced = {
+        script.code(value)
+        for other, length in slices
+        if length == size and (value := _value(script, other)) is not None
+    }
+    value = _value(script, part)
+    made = work.parts.project.origins(script, value) if value is not None else []
+    return len(sliced) > 1 or any("perm" in o.script.code(o.node) for o in made)
+
+
+def _value(script: Script, part: cst.Slice) -> cst.BaseExpression | None:
+    """What is sliced."""
+    for parent in script.above(part):
+        if isinstance(parent, cst.Subscript):
+            return parent.value
+    return None
+
+
+def _rows_of(script: Script, part: cst.Slice) -> str | None:
+    """How many rows a process has, as an expression: the last batch may be uneven."""
+    statement = statement_of(script, part)
+    assign = statement.body[0] if isinstance(statement, cst.SimpleStatementLine) else None
+    if not isinstance(assign, cst.Assign):
+        return None
+    target: cst.BaseExpression = assign.targets[0].target
+    if isinstance(target, cst.Tuple):
+        target = target.elements[0].value
+    return f"len({dotted(target)})" if dotted(target) is not None else None
 
 
 def _common_order(work: Work) -> None:

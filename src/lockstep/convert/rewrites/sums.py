@@ -208,7 +208,17 @@ def kind_of_value(work: Work, script: Script, value: cst.BaseExpression) -> str:
     """What one value is over a batch."""
     if constant(value) is not ...:
         return COUNT
-    if PER_SAMPLE.search(script.code(value)):
+    if PER_SAMPLE.search(script.code(value)) or _counts(work, script, value):
         return SUM
     found = kinds(work, script, value, 0, set()) - {MASKED}
     return found.pop() if len(found) == 1 else UNKNOWN
+
+
+def _counts(work: Work, script: Script, value: cst.CSTNode) -> bool:
+    """`n` or `loss.item() * n`, where n is what this batch has of something."""
+    sides: tuple[cst.CSTNode, ...] = (value,)
+    if isinstance(value, cst.BinaryOperation) and isinstance(value.operator, cst.Multiply):
+        sides = value.left, value.right
+    names = [side for side in sides if isinstance(side, cst.Name)]
+    origins = [o for name in names for o in work.parts.project.origins(script, name)]
+    return any(o.node not in names and PER_SAMPLE.search(o.script.code(o.node)) for o in origins)

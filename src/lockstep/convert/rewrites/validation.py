@@ -52,8 +52,29 @@ def rewrite(work: Work) -> None:
                 f"every process evaluates all of it, which is right but no faster: {why}",
             )
     divided = [loader for loader, why in obstacles.items() if why is None]
-    for loop in {loop.node: loop for loader in divided for loop in loader.loops}.values():
+    loops = [loop for loader in divided for loop in loader.loops]
+    loops += _on_training_data(work, obstacles)
+    for loop in {loop.node: loop for loop in loops}.values():
         _bring_together(work, loop)
+
+
+def _on_training_data(work: Work, obstacles: dict[Loader, str | None]) -> list[Loop]:
+    """Loops that only look at data which are divided anyway, as others train on them."""
+    whole_loops = {x.node for loader, why in obstacles.items() if why for x in loader.loops}
+    found = []
+    for loader in work.parts.trained_on:
+        for loop in loader.loops:
+            if loop.trains or loop.script is not work.script:
+                continue
+            if loop.node in whole_loops or _goes_elsewhere(work, loop) or _unclear(work, loop):
+                work.note(
+                    loop.node,
+                    f"of {loader.name or 'the training data'}, this goes through the part of one "
+                    "process: what it finds is not that of all",
+                )
+            else:
+                found.append(loop)
+    return found
 
 
 def _spread(obstacles: dict[Loader, str | None]) -> None:
@@ -87,8 +108,7 @@ def _obstacle(work: Work, loader: Loader) -> str | None:
     if is_stream(work, loader):
         return "its data are a stream"
     for loop in loader.loops:
-        beside = {x.loader for x in work.parts.training.loops if x.node is loop.node}
-        if len(beside) > 1 and any(x.trains for x in beside):
+        if any(x.trains for x in work.parts.training.loops if x.node is loop.node):
             return "its loop is also that of training"
         if _goes_elsewhere(work, loop):
             return f"it is not seen all that line {work.line(loop.node)} goes through"
