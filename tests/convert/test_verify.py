@@ -38,7 +38,7 @@ def proof() -> Iterator[Callable[[str], Proof]]:
                 working=home,
                 arguments=(),
                 steps=6,
-                timeout=20.0,
+                timeout=300.0,
                 early=(),
             )
             return Proof(plan, home / "before.py", Progress())
@@ -104,6 +104,13 @@ def test_batches_that_are_drawn_by_hand_are_cut_for_the_ranks(judged):
     assert texts(judged("drawn_batches", "after", 2)) == []
 
 
+def test_weights_that_are_updated_by_hand_are_compared_after_every_update(proof):
+    verdict = proof("by_hand").of(CASES / "by_hand" / "after.py", (1, 2))
+    assert verdict.proved, (texts(verdict.comparisons), verdict.findings)
+    assert [one.steps for one in verdict.comparisons] == [6, 6]
+    assert "an update of the weights by hand counts as a step" in verdict.neutralised
+
+
 def test_augmentation_in_workers_and_sequences_before_batches_are_proved(judged):
     assert texts(judged("augmentation", "after", 2)) == []
     assert not (CASES / "augmentation" / "numbers" / "done.txt").exists()
@@ -121,6 +128,7 @@ def test_augmentation_in_workers_and_sequences_before_batches_are_proved(judged)
         ("classification", "wrong_validation", 4, 'the original prints "accuracy'),
         ("summed_loss", "not_scaled", 1, "the loss is 1/2 of the original's"),
         ("batch_norm", "local", 1, "1 batch norm layer(s) see the batch of one rank only"),
+        ("by_hand", "not_wrapped", 1, "the ranks hold different weights"),
         ("drawn_batches", "not_divided", 1, "every rank makes a batch as large"),
     ],
 )
@@ -151,7 +159,7 @@ def test_a_result_that_crashes_has_failed_with_its_last_words(judged):
 def failing(folder: Path, source: str) -> Verdict:
     script = folder / "train.py"
     script.write_text(source)
-    return verify(script, script, replicas=(2,), working=folder)
+    return verify(script, script, replicas=(2,), working=folder, timeout=300.0)
 
 
 def test_an_original_that_crashes_is_a_verdict(tmp_path: Path):

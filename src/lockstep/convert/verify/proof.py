@@ -57,9 +57,13 @@ class Proof:
     """The original, run twice; results are compared with it."""
 
     def __init__(self, plan: Plan, original: Path, progress: Progress) -> None:
-        self.plan, self.progress = plan, progress
         progress.say(f"{plan.name} is run as it is, and once more to see what rounding does")
         self.original = started(plan, ORIGINAL, original, 1, alone=True)
+        if self.original.by_hand:
+            plan = replace(plan, folder=plan.folder / "by_hand", by_hand=True)
+            plan.folder.mkdir()
+            self.original = started(plan, ORIGINAL, original, 1, alone=True)
+        self.plan, self.progress = plan, progress
         self.nudged = self.original
         if not self.original.failure:
             self.nudged = started(plan, NUDGED, original, 1, alone=True)
@@ -101,7 +105,7 @@ def _findings(plan: Plan, result: Path) -> list[Finding]:
         batches=plan.steps,
         timeout=plan.timeout,
         gpus=2,
-        early=plan.early,
+        early=plan.modules,
         stand_in_data=True,
     )
     with chdir(scratch_of(plan, "doctor")):

@@ -13,6 +13,7 @@ from lockstep.probes.start import Job, run
 from lockstep.probes.trace import Event, Rank, Trace, read
 
 INSIDE = "lockstep.convert.verify.inside"
+BY_HAND = f"{INSIDE}.by_hand"
 ORIGINAL, NUDGED = "original", "nudged"
 """Runs of the original: as it is, and with its first weights moved by one rounding."""
 TAIL = 15
@@ -35,6 +36,13 @@ class Plan:
     steps: int
     timeout: float
     early: tuple[str, ...]
+    by_hand: bool = False
+    """Whether the script updates its weights itself, without an optimizer."""
+
+    @property
+    def modules(self) -> tuple[str, ...]:
+        """What the probes install first, in every process."""
+        return (*self.early, BY_HAND) if self.by_hand else self.early
 
 
 @dataclass
@@ -67,6 +75,11 @@ class Run:
         return [sum(same) / len(same) for same in zip(*each, strict=False)]
 
     @property
+    def by_hand(self) -> bool:
+        """Whether it was ended because it updates its weights itself."""
+        return any(self.trace.of("by_hand"))
+
+    @property
     def failure(self) -> str:
         """Why there is nothing to compare, in one sentence."""
         how = self.trace.outcome.how
@@ -95,7 +108,7 @@ def started(plan: Plan, name: str, script: Path, replicas: int, *, alone: bool =
         folder=str(folder),
         steps=plan.steps,
         gpus=replicas,
-        early=(*plan.early, INSIDE),
+        early=(*plan.modules, INSIDE),
         stand_in_data=True,
     )
     job = Job(

@@ -10,6 +10,8 @@
     arrays     NumPy's
     left_out   what computes the same and would hide its random numbers
     weights    the same start; what every step makes of the weights
+    by_hand    weights that the script updates itself
+    noticed    whether it does
     losses     what backward is called on
     lines      what is printed, and whether an evaluation came before
     links      files of the user's are not written to
@@ -26,6 +28,7 @@ from lockstep.convert.verify.inside import (
     lines,
     links,
     losses,
+    noticed,
     order,
     passes,
     samples,
@@ -44,6 +47,7 @@ PARTS = (
     arrays,
     left_out,
     weights,
+    noticed,
     losses,
     lines,
     links,

@@ -94,7 +94,7 @@ def _nudge(number: int, mine: list[Tensor]) -> None:
 
 
 def _compare(now: Now, number: int, step: int, names: list[str], mine: list[Tensor]) -> None:
-    facts: dict[str, Any] = {"optimizer": number, "step": step, "digest": _digest(mine)}
+    facts: dict[str, Any] = {"optimizer": number, "step": step, "digest": digest(mine)}
     theirs = None if now.kept.writes else now.kept.get(f"{number}-{step}")
     if now.kept.writes:
         now.kept.keep(f"{number}-{step}", mine)
@@ -133,11 +133,16 @@ def sampled(tensor: Tensor) -> Tensor:
     return flat[:: -(-flat.numel() // MOST) or 1].cpu().clone()
 
 
-def _digest(tensors: list[Tensor]) -> int:
+def digest(tensors: list[Tensor]) -> int:
+    """A number that follows from the bits."""
     found = 0
     for tensor in tensors:
-        found = zlib.crc32(tensor.contiguous().view(torch.uint8).numpy().tobytes(), found)
+        found = zlib.crc32(_bytes(tensor), found)
     return found
+
+
+def _bytes(tensor: Tensor) -> Any:
+    return tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
 
 
 def _names() -> dict[int, str]:

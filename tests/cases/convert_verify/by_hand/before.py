@@ -1,0 +1,21 @@
+import torch
+from torch import nn
+
+torch.manual_seed(7)
+target = torch.randn(4, 1)
+model = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 1))
+batch_size = 16
+
+
+def get_batch():
+    x = torch.randn(batch_size, 4)
+    return x, x @ target
+
+
+for step in range(100):
+    x, y = get_batch()
+    model.zero_grad()
+    loss = nn.functional.mse_loss(model(x), y)
+    loss.backward()
+    for p in model.parameters():
+        p.data.add_(-0.1 * p.grad)
