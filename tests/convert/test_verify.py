@@ -13,7 +13,7 @@ import pytest
 from lockstep.console import Progress
 from lockstep.convert.verify import Comparison, Verdict, verify
 from lockstep.convert.verify.printed import differing
-from lockstep.convert.verify.proof import Proof
+from lockstep.convert.verify.proof import Proof, examination
 from lockstep.convert.verify.runs import Plan, Run
 from lockstep.convert.verify.scratch import furnish
 from lockstep.probes.start import Outcome
@@ -179,7 +179,43 @@ def test_an_original_that_trains_nothing_says_so(tmp_path: Path):
     assert "no optimizer makes a step" in verdict.failure
 
 
+def test_an_original_that_imports_what_is_not_here_says_what_to_install(tmp_path: Path):
+    verdict = failing(tmp_path, "import torch\nimport nowhere.at.all\n")
+    assert "it imports nowhere, which is not here: pip install nowhere" in verdict.failure
+    assert "nowhere" in verdict.log
+
+
+def test_weights_that_never_change_prove_nothing(tmp_path: Path):
+    verdict = failing(
+        tmp_path,
+        "import torch\n"
+        "model = torch.nn.Linear(4, 1)\n"
+        "optimizer = torch.optim.SGD(model.parameters(), lr=0.1)\n"
+        "for step in range(9):\n"
+        "    optimizer.zero_grad()\n"
+        "    model(torch.randn(8, 4)).softmax(1).mean().backward()\n"
+        "    optimizer.step()\n",
+    )
+    assert not verdict.proved
+    assert "in 6 steps the original never changes its weights" in verdict.failure
+
+
 # --- parts ---
+
+
+def test_the_doctor_watches_two_passes_and_no_more_steps_than_are_compared(tmp_path: Path):
+    plan = Plan(
+        folder=tmp_path,
+        home=tmp_path,
+        name="train.py",
+        working=tmp_path,
+        arguments=(),
+        steps=6,
+        timeout=60.0,
+        early=(),
+    )
+    what = examination(plan, tmp_path / "train.py")
+    assert (what.steps, what.batches) == (6, 3)
 
 
 def said(*lines: tuple[str, bool]) -> Run:

@@ -15,6 +15,7 @@ from lockstep.convert.verify.verdict import Verdict
 
 if TYPE_CHECKING:
     from lockstep.doctor.findings import Finding
+    from lockstep.doctor.run import Examination
 
 
 def verify(
@@ -73,6 +74,9 @@ class Proof:
         failure = self.original.failure or self.nudged.failure
         if failure:
             return Verdict(failure=f"the original cannot be run: {failure}", log=self.nudged.log)
+        if self.original.still:
+            steps = len(self.original.steps)
+            return Verdict(failure=f"in {steps} steps the original never changes its weights.")
         verdict = Verdict()
         runs = [self.original, self.nudged]
         for number in replicas:
@@ -94,20 +98,27 @@ def _findings(plan: Plan, result: Path) -> list[Finding]:
     """What the doctor sees when the result runs as it is, with its own random numbers."""
     # Here and not above: a process that is watched has no use for it.
     from lockstep.doctor import RULES
-    from lockstep.doctor.run import Examination, examine
+    from lockstep.doctor.run import examine
 
     script = laid_out(plan, "doctor", result)
-    what = Examination(
+    with chdir(scratch_of(plan, "doctor")):
+        found = examine(examination(plan, script), plan.folder / "doctor", RULES).findings
+    return [replace(f, path=result) if f.path.name == script.name else f for f in found]
+
+
+def examination(plan: Plan, script: Path) -> Examination:
+    """Two short passes: in the second the order must be another."""
+    from lockstep.doctor.run import Examination
+
+    batches = max(2, plan.steps // 2)
+    return Examination(
         script=script,
         arguments=plan.arguments,
         replicas=2,
-        steps=2 * plan.steps,
-        batches=plan.steps,
+        steps=2 * batches,
+        batches=batches,
         timeout=plan.timeout,
         gpus=2,
         early=plan.modules,
         stand_in_data=True,
     )
-    with chdir(scratch_of(plan, "doctor")):
-        found = examine(what, plan.folder / "doctor", RULES).findings
-    return [replace(f, path=result) if f.path.name == script.name else f for f in found]

@@ -18,6 +18,15 @@ ORIGINAL, NUDGED = "original", "nudged"
 """Runs of the original: as it is, and with its first weights moved by one rounding."""
 TAIL = 15
 """Lines of a script's last words."""
+ABSENT = re.compile(r"No module named '(\w+)")
+PACKAGES = {
+    "PIL": "pillow",
+    "cv2": "opencv-python",
+    "skimage": "scikit-image",
+    "sklearn": "scikit-learn",
+    "yaml": "pyyaml",
+}
+"""Modules that are installed under another name."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,6 +84,12 @@ class Run:
         return [sum(same) / len(same) for same in zip(*each, strict=False)]
 
     @property
+    def still(self) -> bool:
+        """Whether its weights never change."""
+        seen = {(event["optimizer"], event["digest"]) for event in self.steps}
+        return len(self.steps) > len(seen) == len({optimizer for optimizer, _ in seen})
+
+    @property
     def by_hand(self) -> bool:
         """Whether it was ended because it updates its weights itself."""
         return any(self.trace.of("by_hand"))
@@ -90,7 +105,7 @@ class Run:
         if how == "crashed":
             if "usage:" in self.log and "error:" in self.log:
                 return "it needs arguments: give them after --."
-            return "it crashes."
+            return _absent(self.log) or "it crashes."
         if len(self.ranks) < self.replicas:
             return f"its {self.replicas} ranks never join one process group."
         if not self.ranks or not self.steps:
@@ -136,6 +151,15 @@ def laid_out(plan: Plan, name: str, script: Path) -> Path:
 def scratch_of(plan: Plan, name: str) -> Path:
     """Where a run has its scratch folder."""
     return plan.folder / f"{name}-scratch"
+
+
+def _absent(log: str) -> str:
+    """What is not installed, if that was the end of a script."""
+    found = ABSENT.search(log.rpartition("\n")[2])
+    if found is None:
+        return ""
+    package = PACKAGES.get(found[1], found[1])
+    return f"it imports {found[1]}, which is not here: pip install {package}."
 
 
 def _last_words(logs: list[Path], codes: list[int | None], scratch: str) -> str:

@@ -23,7 +23,7 @@ class ByHand(Optimizer):
         # The list itself: it grows with every model that is called.
         self.param_groups[0]["params"] = weights
 
-    def step(self, closure: Any = None) -> None:
+    def step(self, closure: Any = None) -> Any:
         """Nothing is left to do."""
 
 
