@@ -1,4 +1,8 @@
-"""Weights that the script updates from their gradients itself, without an optimizer."""
+"""Weights that the script updates from their gradients itself, without an optimizer.
+
+DDP has averaged the gradients of a model that it wraps, so that every replica makes the same
+update; those of other tensors it does not know.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +11,7 @@ from collections.abc import Iterator
 
 import libcst as cst
 
+from lockstep.convert.parts import Parts
 from lockstep.convert.refuse.refusal import Refusal
 from lockstep.source.script import Script
 from lockstep.source.training import Training
@@ -15,30 +20,45 @@ from lockstep.source.turns import training_loops
 
 _IN_PLACE = {"add_", "sub_", "copy_", "addcdiv_", "addcmul_", "set_"}
 _OPTIMIZER = re.compile(r"Optimizer|(^|\.)optim\.|SGD|Adam")
+_WEIGHTS = {"parameters", "named_parameters"}
+_NOISE = re.compile(r"\brand|normal|bernoulli|\bnoise")
 _ADVICE = "Let torch.optim do the update: torch.optim.SGD is `w -= lr * w.grad`."
 
 
 def look(training: Training) -> Iterator[Refusal]:
     """`w -= lr * w.grad` and its other forms; not where an optimizer steps in the same loop."""
+    parts = Parts(training)
     for script in training.project.scripts:
         if ".grad" not in script.text:
             continue
         for node in script.order:
             if not _updates(training, script, node) or _in_optimizer(script, node):
                 continue
-            if training.used(script, node) and not _has_step(training, script, node):
-                yield Refusal(
-                    "by_hand",
-                    script,
-                    node,
+            if not training.used(script, node) or _has_step(training, script, node):
+                continue
+            models = _models(training, script, node)
+            if not models:
+                reason = (
                     "the weights are updated by hand, where nothing says which gradients make one "
-                    "step of the global batch",
-                    _ADVICE,
+                    "step of the global batch"
                 )
+            elif not all(parts.is_model(*model) for model in models):
+                reason = (
+                    "the weights are updated by hand, and only a model that an optimizer is given "
+                    "can be followed"
+                )
+            elif _NOISE.search(script.code(node)):
+                reason = (
+                    "the weights are updated by hand and at random, by other numbers on every "
+                    "replica"
+                )
+            else:
+                continue
+            yield Refusal("by_hand", script, node, reason, _ADVICE)
 
 
-def _updates(training: Training, script: Script, node: cst.CSTNode) -> bool:
-    """Whether a tensor is changed by what its own gradient says."""
+def _change(node: cst.CSTNode) -> tuple[cst.CSTNode, list[cst.CSTNode]] | None:
+    """The tensor that is changed, and what it is changed by."""
     target: cst.CSTNode
     value: list[cst.CSTNode]
     if isinstance(node, cst.AugAssign):
@@ -47,12 +67,21 @@ def _updates(training: Training, script: Script, node: cst.CSTNode) -> bool:
         target, value = node.targets[0].target, [node.value]
     elif isinstance(node, cst.Call) and isinstance(node.func, cst.Attribute):
         if node.func.attr.value not in _IN_PLACE:
-            return False
+            return None
         target, value = node.func.value, [arg.value for arg in node.args]
     else:
-        return False
+        return None
     if isinstance(target, cst.Attribute) and target.attr.value == "data":
         target = target.value
+    return target, value
+
+
+def _updates(training: Training, script: Script, node: cst.CSTNode) -> bool:
+    """Whether a tensor is changed by what its own gradient says."""
+    change = _change(node)
+    if change is None:
+        return False
+    target, value = change
     if isinstance(target, cst.Attribute) and target.attr.value == "grad":
         return False
     own = re.compile(rf"(?<![\w.]){re.escape(code(target))}\.grad\b")
@@ -64,6 +93,33 @@ def _updates(training: Training, script: Script, node: cst.CSTNode) -> bool:
     names = [p for v in value for p in walk(v) if isinstance(p, cst.Name)]
     origins = [o for name in names for o in training.project.origins(script, name)]
     return any(o.script is script and own.search(script.code(o.node)) for o in origins)
+
+
+def _models(
+    training: Training, script: Script, node: cst.CSTNode
+) -> list[tuple[Script, cst.CSTNode]]:
+    """The models whose parameters a loop goes through, if it is they that are changed."""
+    change = _change(node)
+    assert change is not None
+    found = script.scope_of(node).find(code(change[0]))
+    # `p -= x` leaves p what it is.
+    bindings = [b for b in found[1] if b.kind != "augment"] if found is not None else []
+    models: list[tuple[Script, cst.CSTNode]] = []
+    for binding in bindings:
+        if binding.kind != "loop" or binding.value is None:
+            return []
+        for origin in training.project.origins(script, binding.value):
+            given = [
+                (origin.script, part.func.value)
+                for part in walk(origin.node)
+                if isinstance(part, cst.Call)
+                and isinstance(part.func, cst.Attribute)
+                and part.func.attr.value in _WEIGHTS
+            ]
+            if not given:
+                return []
+            models += given
+    return models
 
 
 def _in_optimizer(script: Script, node: cst.CSTNode) -> bool:
