@@ -241,6 +241,13 @@ def test_what_differs_between_two_runs_of_the_original_says_nothing():
     assert len(list(differing(theirs, theirs, ours, exact=True))) == 1
 
 
+def test_a_run_that_was_ended_while_it_left_has_crashed_if_its_last_words_are_an_error():
+    outcome = Outcome("finished", [None])
+    log = "    weights = torch.load(path)\nFileNotFoundError: weights.pt"
+    assert Run(1, Trace([Rank(0, 1, [])], outcome), log).failure == "it crashes."
+    assert "no optimizer" in Run(1, Trace([Rank(0, 1, [])], outcome), "done").failure
+
+
 def test_a_scratch_folder_has_small_files_as_copies_and_large_ones_as_links(tmp_path: Path):
     home, scratch = tmp_path / "home", tmp_path / "scratch"
     (home / "src" / "data").mkdir(parents=True)

@@ -18,6 +18,8 @@ ORIGINAL, NUDGED = "original", "nudged"
 """Runs of the original: as it is, and with its first weights moved by one rounding."""
 TAIL = 15
 """Lines of a script's last words."""
+ERROR = re.compile(r"[\w.]*(Error|Exception)\b")
+"""How the last line of a traceback begins."""
 ABSENT = re.compile(r"No module named '(\w+)")
 PACKAGES = {
     "PIL": "pillow",
@@ -95,6 +97,13 @@ class Run:
         return any(self.trace.of("by_hand"))
 
     @property
+    def _crashed(self) -> bool:
+        # A process that takes long to leave is ended, and then it has no exit code.
+        outcome = self.trace.outcome
+        ended = None in outcome.codes and ERROR.match(self.log.rpartition("\n")[2])
+        return outcome.how == "crashed" or bool(ended)
+
+    @property
     def failure(self) -> str:
         """Why there is nothing to compare, in one sentence."""
         how = self.trace.outcome.how
@@ -102,7 +111,7 @@ class Run:
             # Without the scratch folder, which is gone by the time that this is read.
             doing = {re.sub(r"\S+-scratch/", "", s.doing) for s in self.trace.outcome.stuck}
             return f"it hangs: {', '.join(sorted(doing))}."
-        if how == "crashed":
+        if self._crashed:
             if "usage:" in self.log and "error:" in self.log:
                 return "it needs arguments: give them after --."
             return _absent(self.log) or "it crashes."
