@@ -12,12 +12,13 @@ import pytest
 
 from lockstep.console import Progress
 from lockstep.convert.verify import Comparison, Verdict, verify
+from lockstep.convert.verify.bounds import Bounds
 from lockstep.convert.verify.printed import differing
 from lockstep.convert.verify.proof import Proof, examination
 from lockstep.convert.verify.runs import Plan, Run
 from lockstep.convert.verify.scratch import furnish
 from lockstep.probes.start import Outcome
-from lockstep.probes.trace import Rank, Trace
+from lockstep.probes.trace import Event, Rank, Trace
 
 CASES = Path(__file__).parent.parent / "cases" / "convert_verify"
 
@@ -246,6 +247,21 @@ def test_a_run_that_was_ended_while_it_left_has_crashed_if_its_last_words_are_an
     log = "    weights = torch.load(path)\nFileNotFoundError: weights.pt"
     assert Run(1, Trace([Rank(0, 1, [])], outcome), log).failure == "it crashes."
     assert "no optimizer" in Run(1, Trace([Rank(0, 1, [])], outcome), "done").failure
+
+
+def test_a_run_may_come_to_a_kink_one_step_before_the_moved_one():
+    def run(*gaps: float) -> Run:
+        events: list[Event] = []
+        for step, gap in enumerate(gaps):
+            events.append({"kind": "loss", "value": 1.0 + gap})
+            tensors = [["w", gap, 1e-9, gap]]
+            events.append({"kind": "weights", "optimizer": 0, "step": step, "tensors": tensors})
+        return Run(1, Trace([Rank(0, 1, events)], Outcome("finished", [0])), "")
+
+    bounds = Bounds(run(0.0, 0.0, 0.0, 0.0, 0.0), run(1e-8, 1e-8, 1e-8, 1e-8, 1e-3))
+    early, before, last = (bounds.weights(0, step, [1e-9])[0] for step in (2, 3, 4))
+    assert early < 1e-6 < 1e-2 < before == last
+    assert bounds.loss(2) < 1e-4 < bounds.loss(3) == bounds.loss(4)
 
 
 def test_a_scratch_folder_has_small_files_as_copies_and_large_ones_as_links(tmp_path: Path):

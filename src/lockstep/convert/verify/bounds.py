@@ -20,13 +20,18 @@ EPS = 2.0**-23
 """One rounding of a number near 1 in float32."""
 EARLY = 3
 """Losses that are looked at together at the start: one alone may agree by chance."""
+AHEAD = 1
+"""Steps by which a run may come sooner than the moved one to where rounding is decisive.
+
+A ReLU or a maximum takes another branch, and from there on all is different.
+"""
 
 
 class Bounds:
     """For every weight after every step, and every loss."""
 
     def __init__(self, original: Run, nudged: Run) -> None:
-        self._weights: dict[tuple[int, int], list[float]] = {}
+        found: dict[tuple[int, int], list[float]] = {}
         so_far: dict[int, list[float]] = {}
         for event in nudged.steps:
             tensors = event.get("tensors", [])
@@ -36,12 +41,16 @@ class Bounds:
             moved = [max(gap, typical * rounding) for _, gap, rounding, _ in tensors]
             before = so_far.get(event["optimizer"], [0.0] * len(moved))
             so_far[event["optimizer"]] = [max(a, b) for a, b in zip(moved, before, strict=True)]
-            self._weights[event["optimizer"], event["step"]] = so_far[event["optimizer"]]
+            found[event["optimizer"], event["step"]] = so_far[event["optimizer"]]
+        self._weights = {
+            (optimizer, step): found.get((optimizer, step + AHEAD), moved)
+            for (optimizer, step), moved in found.items()
+        }
         self._losses: list[float] = []
         ours, theirs = original.losses(), nudged.losses()
         gaps = [abs(a - b) for a, b in zip(ours, theirs, strict=False)]
         for number, loss in enumerate(ours):
-            apart = max(gaps[: max(number + 1, EARLY)], default=0.0)
+            apart = max(gaps[: max(number + 1 + AHEAD, EARLY)], default=0.0)
             self._losses.append(FACTOR * (apart + EPS * abs(loss)))
 
     def weights(self, optimizer: int, step: int, rounding: list[float]) -> list[float]:
