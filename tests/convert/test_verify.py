@@ -236,6 +236,14 @@ def test_numbers_of_time_and_last_digits_may_differ_but_counts_and_words_may_not
     assert len(alone) == 3
 
 
+def test_times_of_several_units_may_differ_and_the_numbers_beside_them_may_not():
+    theirs = said(("[==>.] Step: 1s325ms | Tot: 25s106ms | Loss: 2.302 | 6/6", True))
+    slower = said(("[==>.] Step: 980ms | Tot: 1m5s | Loss: 2.302 | 6/6", True))
+    other = said(("[==>.] Step: 1s325ms | Tot: 25s106ms | Loss: 2.302 | 5/6", True))
+    assert list(differing(theirs, theirs, slower, exact=True)) == []
+    assert len(list(differing(theirs, theirs, other, exact=True))) == 1
+
+
 def test_what_differs_between_two_runs_of_the_original_says_nothing():
     theirs, again, ours = (said((f"process {n}", True)) for n in (40, 73, 99))
     assert list(differing(theirs, again, ours, exact=True)) == []

@@ -16,6 +16,8 @@ UNIT = re.compile(
     r"\s*(?:s|ms|us|secs?|seconds?|m|mins?|minutes?|h|hours?|it/s|\w+/s(?:ec)?|[MG]i?B)\b", re.I
 )
 CLOCK = re.compile(r"(?:time|took|elapsed|eta|sec\w*|duration|speed|throughput)\W{0,12}$", re.I)
+SPAN = re.compile(r"(?<![\w.])(?:\d+(?:d|h|m|s|ms|us))+\b", re.I)
+"""1m5s, 25s106ms."""
 CLOSE = 1e-5
 """Share of a number, printed in full, that rounding may change."""
 
@@ -31,15 +33,19 @@ class Line:
     @property
     def frame(self) -> str:
         """With a mark in the place of each number."""
-        return NUMBER.sub("#", self.text)
+        return NUMBER.sub("#", self._timeless)
 
     @property
     def numbers(self) -> list[str | None]:
         """None for those that say how long something took."""
-        return [None if self._clock(m) else m[0] for m in NUMBER.finditer(self.text)]
+        return [None if self._clock(m) else m[0] for m in NUMBER.finditer(self._timeless)]
+
+    @property
+    def _timeless(self) -> str:
+        return SPAN.sub("~", self.text)
 
     def _clock(self, found: re.Match[str]) -> bool:
-        before, after = self.text[: found.start()], self.text[found.end() :]
+        before, after = self._timeless[: found.start()], self._timeless[found.end() :]
         # 12:30:59 is a time as well.
         clocks = (before.endswith(":") and before[-2:-1].isdigit()) or re.match(r":\d", after)
         return bool(clocks or UNIT.match(after) or CLOCK.search(before))
