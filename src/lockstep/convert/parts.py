@@ -294,7 +294,8 @@ class Parts:
     def only_looks(self, loader: Loader) -> bool:
         """Whether a loop that trains on others goes through this one to evaluate."""
         shuffle = loader.given("shuffle")
-        if not _EVALUATES.search(loader.name) or constant(shuffle) not in (None, False):
+        shuffled = shuffle is not None and constant(shuffle) is not False
+        if shuffled or not _EVALUATES.search(loader.name):
             return False
         loops = {loop.node for loop in self.loops_of(loader)}
         others = [x for x in self.trained_on if x is not loader]
