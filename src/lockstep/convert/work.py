@@ -67,6 +67,8 @@ class Work:
         self.part = self.fresh("Part")
         self.share = self.fresh("Share")
         self.divided = self.fresh("divided")
+        self.devices: set[cst.CSTNode] = set()
+        """Numbers of GPUs that were replaced."""
         self.rows: dict[cst.CSTNode | None, str | None] = {}
         """How many rows of a batch that is cut by hand a process has, by function."""
         self.split = bool(parts.trained_on)
@@ -107,6 +109,10 @@ class Work:
         last = call.args[-1].value
         place, first = self.script.place(last), self.script.place(call.args[0])
         line = self.script.lines[place.end.line - 1]
+        start = self.script.place(call.args[-1]).start
+        if start.line > first.end.line and not line[: start.column].strip():
+            self.draft.insert(last, ",\n" + line[: start.column] + text, behind=True)
+            return
         if len(line) + len(text) + 2 <= WIDTH:
             self.draft.insert(last, f", {text}", behind=True)
             return

@@ -8,9 +8,10 @@ import libcst as cst
 
 from lockstep.convert.blocks import statement_of
 from lockstep.convert.work import Work
-from lockstep.source.tree import constant
+from lockstep.source.tree import constant, dotted
 
 _FIRST = re.compile(r"(['\"])cuda:0\1")
+_NUMBER = re.compile(r"(gpu|cuda)(_?(id|index|num|number))?$|(dev|device)_?(id|index)$", re.I)
 _OTHER = re.compile(r"(['\"])cuda:\d+\1")
 
 
@@ -56,15 +57,43 @@ def _call(work: Work, call: cst.Call) -> None:
     last = script.code(call.func).rsplit(".", 1)[-1]
     if isinstance(call.func, cst.Attribute) and last == "cuda" and len(call.args) == 1:
         value = constant(call.args[0].value)
-        if isinstance(value, int):
+        if isinstance(value, int) and not isinstance(value, bool):
             work.draft.replace(call.args[0], "")
             work.done("device", call, "the GPU of the process, not that of a number")
+        else:
+            _numbered(work, call.args[0].value)
+    elif isinstance(call.func, cst.Attribute) and last == "to" and call.args:
+        _numbered(work, call.args[0].value)
     elif name == "torch.device" and len(call.args) == 2 and constant(call.args[1].value) == 0:
         work.draft.replace(call.args[1], work.local_rank)
         work.done("device", call, "the GPU of the process, not that of a number")
     elif name == "torch.cuda.set_device":
         work.draft.under(f"if {work.world} == 1:", [statement_of(script, call)])
         work.done("device", call, "the process has its GPU already")
+
+
+def _numbered(work: Work, given: cst.BaseExpression) -> None:
+    """`x.to(gpu)`, where gpu is a number."""
+    script, name = work.script, dotted(given)
+    if name is None:
+        return
+    numbers = [
+        origin.node
+        for origin in work.parts.project.origins(script, given)
+        # The default of a flag is no decision.
+        if origin.script is script and not isinstance(script.parents.get(origin.node), cst.Arg)
+    ]
+    for number in numbers:
+        if isinstance(number, cst.Integer) and number not in work.devices:
+            work.devices.add(number)
+            chosen = work.local_rank
+            if number.value != "0":
+                chosen = f"{number.value} if {work.world} == 1 else {work.local_rank}"
+            work.draft.replace(number, chosen)
+            work.done("device", number, "the GPU of the process, not that of a number")
+    if _NUMBER.search(name) and not any(isinstance(n, cst.Integer | cst.Call) for n in numbers):
+        work.draft.insert(given, f" if {work.world} == 1 else {work.local_rank}", behind=True)
+        work.done("device", given, "each process has a GPU of its own")
 
 
 def _in_map_location(work: Work, node: cst.CSTNode) -> bool:

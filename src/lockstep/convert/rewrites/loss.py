@@ -118,22 +118,19 @@ def kinds(
 def _of_call(
     work: Work, script: Script, call: cst.Call, depth: int, seen: set[cst.CSTNode]
 ) -> set[str]:
-    project = work.parts.project
     last = call.func.attr.value if isinstance(call.func, cst.Attribute) else dotted(call.func) or ""
-    name = project.name(script, call.func) or ""
-    if _LOSS.match(name) and "functional" in name:
-        return _reduction(work, script, call)
     if last == "mean":
         return {MEAN}
     if last == "sum":
         if _is_penalty(script, call):
             return {WEIGHTS}
-        # Python's own adds up terms: `sum(losses.values())`.
-        return (
-            {SUM}
-            if isinstance(call.func, cst.Attribute)
-            else _of_terms(work, script, call, depth, seen)
-        )
+        if not isinstance(call.func, cst.Attribute):
+            # Python's own adds up terms: `sum(losses.values())`.
+            return _of_terms(work, script, call, depth, seen)
+        inner = call.func.value
+        made = _of_criterion(work, script, inner) if isinstance(inner, cst.Call) else None
+        # One number, as of `criterion(x, y).sum()`, is its own sum.
+        return made if made == {MEAN} else {SUM}
     given = [arg.value for arg in call.args]
     if given and all(work.parts.is_model(script, value) is not None for value in given):
         # `orthogonality(net)`; a model is no sample.
@@ -150,6 +147,23 @@ def _of_call(
         "detach",
     ) and isinstance(call.func, cst.Attribute):
         return kinds(work, script, call.func.value, depth + 1, seen)
+    made = _of_criterion(work, script, call)
+    if made is not None:
+        return made
+    found: set[str] = set()
+    for where, function in called(work.parts.training, script, call):
+        for result in returned(function):
+            if result is not None and not isinstance(result, cst.Tuple):
+                found |= kinds(work, where, result, depth + 1, seen)
+    return found or {UNKNOWN}
+
+
+def _of_criterion(work: Work, script: Script, call: cst.Call) -> set[str] | None:
+    """What a loss of torch gives, called as a function or as a module; None for other calls."""
+    project = work.parts.project
+    name = project.name(script, call.func) or ""
+    if _LOSS.match(name):
+        return _reduction(work, script, call) if "functional" in name else None
     for origin in project.origins(script, call.func):
         made = origin.call
         while made is not None:
@@ -157,12 +171,7 @@ def _of_call(
                 return _reduction(work, origin.script, made)
             # `nn.CrossEntropyLoss().cuda()`
             made = inner_call(made)
-    found: set[str] = set()
-    for where, function in called(work.parts.training, script, call):
-        for result in returned(function):
-            if result is not None and not isinstance(result, cst.Tuple):
-                found |= kinds(work, where, result, depth + 1, seen)
-    return found or {UNKNOWN}
+    return None
 
 
 def _of_terms(

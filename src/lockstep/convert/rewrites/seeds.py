@@ -8,8 +8,13 @@ import libcst as cst
 
 from lockstep.convert.blocks import statement_of
 from lockstep.convert.work import Work
+from lockstep.source.script import Script
 from lockstep.source.tree import walk
 
+_GENERATORS = {
+    "random": "torch.initial_seed()",
+    "numpy.random": "torch.initial_seed() % 2**32",
+}
 _BRANCH = re.compile(r"\btorch\.(rand|randint|bernoulli)\(")
 
 
@@ -24,10 +29,41 @@ def rewrite(work: Work) -> None:
     if loop is not None:
         work.need("torch")
         place = statement_of(script, loop)
-        work.draft.before(
-            place, work.several(f"torch.manual_seed(torch.initial_seed() + {work.rank})")
-        )
+        lines = [f"torch.manual_seed(torch.initial_seed() + {work.rank})", *_of_data_sets(work)]
+        work.draft.before(place, work.several("\n".join(lines)))
         work.done("seeds", place, "from here on each process draws noise of its own")
+
+
+def _of_data_sets(work: Work) -> list[str]:
+    """Other generators that data sets draw from, and the training itself does not."""
+    script, project = work.script, work.parts.project
+    used: dict[str, list[cst.Call]] = {module: [] for module in _GENERATORS}
+    for call in script.calls:
+        module, _, last = (project.name(script, call.func) or "").rpartition(".")
+        if module in used and last != "seed":
+            used[module].append(call)
+    lines = []
+    for module, calls in used.items():
+        inside = [call for call in calls if _in_data_set(work, call)]
+        if inside and not _trains_with(work, calls):
+            spelled = script.code(inside[0].func).rpartition(".")[0]
+            lines.append(f"{spelled}.seed({_GENERATORS[module]})")
+    return lines
+
+
+def _trains_with(work: Work, calls: list[cst.Call]) -> bool:
+    """Whether a training loop makes one of these calls: all processes must draw alike there."""
+
+    def is_one(_: Script, node: cst.CSTNode) -> bool:
+        return node in calls
+
+    project = work.parts.project
+    return any(project.reaches(where, loop.body, is_one) for where, loop, _ in work.parts.turns)
+
+
+def _in_data_set(work: Work, call: cst.Call) -> bool:
+    owner = work.script.class_of(call)
+    return owner is not None and "def __getitem__" in work.script.code(owner)
 
 
 def _outermost(work: Work) -> cst.CSTNode | None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import libcst as cst
 
 from lockstep.convert.blocks import statement_of
-from lockstep.convert.rewrites.loss import MASKED, SUM, UNKNOWN, kinds
+from lockstep.convert.rewrites.loss import MASKED, MEAN, SUM, UNKNOWN, kinds
 from lockstep.convert.rewrites.starts import entry, is_empty_list, key_of, start_of
 from lockstep.convert.work import Work
 from lockstep.source.mentions import base, targets
@@ -208,9 +208,11 @@ def kind_of_value(work: Work, script: Script, value: cst.BaseExpression) -> str:
     """What one value is over a batch."""
     if constant(value) is not ...:
         return COUNT
-    if PER_SAMPLE.search(script.code(value)) or _counts(work, script, value):
-        return SUM
     found = kinds(work, script, value, 0, set()) - {MASKED}
+    # `criterion(x, y).sum().item()` is still a mean.
+    plain = isinstance(value, cst.Call) and found == {MEAN}
+    if not plain and (PER_SAMPLE.search(script.code(value)) or _counts(work, script, value)):
+        return SUM
     return found.pop() if len(found) == 1 else UNKNOWN
 
 
