@@ -8,6 +8,7 @@ import libcst as cst
 
 from lockstep.convert.blocks import statement_of
 from lockstep.convert.work import Work
+from lockstep.source.script import Script
 from lockstep.source.tree import constant, dotted
 
 _FIRST = re.compile(r"(['\"])cuda:0\1")
@@ -77,12 +78,8 @@ def _numbered(work: Work, given: cst.BaseExpression) -> None:
     script, name = work.script, dotted(given)
     if name is None:
         return
-    numbers = [
-        origin.node
-        for origin in work.parts.project.origins(script, given)
-        # The default of a flag is no decision.
-        if origin.script is script and not isinstance(script.parents.get(origin.node), cst.Arg)
-    ]
+    found = [o.node for o in work.parts.project.origins(script, given) if o.script is script]
+    numbers = [node for node in found if not _is_default(script, node)]
     for number in numbers:
         if isinstance(number, cst.Integer) and number not in work.devices:
             work.devices.add(number)
@@ -94,6 +91,12 @@ def _numbered(work: Work, given: cst.BaseExpression) -> None:
     if _NUMBER.search(name) and not any(isinstance(n, cst.Integer | cst.Call) for n in numbers):
         work.draft.insert(given, f" if {work.world} == 1 else {work.local_rank}", behind=True)
         work.done("device", given, "each process has a GPU of its own")
+
+
+def _is_default(script: Script, node: cst.CSTNode) -> bool:
+    """The default of a flag is no decision."""
+    parent = script.parents.get(node)
+    return isinstance(parent, cst.Arg) and parent.keyword is not None
 
 
 def _in_map_location(work: Work, node: cst.CSTNode) -> bool:
