@@ -16,6 +16,9 @@ INSIDE = "lockstep.convert.verify.inside"
 BY_HAND = f"{INSIDE}.by_hand"
 ORIGINAL, NUDGED = "original", "nudged"
 """Runs of the original: as it is, and with its first weights moved by one rounding."""
+_LOST = re.compile(
+    r"Connection (closed|reset) by peer|connectFullMesh|Broken pipe|recvValue failed"
+)
 TAIL = 15
 """Lines of a script's last words."""
 ERROR = re.compile(r"[\w.]*(Error|Exception)\b")
@@ -172,7 +175,9 @@ def _absent(log: str) -> str:
 
 
 def _last_words(logs: list[Path], codes: list[int | None], scratch: str) -> str:
+    """Of the rank that failed first: others only lose their connection to it."""
     failed = [log for log, code in zip(logs, codes, strict=False) if code]
+    failed.sort(key=lambda log: _LOST.search(log.read_text(errors="replace")) is not None)
     for log in (*failed, *logs):
         text = log.read_text(errors="replace").replace(f"{scratch}/", "")
         lines = [line for line in text.splitlines() if line.strip()]

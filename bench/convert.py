@@ -1,0 +1,104 @@
+"""What `lockstep convert --verify` says of the cases in tests/cases/convert, and how long it reads.
+
+    python bench/convert.py --replicas 1,2 --save bench/results/convert.json
+    python bench/convert.py tests/cases/convert/scripts/vae.py --replicas 1,2,4
+
+Each script runs in a scratch folder, on the CPU. Reading is timed on 1,000 lines, made of the
+functions of one script over and over, with the start of the process.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+CASES = Path(__file__).parent.parent / "tests" / "cases" / "convert" / "scripts"
+LINES = 1000
+
+
+def scripts() -> list[Path]:
+    """All that are to be converted."""
+    return sorted([*CASES.glob("*.py"), *CASES.glob("*.ipynb"), CASES / "cifar" / "main.py"])
+
+
+def proof(path: Path, replicas: str, steps: int) -> dict[str, Any]:
+    """What the command says of one script."""
+    command = [sys.executable, "-m", "lockstep", "convert", str(path), "--verify", "--json"]
+    command += ["--replicas", replicas, "--steps", str(steps), "--timeout", "300"]
+    began = time.perf_counter()
+    with tempfile.TemporaryDirectory() as folder:
+        done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder)
+    found = json.loads(done.stdout) if done.stdout.strip() else {"reason": done.stderr.strip()}
+    verdict = found.get("verdict", {})
+    return {
+        "script": str(path.relative_to(CASES)),
+        "seconds": round(time.perf_counter() - began, 1),
+        "proved": verdict.get("proved", False),
+        "ranks": {c["replicas"]: c["status"] for c in verdict.get("comparisons", [])},
+        "reasons": [c["reason"] for c in verdict.get("comparisons", []) if c["status"] != "equal"],
+        "failure": found.get("reason", "") or verdict.get("failure", ""),
+        "doctor": [f["rule"] for f in verdict.get("findings", [])],
+        "stood_in": verdict.get("pretended", []),
+    }
+
+
+def reading(rounds: int) -> dict[str, Any]:
+    """Seconds for a long script."""
+    text = (CASES / "mnist.py").read_text()
+    head, tail = text.split("def main(", 1)
+    functions = head[head.index("class ") :]
+    number = 0
+    while len(text.splitlines()) < LINES:
+        number += 1
+        head += functions.replace("class ", f"class N{number}").replace("def ", f"def f{number}_")
+        text = head + "def main(" + tail
+    times = []
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "train.py"
+        path.write_text(text)
+        for _ in range(rounds):
+            began = time.perf_counter()
+            command = [sys.executable, "-m", "lockstep", "convert", str(path)]
+            subprocess.run(command, capture_output=True, check=True)
+            times.append(time.perf_counter() - began)
+    return {"lines": len(text.splitlines()), "seconds": sorted(times)}
+
+
+def main() -> None:
+    """The command."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("script", nargs="*", type=Path)
+    parser.add_argument("--replicas", default="1,2,4")
+    parser.add_argument("--steps", type=int, default=6)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--save", type=Path)
+    given = parser.parse_args()
+    read = reading(given.rounds)
+    middle = statistics.median(read["seconds"])
+    low, high = read["seconds"][0], read["seconds"][-1]
+    print(f"{read['lines']} lines: {middle:.2f} s ({low:.2f} - {high:.2f})", flush=True)
+    found = []
+    for path in [p.resolve() for p in given.script] or scripts():
+        one = proof(path, given.replicas, given.steps)
+        found.append(one)
+        said = "proven" if one["proved"] else f"NOT PROVEN: {one['failure'] or one['reasons']}"
+        print(f"{one['script']:24}{one['seconds']:7.1f} s  {said}", flush=True)
+    print(f"{sum(one['proved'] for one in found)} of {len(found)} proven")
+    if given.save:
+        table = {
+            "command": f"python bench/convert.py --replicas {given.replicas} --steps {given.steps}",
+            "reading": read,
+            "scripts": found,
+        }
+        given.save.write_text(json.dumps(table, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
