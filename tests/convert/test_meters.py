@@ -455,3 +455,26 @@ for epoch in range(2):
     # The data that are only looked at are not padded, and have no epoch.
     assert "sampler=range(RANK, len(dev_set), WORLD_SIZE)" in found
     assert "dev_loader.sampler" not in found
+
+
+def test_a_list_that_is_emptied_after_the_loop_is_that_of_all_processes():
+    text = """\
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+
+loader = DataLoader(TensorDataset(torch.randn(64, 4), torch.randn(64, 1)), batch_size=16)
+model = torch.nn.Linear(4, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+losses = []
+for epoch in range(2):
+    for x, y in loader:
+        loss = torch.nn.functional.mse_loss(model(x), y)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    print(sum(losses) / len(losses))
+    losses = []
+"""
+    found = convert(parse(Path("train.py"), text)).text
+    assert "losses = [all_sum(value) / WORLD_SIZE for value in losses]\n" in found

@@ -143,12 +143,11 @@ def _losses(work: Work, script: Script, loop: cst.For) -> Iterator[tuple[str, st
             continue
         name = part.func.value.value
         bound = script.scope_of(part).bindings.get(name, [])
-        fresh = (
-            len(bound) == 1
-            and isinstance(bound[0].value, cst.List)
-            and not bound[0].value.elements
-            and script.parents.get(statement_of(script, bound[0].node))
-            is script.parents.get(statement_of(script, loop))
+        block = script.parents.get(statement_of(script, loop))
+        empty = all(isinstance(b.value, cst.List) and not b.value.elements for b in bound)
+        # Made before the loop, or emptied after it.
+        fresh = empty and any(
+            script.parents.get(statement_of(script, b.node)) is block for b in bound
         )
         found = kinds(work, script, part.args[0].value, 0, set()) - {MASKED}
         if fresh and found in ({MEAN}, {SUM}) and is_read_later(script, loop, name):

@@ -114,8 +114,10 @@ class Draws:
             new = torch.empty(shape, dtype=tensor.dtype, device="cpu")
             return fill(new, *args, **kwargs, generator=self.generator.manual_seed(seed))
 
+        # Before gradients are switched off: whether they are on is part of a draw's name.
+        drawn = self.drawn(kind, tuple(tensor.shape), make)
         with torch.no_grad():
-            return tensor.copy_(self.drawn(kind, tuple(tensor.shape), make))
+            return tensor.copy_(drawn)
 
     def new(self, kind: str, shape: Shape, *args: Any, dtype: Any = None) -> Tensor:
         """The same as a new tensor."""
@@ -226,12 +228,13 @@ class Draws:
                 more = {"size": size, **kwargs} if size is not None else kwargs
                 return original(mean, std, **more)
             kwargs.pop("generator", None)
+            if size is not None:
+                return self.filled("normal_", torch.empty(size, **kwargs), mean, std)
+            mean, std = torch.as_tensor(mean), torch.as_tensor(std)
+            shape = tuple(torch.broadcast_shapes(mean.shape, std.shape))
+            new = self.new("normal_", shape, dtype=mean.dtype)
             with torch.no_grad():
-                if size is not None:
-                    return self.filled("normal_", torch.empty(size, **kwargs), mean, std)
-                mean, std = torch.as_tensor(mean), torch.as_tensor(std)
-                shape = tuple(torch.broadcast_shapes(mean.shape, std.shape))
-                return mean + std * self.new("normal_", shape, dtype=mean.dtype)
+                return mean + std * new
 
         return made
 

@@ -30,8 +30,8 @@ class Now:
         self.backwards = 0
         self.evaluated = False
         """Whether data were gone through, and nothing was learned since."""
-        self.batch = 0
-        """The number of the current batch in its pass."""
+        self.batch = -1
+        """The number of the current batch in its pass; before the first one, none."""
         self.samples: list[int] = []
         """Of the current batch: their places in the data set, as far as they have any."""
         self.names: Counter[str] = Counter()
