@@ -5,6 +5,7 @@ Passes count if something was learned in them; others go by the steps made so fa
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from functools import wraps
 from typing import Any
@@ -41,11 +42,19 @@ def install(now: Now) -> None:
 
         return drawn
 
+    told: Counter[int] = Counter()
+    tell: Any = DistributedSampler.set_epoch
+
+    @wraps(tell)
+    def heard(self: Any, epoch: int) -> None:
+        told[id(self)] += 1
+        tell(self, epoch)
+
     @wraps(by_rank)
     def divided(self: Any) -> Iterator[int]:
         # By what it was told: who forgets to tell it the epoch gets the same order again.
         own = self.seed, self.epoch
-        self.seed, self.epoch = seed(self, self.epoch, len(self.dataset)), 0
+        self.seed, self.epoch = seed(self, told[id(self)], len(self.dataset)), 0
         try:
             return by_rank(self)
         finally:
@@ -54,6 +63,7 @@ def install(now: Now) -> None:
     for kind in (RandomSampler, SubsetRandomSampler, WeightedRandomSampler):
         setattr(kind, "__iter__", shuffled(kind.__iter__))  # noqa: B010
     setattr(DistributedSampler, "__iter__", divided)  # noqa: B010
+    setattr(DistributedSampler, "set_epoch", heard)  # noqa: B010
     now.neutral("the order of shuffled samples")
 
 
