@@ -67,6 +67,8 @@ class Work:
         self.part = self.fresh("Part")
         self.share = self.fresh("Share")
         self.divided = self.fresh("divided")
+        self.evened: set[tuple[cst.CSTNode, str]] = set()
+        """Batch sizes that were found to divide evenly, by the block that asks."""
         self.devices: set[cst.CSTNode] = set()
         """Numbers of GPUs that were replaced."""
         self.rows: dict[cst.CSTNode | None, str | None] = {}

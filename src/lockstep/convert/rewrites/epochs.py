@@ -8,7 +8,7 @@ from lockstep.convert.blocks import statement_of
 from lockstep.convert.rewrites.sampler import is_stream, phase_of
 from lockstep.convert.work import Work
 from lockstep.source.loaders import Loader, Loop, iterated
-from lockstep.source.tree import constant, dotted, walk
+from lockstep.source.tree import constant, dotted, spreads, walk
 
 
 def rewrite(work: Work) -> None:
@@ -18,6 +18,7 @@ def rewrite(work: Work) -> None:
         if (
             loader.script is not work.script
             or is_stream(work, loader)
+            or not _may_shuffle(loader)
             or work.parts.only_looks(loader)
             or (own is not None and constant(own) is not None)
         ):
@@ -25,6 +26,11 @@ def rewrite(work: Work) -> None:
         for loop in work.parts.loops_of(loader):
             _set_epoch(work, loop)
         _restarts(work, loader)
+
+
+def _may_shuffle(loader: Loader) -> bool:
+    shuffle = loader.given("shuffle")
+    return spreads(loader.call) or (shuffle is not None and constant(shuffle) is not False)
 
 
 def _set_epoch(work: Work, loop: Loop) -> None:

@@ -89,10 +89,7 @@ def _split(work: Work, loader: Loader) -> None:
     if size is not None:
         if not work.options.scale_batch:
             share(work, size)
-            draft.before(
-                statement_of(work.script, call),
-                EVEN.format(size=whole(work.script.code(size)), world=world),
-            )
+            even(work, statement_of(work.script, call), work.script.code(size))
         work.done(
             "sampler",
             call,
@@ -121,8 +118,7 @@ def _by_sampler(work: Work, loader: Loader, sampler: cst.BaseExpression) -> None
         )
     if not work.options.scale_batch:
         share(work, size)
-        even = EVEN.format(size=whole(work.script.code(size)), world=work.world)
-        work.draft.before(statement_of(work.script, loader.call), even)
+        even(work, statement_of(work.script, loader.call), work.script.code(size))
 
 
 def _split_stream(work: Work, loader: Loader) -> None:
@@ -134,8 +130,7 @@ def _split_stream(work: Work, loader: Loader) -> None:
     work.draft.insert(data, ")", behind=True)
     if size is not None and not work.options.scale_batch:
         share(work, size)
-        even = EVEN.format(size=whole(work.script.code(size)), world=work.world)
-        work.draft.before(statement_of(work.script, loader.call), even)
+        even(work, statement_of(work.script, loader.call), work.script.code(size))
     work.done("sampler", loader.call, "each process takes every n-th sample of the stream")
 
 
@@ -222,6 +217,14 @@ def is_stream(work: Work, loader: Loader) -> bool:
                 if any("Iterable" in base for base in bases):
                     return True
     return False
+
+
+def even(work: Work, statement: cst.CSTNode, size: str) -> None:
+    """Above a statement: the batch divides evenly; once in a block."""
+    place = work.script.parents[statement], size
+    if place not in work.evened:
+        work.evened.add(place)
+        work.draft.before(statement, EVEN.format(size=whole(size), world=work.world))
 
 
 def share(work: Work, size: cst.BaseExpression) -> None:

@@ -7,7 +7,7 @@ import re
 import libcst as cst
 
 from lockstep.convert.blocks import statement_of
-from lockstep.convert.rewrites.sampler import EVEN, whole
+from lockstep.convert.rewrites.sampler import even
 from lockstep.convert.work import Work
 from lockstep.source.gradients import without_gradient
 from lockstep.source.script import Script
@@ -54,8 +54,7 @@ def _rows(work: Work, loop: cst.For | cst.While, done: set[cst.CSTNode]) -> bool
         work.done("sliced", part, "each process takes every n-th row of the batch")
     if found:
         _common_order(work)
-        even = EVEN.format(size=whole(found[0][1]), world=work.world)
-        work.draft.before(statement_of(script, loop), even)
+        even(work, statement_of(script, loop), found[0][1])
         work.rows[script.function_of(loop)] = _rows_of(script, found[0][0])
     return bool(found)
 
@@ -161,7 +160,7 @@ def _columns(work: Work) -> bool:
                 index = f"[:, {rows}].contiguous()" if turned else f"[{rows}]"
                 statement, size = statement_of(script, binding.node), script.code(given[0])
                 work.draft.after(statement, f"{part.value} = {part.value}{index}")
-                work.draft.before(statement, EVEN.format(size=whole(size), world=work.world))
+                even(work, statement, size)
                 work.done(
                     "sliced", statement, "each process takes every n-th sequence of the batch"
                 )
@@ -206,10 +205,7 @@ def _draws(work: Work) -> bool:
                     if isinstance(parent, cst.Attribute):
                         continue
                     work.draft.replace(part, f"{script.code(part)} // {work.world}")
-                    work.draft.before(
-                        statement_of(script, call),
-                        EVEN.format(size=whole(script.code(part)), world=work.world),
-                    )
+                    even(work, statement_of(script, call), script.code(part))
                     work.done("sliced", call, "each process draws its part of the batch")
                     found = True
     if found:
