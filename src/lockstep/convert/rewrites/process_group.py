@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-import libcst as cst
+import re
 
-from lockstep.convert.blocks import is_main_guard
+from lockstep.convert.rewrites import leaving
 from lockstep.convert.work import Work
 
 SEEDING = {"seed_everything", "set_seed", "fix_seed", "setup_seed", "set_random_seed", "seed_all"}
+OF_THEIR_OWN = {"default_rng", "Generator", "RandomState", "SeedSequence", "Random", "SystemRandom"}
+"""Generators that a common seed does not reach."""
 
 
 def rewrite(work: Work) -> None:
@@ -29,17 +31,7 @@ def rewrite(work: Work) -> None:
         "started by torchrun, the processes meet here, each on its own GPU; started by python, "
         f"nothing happens{more}",
     )
-    last = work.parts.entry[-1]
-    if is_main_guard(last):
-        assert isinstance(last, cst.If)
-        last = last.body.body[-1]
-    # Without the barrier gloo now and then aborts a process that another has left.
-    leave = f"if {work.world} > 1:\n\tdist.barrier()\n\tdist.destroy_process_group()"
-    if isinstance(last, cst.SimpleStatementLine) and isinstance(last.body[-1], cst.Return):
-        work.draft.before(last, leave)
-    else:
-        work.draft.after(last, leave)
-    work.done("process_group", last, "the processes part here")
+    leaving.rewrite(work)
 
 
 def _common_seeds(work: Work) -> list[str]:
@@ -50,6 +42,8 @@ def _common_seeds(work: Work) -> list[str]:
         return []
     found = [] if "manual_seed" in last else ["torch.manual_seed(0)"]
     for module in ("random", "np.random", "numpy.random"):
-        if any(name.startswith(f"{module}.") for name in every) and f"{module}.seed" not in every:
+        begun = [name for name in every if name.startswith(f"{module}.")]
+        drawn = {re.split(r"\W", name.removeprefix(f"{module}."))[0] for name in begun}
+        if drawn - OF_THEIR_OWN and "seed" not in drawn:
             found.append(f"{module}.seed(0)")
     return found

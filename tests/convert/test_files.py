@@ -1,0 +1,94 @@
+"""Files and lines that several processes share: who writes, who waits, and when all part."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from lockstep.convert import Conversion, convert
+from lockstep.source.reading import parse
+
+BEGIN = """\
+import os
+import random
+import numpy as np
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+"""
+MADE = """\
+torch.manual_seed(0)
+data = TensorDataset(torch.randn(64, 4), torch.randn(64, 1))
+loader = DataLoader(data, batch_size=16, shuffle=True)
+model = nn.Linear(4, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+"""
+TRAIN = """\
+for epoch in range(2):
+    for x, y in loader:
+        loss = nn.functional.mse_loss(model(x), y)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+"""
+LEAVE = "    dist.barrier()\n    dist.destroy_process_group()\n"
+
+
+def converted(text: str) -> Conversion:
+    """What becomes of a script."""
+    return convert(parse(Path("train.py"), text))
+
+
+def of(*parts: str) -> str:
+    """A script from its parts, converted."""
+    return converted("".join((BEGIN, *parts))).text
+
+
+def right(text: str) -> str:
+    """Lines one level to the right."""
+    return "".join(f"    {line}" if line.strip() else line for line in text.splitlines(True))
+
+
+# -- seeds
+
+
+def test_a_generator_of_its_own_needs_no_common_seed():
+    text = of("noise = np.random.default_rng(1).normal(size=4)\n", MADE, TRAIN)
+    assert "np.random.seed" not in text
+
+
+def test_a_draw_of_all_gets_a_common_seed():
+    text = of("noise = np.random.normal(size=4)\nr = np.random.default_rng(1)\n", MADE, TRAIN)
+    assert "    np.random.seed(0)\n" in text
+
+
+# -- the end
+
+
+def test_a_program_with_one_end_parts_there():
+    text = of("def main():\n", right(MADE + TRAIN), "\n\nmain()\n")
+    assert text.endswith(right("if WORLD_SIZE > 1:\n" + LEAVE) + "\n\nmain()\n")
+
+
+def test_a_program_with_several_ends_parts_behind_all_of_them():
+    early = "    if os.environ.get('DRY'):\n        return\n"
+    text = of("def main():\n", right(MADE), early, right(TRAIN), "\n\nmain()\n")
+    assert text.endswith(
+        "        optimizer.step()\n\n\nmain()\nif dist.is_initialized():\n" + LEAVE
+    )
+
+
+def test_what_is_computed_at_the_end_is_computed_before_all_part():
+    looked = "def look(model):\n    return len(list(model.parameters()))\n\n\n"
+    end = "    return look(model)\n\n\nfound = main()\n"
+    text = of(looked, "def main():\n", right(MADE + TRAIN), end)
+    assert text.endswith("found = main()\nif dist.is_initialized():\n" + LEAVE)
+
+
+def test_every_return_parts_where_the_program_does_not_come_back():
+    early = "    if os.environ.get('DRY'):\n        return 1\n"
+    end = "    return 0\n\n\nraise SystemExit(main())\n"
+    text = of("def main():\n", right(MADE), early, right(TRAIN), end)
+    leave = right("if WORLD_SIZE > 1:\n" + LEAVE)
+    assert right(leave) + "        return 1\n" in text
+    assert leave + "    return 0\n" in text
