@@ -31,6 +31,7 @@ for epoch in range(2):
         loss.backward()
         optimizer.step()
 """
+BARRIER = "if WORLD_SIZE > 1:\n    dist.barrier()\n"
 LEAVE = "    dist.barrier()\n    dist.destroy_process_group()\n"
 
 
@@ -92,3 +93,33 @@ def test_every_return_parts_where_the_program_does_not_come_back():
     leave = right("if WORLD_SIZE > 1:\n" + LEAVE)
     assert right(leave) + "        return 1\n" in text
     assert leave + "    return 0\n" in text
+
+
+# -- checkpoints
+
+SAVED = 'torch.save(model.state_dict(), "model.pt")\n'
+LOADED = 'model.load_state_dict(torch.load("model.pt"))\n'
+
+
+def test_nobody_waits_for_a_checkpoint_of_another_run():
+    text = of(
+        "def fit(model, optimizer, loader):\n",
+        right(TRAIN + SAVED),
+        "\n\n",
+        MADE,
+        f'if os.path.exists("model.pt"):\n    {LOADED}',
+        "fit(model, optimizer, loader)\n",
+    )
+    assert "dist.barrier()\nif os.path" not in text.replace("    ", "")
+
+
+def test_all_wait_for_a_checkpoint_of_this_run():
+    assert BARRIER + "bare(model).load" in of(MADE, TRAIN, SAVED, LOADED)
+    fit = "def fit(model, optimizer, loader):\n" + right(TRAIN + SAVED) + "\n\n"
+    text = of(fit, MADE, "fit(model, optimizer, loader)\n", LOADED)
+    assert BARRIER + "bare(model).load" in text
+
+
+def test_all_wait_for_a_checkpoint_of_the_round_before():
+    rounds = f"for part in range(2):\n    if part:\n        {LOADED}{right(TRAIN + SAVED)}"
+    assert right(BARRIER) + "    if part:\n" in of(MADE, rounds)

@@ -5,16 +5,17 @@ from __future__ import annotations
 import libcst as cst
 
 from lockstep.convert.blocks import out_of_branches, statement_of
+from lockstep.convert.rewrites.earlier import earlier
 from lockstep.convert.rewrites.wrap import PARALLEL
 from lockstep.convert.work import Work
+from lockstep.source.gradients import is_backward
 from lockstep.source.tree import argument, walk
 
 
 def rewrite(work: Work) -> None:
     """Every `torch.load`, and what is loaded from it."""
     script, project = work.script, work.parts.project
-    saved = [c for s, c in project.calls("torch.save") if s is script]
-    first = min((script.order[c] for c in saved), default=None)
+    saves = {call for _, call in project.calls("torch.save")}
     for where, call in list(project.calls("torch.load")):
         if where is not script:
             continue
@@ -25,7 +26,7 @@ def rewrite(work: Work) -> None:
                 call,
                 "read to the CPU: what was saved on one GPU must not fill it for all",
             )
-        if first is not None and script.order[call] > first:
+        if saves and earlier(project, script, call, lambda s, n: n in saves or is_backward(s, n)):
             statement = out_of_branches(script, statement_of(script, call))
             work.draft.before(statement, work.several("dist.barrier()"))
             work.done("loading", call, "all wait until the file is written")
