@@ -123,3 +123,51 @@ def test_all_wait_for_a_checkpoint_of_this_run():
 def test_all_wait_for_a_checkpoint_of_the_round_before():
     rounds = f"for part in range(2):\n    if part:\n        {LOADED}{right(TRAIN + SAVED)}"
     assert right(BARRIER) + "    if part:\n" in of(MADE, rounds)
+
+
+# -- lines
+
+LOOK = "def look(model):\n    for x, y in loader:\n        model(x)\n    return 1\n\n\n"
+
+
+def test_what_stands_for_print_prints_once():
+    meter = "class Meter:\n    def __init__(self, say=print):\n        self.say = say\n\n"
+    meter += "    def tell(self, n):\n        self.say(n)\n\n\n"
+    text = of(meter, MADE, TRAIN, "Meter().tell(1)\n")
+    assert "        if RANK == 0:\n            self.say(n)\n" in text
+
+
+def test_what_may_stand_for_something_else_is_left_alone():
+    meter = "class Meter:\n    def __init__(self, say=print):\n        self.say = say\n\n"
+    meter += "    def tell(self, n):\n        self.say(n)\n\n\nkept = []\n"
+    text = of(meter, MADE, TRAIN, "Meter().tell(1)\nMeter(kept.append).tell(2)\n")
+    assert "    def tell(self, n):\n        self.say(n)\n" in text
+
+
+def test_a_line_that_all_compute_is_printed_before_all_part():
+    text = of(LOOK, MADE, TRAIN, "print(look(model))  # the end\n")
+    end = "shown = (look(model))\nif RANK == 0:\n    print(shown)  # the end\n"
+    assert text.endswith(end + "if WORLD_SIZE > 1:\n" + LEAVE)
+
+
+def test_lines_that_follow_each_other_are_under_one_condition():
+    text = of(LOOK, MADE, TRAIN, "print(look(model))\n" + SAVED)
+    assert "if RANK == 0:\n    print(shown)\n    torch.save(bare(model)" in text
+
+
+COUNTED = TRAIN.replace("for x, y in loader", "for i, (x, y) in enumerate(loader)")
+
+
+def test_the_samples_that_are_shown_are_those_of_all_processes():
+    assert "print(i * len(x) * WORLD_SIZE, i / 4)" in of(
+        MADE, COUNTED, "        print(i * len(x), i / 4)\n"
+    )
+    named = "        now, seen = 1, (i + 1) * len(x)\n        print(f'{seen} of 64')\n"
+    assert "now, seen = 1, (i + 1) * len(x) * WORLD_SIZE\n" in of(MADE, COUNTED, named)
+
+
+def test_samples_that_are_counted_with_are_left_alone():
+    assert "seen = i * len(x)\n" in of(
+        MADE, COUNTED, "        seen = i * len(x)\n        seen + 1\n"
+    )
+    assert "print(data[i * len(x)])" in of(MADE, COUNTED, "        print(data[i * len(x)])\n")

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import libcst as cst
 
 from lockstep.convert.blocks import calls_in, is_main_guard, runs
+from lockstep.convert.rewrites import progress
 from lockstep.convert.work import Work
 from lockstep.source.gradients import is_backward
 from lockstep.source.script import Script
@@ -33,45 +34,61 @@ def rewrite(work: Work) -> None:
     """Put what prints or writes under a condition on the rank."""
     _writers(work)
     _bars(work)
+    progress.rewrite(work, lambda call: shows(work, call))
     _block(work, list(work.script.tree.body))
 
 
 def _block(work: Work, statements: Sequence[cst.CSTNode]) -> None:
     wanted = {s for s in statements if _is_output(work, s)}
-    for run in runs(statements, wanted):
-        only = run[0]
-        if (
-            len(run) == 1
-            and isinstance(only, cst.If)
-            and not isinstance(only.test, cst.BooleanOperation)
-        ):
-            work.draft.insert(only.test, f" and {work.rank} == 0", behind=True)
-        else:
-            work.draft.under(f"if {work.rank} == 0:", run)
-        work.done("output", only, "one process prints and writes for all")
+    first = {run[0]: run for run in runs(statements, wanted)}
+    above = ""
     for statement in statements:
-        if statement not in wanted:
-            _show_later(work, statement)
-            for inner in _bodies(statement):
-                _block(work, inner)
+        if statement in first:
+            _guard(work, first[statement], above)
+        if statement in wanted:
+            continue
+        following = statements[statements.index(statement) + 1 :][:1]
+        above = _show_later(work, statement, alone=not any(s in first for s in following))
+        for inner in _bodies(statement):
+            _block(work, inner)
 
 
-def _show_later(work: Work, statement: cst.CSTNode) -> None:
-    """`print(evaluate(model))`: all processes evaluate, one prints."""
+def _guard(work: Work, run: Sequence[cst.CSTNode], above: str) -> None:
+    """One process runs these statements, after the line above."""
+    only = run[0]
+    simple = isinstance(only, cst.If) and not isinstance(only.test, cst.BooleanOperation)
+    if len(run) == 1 and simple and not above:
+        assert isinstance(only, cst.If)
+        work.draft.insert(only.test, f" and {work.rank} == 0", behind=True)
+    else:
+        work.draft.under(f"if {work.rank} == 0:{above}", run)
+    work.done("output", only, "one process prints and writes for all")
+
+
+def _show_later(work: Work, statement: cst.CSTNode, *, alone: bool) -> str:
+    """`print(evaluate(model))`: all processes evaluate, one prints; if not alone, further down."""
     if not isinstance(statement, cst.SimpleStatementLine) or len(statement.body) != 1:
-        return
+        return ""
     part = statement.body[0]
     if not isinstance(part, cst.Expr) or not isinstance(part.value, cst.Call):
-        return
+        return ""
     call = part.value
     plain = all(arg.keyword is None and not arg.star for arg in call.args)
     if not plain or work.script.code(call.func) != "print" or not call.args:
-        return
+        return ""
     shown = work.fresh("shown")
     star = "*" if len(call.args) > 1 else ""
+    line = f"print({star}{shown})"
     work.draft.replace(call.func, f"{shown} = ")
-    work.draft.after(statement, f"if {work.rank} == 0:\n\tprint({star}{shown})")
     work.done("output", statement, "all processes compute what one of them prints")
+    if not alone:
+        return f"\n\t{line}"
+    # In the statement's own lines: what others put below it, such as the end, comes after.
+    indent = work.draft.indentation(statement)
+    work.draft.insert(
+        call, f"\n{indent}if {work.rank} == 0:\n{indent}{work.draft.unit}{line}", behind=True
+    )
+    return ""
 
 
 def _bodies(statement: cst.CSTNode) -> list[list[cst.CSTNode]]:
@@ -152,9 +169,20 @@ def shows(work: Work, call: cst.Call) -> bool:
     if text.endswith(("mkdir", "makedirs")) and constant(argument(call, "exist_ok")) is True:
         # All may do it, and all may go on to write there.
         return False
-    if _PRINTS.match(name) or _WRITES.match(name) or _WRITES.match(text):
+    if (
+        _is_print(work, call.func)
+        or _PRINTS.match(name)
+        or _WRITES.match(name)
+        or _WRITES.match(text)
+    ):
         return True
     return bool(_DRAWS.match(text) or _DRAWS.match(name) or _LOGGER.match(text))
+
+
+def _is_print(work: Work, node: cst.CSTNode) -> bool:
+    """Whether a name stands for nothing but print: `trace_func=print`."""
+    origins = work.parts.project.origins(work.script, node)
+    return all(isinstance(o.node, cst.Name) and o.node.value == "print" for o in origins)
 
 
 def _is_writer(work: Work, node: cst.CSTNode) -> bool:
