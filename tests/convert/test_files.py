@@ -171,3 +171,56 @@ def test_samples_that_are_counted_with_are_left_alone():
         MADE, COUNTED, "        seen = i * len(x)\n        seen + 1\n"
     )
     assert "print(data[i * len(x)])" in of(MADE, COUNTED, "        print(data[i * len(x)])\n")
+
+
+# -- files that are written
+
+ROWS = '    for i in range(3):\n        row = [i, 2 * i]\n        f.write(f"{row}\\n")\n'
+
+
+def test_one_process_opens_the_file_that_it_writes():
+    for mode in ("w", "a", "wb"):
+        head = f'with open("rows.txt", "{mode}") as f:\n'
+        assert "if RANK == 0:\n" + right(head + ROWS) in of(MADE, TRAIN, head, ROWS)
+    head = 'with Path("rows.txt").open("w") as f:\n'
+    assert "if RANK == 0:\n" + right(head + ROWS) in of(MADE, TRAIN, head, ROWS)
+
+
+def test_a_writer_inside_is_not_guarded_twice():
+    text = of(
+        "import csv\n",
+        MADE,
+        TRAIN,
+        'with open("rows.csv", "w") as f:\n    w = csv.writer(f)\n    w.writerow([1])\n',
+        'with open("rows.csv") as f:\n    w = f.read()\n',
+    )
+    assert "        w = csv.writer(f)\n        w.writerow([1])\n" in text
+    assert 'with open("rows.csv") as f:\n    w = f.read()\n' in text
+
+
+def test_all_processes_take_part_in_what_is_done_while_a_file_is_open():
+    head = 'with open("log.txt", "w") as f:\n'
+    once = 'with open("log.txt" if RANK == 0 else os.devnull, "w") as f:\n'
+    assert once in of(MADE, head, right(TRAIN), '    f.write("done")\n')
+    assert once in of(MADE, TRAIN, head, '    best = 3\n    f.write("3")\n', "best + 1\n")
+    assert once in of(MADE, TRAIN, head, '    f.write(f"{model(torch.ones(1, 4))}")\n')
+    assert once in of(MADE, TRAIN, head, '    f.write(f"{random.random()}")\n')
+
+
+def test_a_generator_that_is_drawn_from_later_is_drawn_from_by_all():
+    draws = "r = np.random.default_rng(1)\n"
+    head = 'with open("log.txt", "w") as f:\n    f.write(f"{r.normal()}")\n'
+    assert "os.devnull" not in of(draws, MADE, TRAIN, head)
+    assert "os.devnull" in of(draws, MADE, TRAIN, head, "noise = r.normal()\n")
+
+
+def test_one_process_keeps_a_log_around_the_training():
+    log = "from torch.utils.tensorboard import SummaryWriter\n"
+    text = of(log, MADE, "with SummaryWriter() as w:\n", right(TRAIN), "    w.add_text('a', 'b')\n")
+    assert "with SummaryWriter() if RANK == 0 else nullcontext() as w:\n" in text
+    assert "    if RANK == 0:\n        w.add_text('a', 'b')\n" in text
+
+
+def test_one_process_removes_a_file():
+    text = of(MADE, TRAIN, 'if os.path.exists("a.log"):\n    os.remove("a.log")\n')
+    assert 'if os.path.exists("a.log") and RANK == 0:\n' in text

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import libcst as cst
 
-from lockstep.convert.blocks import calls_in, is_main_guard, runs
+from lockstep.convert.blocks import is_main_guard, runs
 from lockstep.convert.rewrites import progress
+from lockstep.convert.rewrites.drawn import drawn_from
+from lockstep.convert.rewrites.writing import of_all, only_writes, opens_file
 from lockstep.convert.work import Work
-from lockstep.source.gradients import is_backward
 from lockstep.source.script import Script
-from lockstep.source.tree import argument, constant
+from lockstep.source.tree import argument, constant, walk
 
 _PRINTS = re.compile(
     r"(print|pprint|logging\.\w+|warnings\.warn|sys\.stdout\.(write|flush)|tqdm\.write)$"
@@ -20,6 +21,7 @@ _PRINTS = re.compile(
 _WRITES = re.compile(
     r"(.*\.)?(torch\.save|savefig|save_image|imsave|imwrite|dump|savetxt|savez\w*|to_csv|to_json|"
     r"to_parquet|copyfile|copy2|rmtree|save_pretrained|save_file|mkdir|makedirs|write_text|"
+    r"os\.(remove|unlink|rename|replace)|shutil\.(copy|copytree|move)|write_bytes|safe_dump|"
     r"np\.save|numpy\.save|jit\.save|onnx\.export|save_checkpoint|save_model|write|writelines|writerow|writerows)$"
 )
 _DRAWS = re.compile(r"(plt|matplotlib\.pyplot|pyplot|sns|wandb|mlflow|ax\d?|axes|fig)\.")
@@ -32,15 +34,16 @@ _BAR = re.compile(r"(.*\.)?(tqdm|trange|tqdm_notebook)$")
 
 def rewrite(work: Work) -> None:
     """Put what prints or writes under a condition on the rank."""
-    _writers(work)
     _bars(work)
     progress.rewrite(work, lambda call: shows(work, call))
-    _block(work, list(work.script.tree.body))
+    _writers(work, _block(work, list(work.script.tree.body)))
 
 
-def _block(work: Work, statements: Sequence[cst.CSTNode]) -> None:
+def _block(work: Work, statements: Sequence[cst.CSTNode]) -> list[cst.CSTNode]:
+    """Guard what shows or stores something, here and further in; what was guarded."""
     wanted = {s for s in statements if _is_output(work, s)}
     first = {run[0]: run for run in runs(statements, wanted)}
+    guarded = [s for s in statements if s in wanted]
     above = ""
     for statement in statements:
         if statement in first:
@@ -50,7 +53,8 @@ def _block(work: Work, statements: Sequence[cst.CSTNode]) -> None:
         following = statements[statements.index(statement) + 1 :][:1]
         above = _show_later(work, statement, alone=not any(s in first for s in following))
         for inner in _bodies(statement):
-            _block(work, inner)
+            guarded += _block(work, inner)
+    return guarded
 
 
 def _guard(work: Work, run: Sequence[cst.CSTNode], above: str) -> None:
@@ -120,16 +124,22 @@ def _is_output(work: Work, statement: cst.CSTNode) -> bool:
         kinds = [_kind(work, part) for part in statement.body]
         return all(kinds) and any(kind == "output" for kind in kinds)
     if isinstance(statement, cst.If) and not is_main_guard(statement) and statement.orelse is None:
-        if not isinstance(statement.body, cst.IndentedBlock) or _collective(work, statement.test):
+        if not isinstance(statement.body, cst.IndentedBlock) or of_all(work, statement.test):
             return False
         return all(_is_output(work, s) for s in statement.body.body)
     if isinstance(statement, cst.With) and isinstance(statement.body, cst.IndentedBlock):
-        opens = any(
-            isinstance(i.item, cst.Call) and _opens(work, work.script, i.item)
-            for i in statement.items
+        opens = any(_opens(work, work.script, call) for call in _opened(statement))
+        return (
+            opens
+            and not drawn_from(work, work.script, statement)
+            and only_writes(work, statement, lambda call: shows(work, call))
         )
-        return opens and all(_is_output(work, s) for s in statement.body.body)
     return False
+
+
+def _opened(statement: cst.With) -> Iterator[cst.Call]:
+    """The calls that a `with` begins with."""
+    return (item.item for item in statement.items if isinstance(item.item, cst.Call))
 
 
 def _kind(work: Work, part: cst.CSTNode) -> str | None:
@@ -138,7 +148,7 @@ def _kind(work: Work, part: cst.CSTNode) -> str | None:
     if not isinstance(part, cst.Expr) or not isinstance(part.value, cst.Call):
         return None
     call = part.value
-    if any(_collective(work, a) for a in call.args):
+    if any(of_all(work, a) for a in call.args):
         return None
     return "output" if shows(work, call) else None
 
@@ -196,32 +206,36 @@ def _is_writer(work: Work, node: cst.CSTNode) -> bool:
 def _opens(work: Work, script: Script, call: cst.Call) -> bool:
     """Whether a call gives something that writes."""
     name = work.parts.project.name(script, call.func) or script.code(call.func)
-    if _WRITER.search(name):
-        return True
-    mode = constant(argument(call, "mode", 1))
-    return name == "open" and isinstance(mode, str) and bool(set(mode) & set("wax"))
+    return bool(_WRITER.search(name)) or opens_file(work, script, call)
 
 
-def _collective(work: Work, node: cst.CSTNode) -> bool:
-    """Whether something in an expression is a matter of all processes."""
-    loops = {loop.node for loop in work.parts.training.loops}
-    for call in calls_in(node):
-        made = work.parts.project.definition(work.script, call.func)
-        if made is None or not isinstance(made[1], cst.FunctionDef):
-            continue
-        if work.parts.project.reaches(
-            made[0], made[1].body, lambda s, n: is_backward(s, n) or n in loops
-        ):
-            return True
-    return False
-
-
-def _writers(work: Work) -> None:
+def _writers(work: Work, guarded: Sequence[cst.CSTNode]) -> None:
+    """One process opens what is written to in the midst of other work."""
+    inside = {part for statement in guarded for part in walk(statement)}
     for call in work.script.calls:
+        if call in inside or not _opens(work, work.script, call):
+            continue
         parent = work.script.parents.get(call)
-        if isinstance(parent, cst.Assign) and _opens(work, work.script, call):
+        if isinstance(parent, cst.Assign):
             work.draft.insert(call, f" if {work.rank} == 0 else None", behind=True)
             work.done("output", call, "one process keeps the log")
+        elif isinstance(parent, cst.WithItem):
+            _open_once(work, call)
+
+
+def _open_once(work: Work, call: cst.Call) -> None:
+    """`with open(path, "w") as file:`, where all processes are needed inside."""
+    path = argument(call, "file", 0)
+    new = "x" in str(constant(argument(call, "mode", 1)))
+    if work.script.code(call.func) != "open" or path is None or new:
+        work.need("nullcontext")
+        work.draft.insert(call, f" if {work.rank} == 0 else nullcontext()", behind=True)
+    else:
+        bare = isinstance(path, cst.IfExp | cst.Lambda) and not path.lpar
+        work.draft.insert(path, "(" if bare else "")
+        end = f"{')' if bare else ''} if {work.rank} == 0 else os.devnull"
+        work.draft.insert(path, end, behind=True)
+    work.done("output", call, "one process writes the file, all do what is done meanwhile")
 
 
 def _bars(work: Work) -> None:
