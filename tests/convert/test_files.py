@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 from lockstep.convert import Conversion, convert
@@ -224,3 +226,93 @@ def test_one_process_keeps_a_log_around_the_training():
 def test_one_process_removes_a_file():
     text = of(MADE, TRAIN, 'if os.path.exists("a.log"):\n    os.remove("a.log")\n')
     assert 'if os.path.exists("a.log") and RANK == 0:\n' in text
+
+
+# -- files that are made, and then read
+
+MAKE = """\
+def make(path):
+    rows = np.random.default_rng(1).normal(size=(64, 5))
+    with open(path, "w") as f:
+        for row in rows:
+            f.write(" ".join(map(str, row)) + "\\n")
+
+
+"""
+READ = 'rows = np.loadtxt("rows.txt", dtype="float32")\n'
+MISSING = 'if not os.path.exists("rows.txt"):\n    print("making")\n    make("rows.txt")\n'
+FIRST = "if LOCAL_RANK > 0:\n    dist.barrier()\n"
+THEN = "if WORLD_SIZE > 1 and LOCAL_RANK == 0:\n    dist.barrier()\n"
+
+
+def test_one_process_makes_what_is_missing_and_the_others_look_then():
+    text = of(MAKE, MISSING, READ, MADE, TRAIN)
+    said = MISSING.replace('    print("', '    if RANK == 0:\n        print("')
+    assert FIRST + said + THEN + READ in text
+    assert MAKE in text
+
+
+def test_a_function_that_reads_or_makes_is_called_by_one_process_first():
+    get = "def get(path):\n    if os.path.exists(path):\n        return np.load(path)\n"
+    get += "    rows = np.ones(3)\n    np.save(path, rows)\n    return rows\n\n\n"
+    text = of(get, 'rows = get("rows.npy")\n', MADE, TRAIN)
+    assert get in text
+    assert FIRST + 'rows = get("rows.npy")\n' + THEN in text
+
+
+def test_a_file_that_is_always_written_is_waited_for():
+    text = of(MAKE, 'make("rows.txt")\n', READ, MADE, TRAIN)
+    assert 'make("rows.txt")\n' + BARRIER + READ in text
+    assert '    if RANK == 0:\n        with open(path, "w") as f:\n' in text
+
+
+def test_a_function_that_writes_and_reads_waits_in_between():
+    both = 'def get():\n    np.save("rows.npy", np.ones(3))\n    return np.load("rows.npy")\n\n\n'
+    text = of(both, "rows = get()\n", MADE, TRAIN)
+    saved = 'if RANK == 0:\n    np.save("rows.npy", np.ones(3))\n'
+    assert right(saved + BARRIER) + '    return np.load("rows.npy")\n' in text
+
+
+def test_nobody_waits_for_a_file_that_is_not_read():
+    folder = 'if not os.path.exists("out"):\n    os.makedirs("out")\n'
+    text = of(folder, 'with open("out/note.txt", "w") as f:\n    f.write("a")\n', MADE, TRAIN)
+    assert text.count("dist.barrier()") == 1
+    assert 'if not os.path.exists("out"):\n' in text
+
+
+def test_files_of_samples_and_of_training_are_not_waited_for():
+    cached = "class Rows(torch.utils.data.Dataset):\n    def __len__(self):\n        return 64\n\n"
+    cached += "    def __getitem__(self, i):\n        path = f'{i}.npy'\n"
+    cached += "        if not os.path.exists(path):\n            np.save(path, np.ones(3))\n"
+    cached += "        return np.load(path)\n\n\n"
+    late = 'if not os.path.exists("end.txt"):\n    make("end.txt")\n'
+    text = of(MAKE, cached, MADE, "rows = Rows()\n", TRAIN, late)
+    assert text.count("dist.barrier()") == 1
+
+
+def test_what_would_divide_the_draws_is_left_alone_and_said():
+    draws = MAKE.replace("np.random.default_rng(1)", "np.random")
+    split = "order = np.random.permutation(64)\n"
+    script = "".join((BEGIN, "np.random.seed(1)\n", draws, MISSING, READ, split, MADE, TRAIN))
+    found = converted(script)
+    assert FIRST not in found.text
+    assert any("Set the seed below it" in note.text for note in found.notes)
+    seeded = converted(script.replace(split, "np.random.seed(2)\n" + split))
+    assert FIRST in seeded.text
+
+
+def test_two_processes_make_the_file_that_one_makes(tmp_path: Path):
+    train = TRAIN.replace("range(2)", "range(1)")
+    log = 'with open("log.txt", "a") as f:\n    for i in range(3):\n        f.write(f"{i}\\n")\n'
+    script = "".join((BEGIN, MAKE, MISSING, READ, MADE, train, log))
+    texts = {"one": script, "two": converted(script).text}
+    for name, text in texts.items():
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "train.py").write_text(text)
+    launch = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    for name, way in (("one", []), ("two", launch)):
+        subprocess.run(
+            [sys.executable, *way, "train.py"], cwd=tmp_path / name, check=True, timeout=120
+        )
+    for file in ("rows.txt", "log.txt"):
+        assert (tmp_path / "two" / file).read_text() == (tmp_path / "one" / file).read_text()

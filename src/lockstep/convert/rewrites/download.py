@@ -1,16 +1,18 @@
-"""Downloads: the first process of each host fetches the data, the others wait for it."""
+"""Data on disk: the first process of each host fetches or makes them, the others wait."""
 
 from __future__ import annotations
 
 import libcst as cst
 
 from lockstep.convert.blocks import block_of, statement_of
+from lockstep.convert.rewrites.awaited import awaited
+from lockstep.convert.rewrites.prepared import prepared, within
 from lockstep.convert.work import Work
 from lockstep.source.tree import argument, constant
 
 
 def rewrite(work: Work) -> None:
-    """Barriers around the statements that may download."""
+    """Barriers around what may download or make files, and after what writes them for all."""
     found = [
         statement_of(work.script, call)
         for call in work.script.calls
@@ -19,12 +21,27 @@ def rewrite(work: Work) -> None:
     blocks: dict[int, list[cst.CSTNode]] = {}
     for statement in found:
         blocks.setdefault(id(work.script.parents[statement]), []).append(statement)
+    fetching: list[cst.CSTNode] = []
     for statements in blocks.values():
         first, last = statements[0], statements[-1]
         between = block_of(work.script, first)
         between = between[between.index(first) : between.index(last) + 1]
         if any(isinstance(s, cst.FunctionDef | cst.ClassDef) for s in between):
             last = first
-        work.draft.before(first, f"if {work.local_rank} > 0:\n\tdist.barrier()")
-        work.draft.after(last, f"if {work.world} > 1 and {work.local_rank} == 0:\n\tdist.barrier()")
+        _in_turn(work, first, last)
+        fetching += between
         work.done("download", first, "the first process of each host downloads, the others wait")
+    busy = within(work, fetching)
+    made = [statement for statement in prepared(work) if statement not in busy]
+    for statement in made:
+        _in_turn(work, statement, statement)
+        work.done("download", statement, "the first process of each host makes it, the others wait")
+    for statement in awaited(work, busy | within(work, made)):
+        work.draft.after(statement, work.several("dist.barrier()"))
+        work.done("download", statement, "all wait until the file is written")
+
+
+def _in_turn(work: Work, first: cst.CSTNode, last: cst.CSTNode) -> None:
+    """The first process of a host runs statements, then the others do."""
+    work.draft.before(first, f"if {work.local_rank} > 0:\n\tdist.barrier()")
+    work.draft.after(last, f"if {work.world} > 1 and {work.local_rank} == 0:\n\tdist.barrier()")

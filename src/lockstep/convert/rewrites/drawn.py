@@ -23,14 +23,18 @@ _COMMON = {
 _MAKERS = re.compile(r"(numpy\.random\.(default_rng|RandomState)|torch\.Generator|random\.Random)$")
 
 
+def drawn_by(work: Work, script: Script, call: cst.Call) -> set[str]:
+    """The common generator that a call draws from, if it does."""
+    if argument(call, "generator") is not None:
+        return set()
+    name = work.parts.project.name(script, call.func) or script.code(call.func)
+    return {kind for kind, pattern in _COMMON.items() if pattern.match(name)}
+
+
 def drawn_from(work: Work, script: Script, node: cst.CSTNode) -> set[str]:
     """The common generators that a node draws from, also in functions that it calls."""
-    found: set[str] = set()
-    for where, call in work.parts.project.calls_below(script, node):
-        name = work.parts.project.name(where, call.func) or where.code(call.func)
-        if argument(call, "generator") is None:
-            found |= {kind for kind, pattern in _COMMON.items() if pattern.match(name)}
-    return found
+    calls = work.parts.project.calls_below(script, node)
+    return {kind for where, call in calls for kind in drawn_by(work, where, call)}
 
 
 def shares_generator(work: Work, statement: cst.CSTNode) -> bool:

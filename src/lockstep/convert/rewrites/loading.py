@@ -15,7 +15,6 @@ from lockstep.source.tree import argument, walk
 def rewrite(work: Work) -> None:
     """Every `torch.load`, and what is loaded from it."""
     script, project = work.script, work.parts.project
-    saves = {call for _, call in project.calls("torch.save")}
     for where, call in list(project.calls("torch.load")):
         if where is not script:
             continue
@@ -26,7 +25,7 @@ def rewrite(work: Work) -> None:
                 call,
                 "read to the CPU: what was saved on one GPU must not fill it for all",
             )
-        if saves and earlier(project, script, call, lambda s, n: n in saves or is_backward(s, n)):
+        if waits(work, call):
             statement = out_of_branches(script, statement_of(script, call))
             work.draft.before(statement, work.several("dist.barrier()"))
             work.done("loading", call, "all wait until the file is written")
@@ -41,6 +40,15 @@ def rewrite(work: Work) -> None:
             work.done(
                 "loading", call, "checkpoints of the script as it was have module. in their keys"
             )
+
+
+def waits(work: Work, call: cst.Call) -> bool:
+    """Whether this run may have saved what a call reads."""
+    project = work.parts.project
+    saves = {save for _, save in project.calls("torch.save")}
+    return bool(saves) and earlier(
+        project, work.script, call, lambda s, n: n in saves or is_backward(s, n)
+    )
 
 
 def _is_state(work: Work, call: cst.Call) -> bool:

@@ -27,7 +27,7 @@ def is_read_after(script: Script, statement: cst.CSTNode, name: str) -> bool:
         if (
             (found is None or found[0] is scope)
             and _is_read(script, part)
-            and not _runs_before(script, part, statement)
+            and not runs_before(script, part, statement)
             and not _set_anew(script, part, statement)
         ):
             return True
@@ -57,7 +57,7 @@ def _is_read(script: Script, name: cst.Name) -> bool:
     return not isinstance(parent, cst.AssignTarget | cst.AsName)
 
 
-def _runs_before(script: Script, part: cst.CSTNode, statement: cst.CSTNode) -> bool:
+def runs_before(script: Script, part: cst.CSTNode, statement: cst.CSTNode) -> bool:
     """Whether a word stands above a statement, and no loop comes back to it."""
     return (
         script.order[part] < script.order[statement]

@@ -10,6 +10,7 @@ import libcst as cst
 from lockstep.convert.blocks import is_main_guard, runs
 from lockstep.convert.rewrites import progress
 from lockstep.convert.rewrites.drawn import drawn_from
+from lockstep.convert.rewrites.prepared import prepared, within
 from lockstep.convert.rewrites.writing import of_all, only_writes, opens_file
 from lockstep.convert.work import Work
 from lockstep.source.script import Script
@@ -22,7 +23,8 @@ _WRITES = re.compile(
     r"(.*\.)?(torch\.save|savefig|save_image|imsave|imwrite|dump|savetxt|savez\w*|to_csv|to_json|"
     r"to_parquet|copyfile|copy2|rmtree|save_pretrained|save_file|mkdir|makedirs|write_text|"
     r"os\.(remove|unlink|rename|replace)|shutil\.(copy|copytree|move)|write_bytes|safe_dump|"
-    r"np\.save|numpy\.save|jit\.save|onnx\.export|save_checkpoint|save_model|write|writelines|writerow|writerows)$"
+    r"np\.save|numpy\.save|jit\.save|onnx\.export|save_checkpoint|save_model|write|writelines|writerow|writerows|"
+    r"\S+\.save)$"
 )
 _DRAWS = re.compile(r"(plt|matplotlib\.pyplot|pyplot|sns|wandb|mlflow|ax\d?|axes|fig)\.")
 _LOGGER = re.compile(
@@ -36,12 +38,19 @@ def rewrite(work: Work) -> None:
     """Put what prints or writes under a condition on the rank."""
     _bars(work)
     progress.rewrite(work, lambda call: shows(work, call))
-    _writers(work, _block(work, list(work.script.tree.body)))
+    left = within(work, prepared(work))
+    guarded = _block(work, list(work.script.tree.body), left)
+    _writers(work, {part for statement in guarded for part in walk(statement)} | left)
 
 
-def _block(work: Work, statements: Sequence[cst.CSTNode]) -> list[cst.CSTNode]:
-    """Guard what shows or stores something, here and further in; what was guarded."""
-    wanted = {s for s in statements if _is_output(work, s)}
+def _block(
+    work: Work, statements: Sequence[cst.CSTNode], left: set[cst.CSTNode]
+) -> list[cst.CSTNode]:
+    """Guard what shows or stores something, here and further in; what was guarded.
+
+    Files that are made where the processes come one after the other are left alone.
+    """
+    wanted = {s for s in statements if _is_output(work, s, left)}
     first = {run[0]: run for run in runs(statements, wanted)}
     guarded = [s for s in statements if s in wanted]
     above = ""
@@ -53,7 +62,7 @@ def _block(work: Work, statements: Sequence[cst.CSTNode]) -> list[cst.CSTNode]:
         following = statements[statements.index(statement) + 1 :][:1]
         above = _show_later(work, statement, alone=not any(s in first for s in following))
         for inner in _bodies(statement):
-            guarded += _block(work, inner)
+            guarded += _block(work, inner, left)
     return guarded
 
 
@@ -118,19 +127,20 @@ def _bodies_of_elif(block: list[cst.CSTNode]) -> list[cst.CSTNode]:
     return [s for body in _bodies(block[0]) for s in body]
 
 
-def _is_output(work: Work, statement: cst.CSTNode) -> bool:
+def _is_output(work: Work, statement: cst.CSTNode, left: set[cst.CSTNode]) -> bool:
     """Whether a statement does nothing but show or store something."""
     if isinstance(statement, cst.SimpleStatementLine):
-        kinds = [_kind(work, part) for part in statement.body]
+        kinds = [_kind(work, part, left) for part in statement.body]
         return all(kinds) and any(kind == "output" for kind in kinds)
     if isinstance(statement, cst.If) and not is_main_guard(statement) and statement.orelse is None:
         if not isinstance(statement.body, cst.IndentedBlock) or of_all(work, statement.test):
             return False
-        return all(_is_output(work, s) for s in statement.body.body)
+        return all(_is_output(work, s, left) for s in statement.body.body)
     if isinstance(statement, cst.With) and isinstance(statement.body, cst.IndentedBlock):
         opens = any(_opens(work, work.script, call) for call in _opened(statement))
         return (
             opens
+            and statement not in left
             and not drawn_from(work, work.script, statement)
             and only_writes(work, statement, lambda call: shows(work, call))
         )
@@ -142,7 +152,7 @@ def _opened(statement: cst.With) -> Iterator[cst.Call]:
     return (item.item for item in statement.items if isinstance(item.item, cst.Call))
 
 
-def _kind(work: Work, part: cst.CSTNode) -> str | None:
+def _kind(work: Work, part: cst.CSTNode, left: set[cst.CSTNode]) -> str | None:
     if isinstance(part, cst.Pass):
         return "nothing"
     if not isinstance(part, cst.Expr) or not isinstance(part.value, cst.Call):
@@ -150,7 +160,8 @@ def _kind(work: Work, part: cst.CSTNode) -> str | None:
     call = part.value
     if any(of_all(work, a) for a in call.args):
         return None
-    return "output" if shows(work, call) else None
+    stays = part in left and not _prints(work, call)
+    return "output" if shows(work, call) and not stays else None
 
 
 def shows(work: Work, call: cst.Call) -> bool:
@@ -179,19 +190,18 @@ def shows(work: Work, call: cst.Call) -> bool:
     if text.endswith(("mkdir", "makedirs")) and constant(argument(call, "exist_ok")) is True:
         # All may do it, and all may go on to write there.
         return False
-    if (
-        _is_print(work, call.func)
-        or _PRINTS.match(name)
-        or _WRITES.match(name)
-        or _WRITES.match(text)
-    ):
+    if _prints(work, call) or _WRITES.match(name) or _WRITES.match(text):
         return True
-    return bool(_DRAWS.match(text) or _DRAWS.match(name) or _LOGGER.match(text))
+    return bool(_DRAWS.match(text) or _DRAWS.match(name))
 
 
-def _is_print(work: Work, node: cst.CSTNode) -> bool:
-    """Whether a name stands for nothing but print: `trace_func=print`."""
-    origins = work.parts.project.origins(work.script, node)
+def _prints(work: Work, call: cst.Call) -> bool:
+    """Whether a call prints or logs a line, also by a name for print: `trace_func=print`."""
+    text = work.script.code(call.func)
+    name = work.parts.project.name(work.script, call.func) or text
+    if _PRINTS.match(name) or _LOGGER.match(text):
+        return True
+    origins = work.parts.project.origins(work.script, call.func)
     return all(isinstance(o.node, cst.Name) and o.node.value == "print" for o in origins)
 
 
@@ -209,9 +219,8 @@ def _opens(work: Work, script: Script, call: cst.Call) -> bool:
     return bool(_WRITER.search(name)) or opens_file(work, script, call)
 
 
-def _writers(work: Work, guarded: Sequence[cst.CSTNode]) -> None:
-    """One process opens what is written to in the midst of other work."""
-    inside = {part for statement in guarded for part in walk(statement)}
+def _writers(work: Work, inside: set[cst.CSTNode]) -> None:
+    """One process opens what is written to in the midst of other work, not inside these."""
     for call in work.script.calls:
         if call in inside or not _opens(work, work.script, call):
             continue

@@ -17,6 +17,11 @@ from lockstep.source.script import Script
 from lockstep.source.tree import argument, constant, walk_shallow
 
 _OPEN = re.compile(r"((io|codecs|gzip|bz2|lzma|tarfile)\.)?open$|h5py\.File$|zipfile\.ZipFile$")
+_STORES = re.compile(
+    r"(.*\.)?(save|savez\w*|savetxt|save_image|save_file|save_pretrained|imsave|imwrite|savefig|"
+    r"to_csv|to_json|to_parquet|to_pickle|write_text|write_bytes|copyfile|copytree|extractall|"
+    r"urlretrieve|unpack_archive)$"
+)
 _CHANGES = re.compile(r"next|.*\.(pop|popleft|popitem|put|get_nowait)$")
 """Calls that change what they are given."""
 Shows = Callable[[cst.Call], bool]
@@ -32,6 +37,15 @@ def opens_file(work: Work, script: Script, call: cst.Call) -> bool:
     else:
         return False
     return isinstance(mode, str) and re.fullmatch(r"[rwaxbt+]*[wax][rwaxbt+:gz]*", mode) is not None
+
+
+def writes_file(work: Work, script: Script, call: cst.Call) -> bool:
+    """Whether a call makes a file, by itself or by what it opens."""
+    if opens_file(work, script, call):
+        return True
+    name = work.parts.project.name(script, call.func) or script.code(call.func)
+    own = work.parts.project.definition(script, call.func) is not None
+    return bool(call.args) and not own and _STORES.match(name) is not None
 
 
 def of_all(work: Work, node: cst.CSTNode) -> bool:
