@@ -207,6 +207,8 @@ def test_all_processes_take_part_in_what_is_done_while_a_file_is_open():
     assert once in of(MADE, TRAIN, head, '    best = 3\n    f.write("3")\n', "best + 1\n")
     assert once in of(MADE, TRAIN, head, '    f.write(f"{model(torch.ones(1, 4))}")\n')
     assert once in of(MADE, TRAIN, head, '    f.write(f"{random.random()}")\n')
+    changed = "    for row in rows:\n        row[0] = 1\n        f.write(row)\n"
+    assert once in of(MADE, TRAIN, "rows = [[0]]\n", head, changed)
 
 
 def test_a_generator_that_is_drawn_from_later_is_drawn_from_by_all():

@@ -16,6 +16,20 @@ def names_set(node: cst.CSTNode) -> set[str]:
     return {name for part in walk_shallow(node) for name in _set_by(part)}
 
 
+def names_made(node: cst.CSTNode) -> set[str]:
+    """Those that get values which are made there, not found: `a = []`, but not `for a in b`."""
+    made: set[str] = set()
+    found: set[str] = set()
+    for part in walk_shallow(node):
+        if isinstance(part, cst.Assign) and not _sets_plainly(part):
+            continue
+        if isinstance(part, cst.WithItem) or _is_new(getattr(part, "value", None)):
+            made |= _set_by(part)
+        else:
+            found |= _set_by(part)
+    return made - found
+
+
 def is_read_after(script: Script, statement: cst.CSTNode, name: str) -> bool:
     """Whether something outside a statement may read what it gives to a name."""
     inside = set(walk(statement))
@@ -42,6 +56,18 @@ def _set_by(node: cst.CSTNode) -> set[str]:
     if isinstance(node, cst.WithItem) and node.asname is not None:
         return targets(node.asname.name)
     return set()
+
+
+def _is_new(value: cst.CSTNode | None) -> bool:
+    """Whether an expression makes what it gives."""
+    if isinstance(value, cst.Call):
+        return not (isinstance(value.func, cst.Attribute) and value.func.attr.value == "get")
+    return isinstance(value, cst.BaseComp | cst.BaseList | cst.BaseDict | cst.BaseSet)
+
+
+def _sets_plainly(statement: cst.Assign) -> bool:
+    """`a = b`, and not `a[0] = b`."""
+    return all(isinstance(t.target, cst.Name | cst.Tuple) for t in statement.targets)
 
 
 def _is_read(script: Script, name: cst.Name) -> bool:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator
+from typing import NamedTuple
 
 import libcst as cst
 
 from lockstep.convert.blocks import calls_in
 from lockstep.convert.rewrites.drawn import shares_generator
-from lockstep.convert.rewrites.needed import is_read_after, names_set
+from lockstep.convert.rewrites.needed import is_read_after, names_made, names_set
 from lockstep.convert.work import Work
 from lockstep.source.gradients import is_backward
 from lockstep.source.mentions import base, targets
@@ -22,9 +23,17 @@ _STORES = re.compile(
     r"to_csv|to_json|to_parquet|to_pickle|write_text|write_bytes|copyfile|copytree|extractall|"
     r"urlretrieve|unpack_archive)$"
 )
-_CHANGES = re.compile(r"next|.*\.(pop|popleft|popitem|put|get_nowait)$")
+_CHANGES = re.compile(r"next|.*\.(pop|popleft|popitem|put|setdefault|get_nowait)$")
 """Calls that change what they are given."""
 Shows = Callable[[cst.Call], bool]
+
+
+class Own(NamedTuple):
+    """What a statement has for itself."""
+
+    names: frozenset[str]
+    made: frozenset[str]
+    """Those whose values it also makes, so that nobody else sees them change."""
 
 
 def opens_file(work: Work, script: Script, call: cst.Call) -> bool:
@@ -64,18 +73,18 @@ def of_all(work: Work, node: cst.CSTNode) -> bool:
 
 def only_writes(work: Work, statement: cst.CSTNode, shows: Shows) -> bool:
     """Whether a statement does nothing but write, so that no other process needs it."""
-    names = names_set(statement)
+    own = Own(frozenset(names_set(statement)), frozenset(names_made(statement)))
     return (
-        _writes(work, [statement], names, shows)
+        _writes(work, [statement], own, shows)
         and not shares_generator(work, statement)
-        and not any(is_read_after(work.script, statement, name) for name in names)
+        and not any(is_read_after(work.script, statement, name) for name in own.names)
     )
 
 
 def _writes(
     work: Work,
     statements: Iterable[cst.CSTNode],
-    own: set[str],
+    own: Own,
     shows: Shows,
     *,
     loop: bool = False,
@@ -110,7 +119,7 @@ def _heads(statement: cst.CSTNode) -> Iterator[cst.CSTNode]:
         yield from (item.item for item in statement.items)
 
 
-def _line(work: Work, part: cst.CSTNode, own: set[str], shows: Shows, *, loop: bool) -> bool:
+def _line(work: Work, part: cst.CSTNode, own: Own, shows: Shows, *, loop: bool) -> bool:
     if isinstance(part, cst.Pass | cst.Import | cst.ImportFrom):
         return True
     if isinstance(part, cst.Break | cst.Continue):
@@ -120,10 +129,13 @@ def _line(work: Work, part: cst.CSTNode, own: set[str], shows: Shows, *, loop: b
         if not isinstance(call, cst.Call):
             return isinstance(call, cst.SimpleString)
         kept = base(call.func.value) if isinstance(call.func, cst.Attribute) else None
-        return _is_harmless(work, call, itself=False) and (shows(call) or kept in own)
+        return _is_harmless(work, call, itself=False) and (shows(call) or kept in own.made)
     if isinstance(part, cst.Assign | cst.AnnAssign | cst.AugAssign) and part.value is not None:
         places = [t.target for t in part.targets] if isinstance(part, cst.Assign) else [part.target]
-        return _is_harmless(work, part.value) and all(targets(place) <= own for place in places)
+        return _is_harmless(work, part.value) and all(
+            targets(place) <= (own.names if isinstance(place, cst.Name | cst.Tuple) else own.made)
+            for place in places
+        )
     return False
 
 
