@@ -44,6 +44,9 @@ def install(recorder: Recorder) -> None:
         where = place(2)
         recorder.now(f"wrapping the model at {where}")
         create(self, *args, **kwargs)
+        # Who wraps a model anew has done with the wrapper before.
+        for old in [model for model in wrapped_models if model.module is self.module]:
+            del wrapped_models[old]
         reduced = frozenset(id(p) for p in self._module_parameters if p.requires_grad)
         wrapped_models[self] = Wrap(where, reduced, [0])
         norms = [m for m in self.module.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm)]
