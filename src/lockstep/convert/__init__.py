@@ -31,6 +31,7 @@ from lockstep.convert.rewrites import (
     sampler,
     seeds,
     sliced,
+    unfreeze,
     validation,
     wrap,
 )
@@ -52,6 +53,7 @@ REWRITES = (
     validation,
     metrics,
     wrap,
+    unfreeze,
     loss,
     counted,
     accumulation,

@@ -72,7 +72,7 @@ def rewrite(work: Work) -> None:
 
 def _wrap(work: Work, model: Model) -> None:
     work.need("DistributedDataParallel")
-    options, lines = "", []
+    lines = []
     if _has_norm(work):
         if work.options.sync_batch_norm:
             work.need("torch")
@@ -86,13 +86,19 @@ def _wrap(work: Work, model: Model) -> None:
             )
         else:
             work.note(model.ready, "batch norm sees the samples of its own process only")
+    lines.append(f"{model.name} = {wrapped(work, model.name)}")
+    work.draft.after(model.ready, work.several("\n".join(lines)))
+    work.done("wrap", model.ready, f"{model.name} is ready here: DDP averages its gradients")
+
+
+def wrapped(work: Work, model: str) -> str:
+    """A model in DDP."""
+    options = ""
     if (_has_norm(work) and work.options.sync_batch_norm) or _has_buffers(work):
         # They are equal everywhere; DDP would send them before every forward, also in evaluation,
         # where not all processes have as many batches.
         options = ", broadcast_buffers=False"
-    lines.append(f"{model.name} = DistributedDataParallel({model.name}{options})")
-    work.draft.after(model.ready, work.several("\n".join(lines)))
-    work.done("wrap", model.ready, f"{model.name} is ready here: DDP averages its gradients")
+    return f"DistributedDataParallel({model}{options})"
 
 
 def _has_norm(work: Work) -> bool:
@@ -147,7 +153,7 @@ def _unwrap(work: Work, model: Model) -> None:
                 continue
         elif not _handed_outside(work, node):
             continue
-        if dotted(node) is None or not _after(work, model, node):
+        if dotted(node) is None or not after_wrap(work, model, node):
             continue
         if work.parts.is_model(script, node) is model:
             work.need("bare")
@@ -167,7 +173,7 @@ def _handed_outside(work: Work, node: cst.CSTNode) -> bool:
     return _OUTSIDE.match(name) is not None
 
 
-def _after(work: Work, model: Model, node: cst.CSTNode) -> bool:
+def after_wrap(work: Work, model: Model, node: cst.CSTNode) -> bool:
     """Whether the model is wrapped by then: below the wrap, or in a function of its own."""
     script = work.script
     if script.function_of(node) is not script.function_of(model.ready):

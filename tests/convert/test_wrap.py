@@ -1,0 +1,197 @@
+"""Models: wrapped anew when other parameters are trained, wherever they are held."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from lockstep.convert import convert
+from lockstep.convert.verify import verify
+from lockstep.errors import ConvertError
+from lockstep.source.reading import parse
+
+DATA = """\
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+torch.manual_seed(0)
+data = TensorDataset(torch.randn(32, 4), torch.randn(32, 1))
+loader = DataLoader(data, batch_size=16, shuffle=True)
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.body, self.head = nn.Linear(4, 4), nn.Linear(4, 1)
+
+    def forward(self, x):
+        return self.head(self.body(x))
+
+    def unfreeze(self):
+        self.body.requires_grad_(True)
+
+
+def switch(module, on):
+    for p in module.parameters():
+        p.requires_grad = on
+"""
+TRAIN = """\
+
+
+def train(model, epochs):
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for epoch in range(epochs):
+{epoch}
+        for x, y in loader:
+            optimizer.zero_grad()
+            nn.functional.mse_loss(model(x), y).backward()
+            optimizer.step()
+{end}
+
+net = Net()
+{freeze}
+{train}
+"""
+FREEZE = "for p in net.body.parameters():\n    p.requires_grad = False"
+LOOP = "for p in model.body.parameters():\n    p.requires_grad = True"
+
+
+def of(text: str) -> str:
+    """A script from its text, converted."""
+    return convert(parse(Path("train.py"), text)).text
+
+
+def script(epoch: str = "pass", freeze: str = FREEZE, train: str = "train(net, 3)", end="") -> str:
+    """Something that is done in every epoch, before the training, and to train."""
+    inner = epoch.replace("\n", "\n" + 8 * " ")
+    return DATA + TRAIN.format(epoch=8 * " " + inner, freeze=freeze, train=train, end=end)
+
+
+def anew(name: str, indent: int) -> str:
+    """The lines that wrap a model anew."""
+    spaces = " " * indent
+    return (
+        f"{spaces}if WORLD_SIZE > 1:\n{spaces}    {name} = DistributedDataParallel(bare({name}))\n"
+    )
+
+
+# Parameters that are thawed or frozen on the way.
+
+
+@pytest.mark.parametrize(
+    "epoch",
+    ["pass", "switch(model, epoch > 0)", "model.train()"],
+)
+def test_a_model_that_stays_as_it_was_is_wrapped_once(epoch: str):
+    text = of(script(epoch, freeze="# nothing is frozen"))
+    assert text.count("= DistributedDataParallel(") == 1
+
+
+def test_what_is_frozen_before_the_wrap_is_no_reason():
+    assert of(script()).count("= DistributedDataParallel(") == 1
+    factory = script().replace("net = Net()\n" + FREEZE, "net = make()")
+    made = "def make():\n    it = Net()\n    for p in it.body.parameters():\n"
+    made += "        p.requires_grad = False\n    return it\n\n\ndef train("
+    text = of(factory.replace("def train(", made))
+    assert text.count("= DistributedDataParallel(") == 1
+
+
+@pytest.mark.parametrize(
+    ("given", "emitted"),
+    [
+        (
+            LOOP,
+            "        for p in bare(model).body.parameters():\n"
+            + 12 * " "
+            + "p.requires_grad = True\n",
+        ),
+        ("model.body.requires_grad_()", "        bare(model).body.requires_grad_()\n"),
+        ("model.requires_grad_(True)", "        model.requires_grad_(True)\n"),
+        ("model.unfreeze()", "        bare(model).unfreeze()\n"),
+        ("switch(model.body, True)", "        switch(bare(model).body, True)\n"),
+        ("switch(model, True)", "        switch(model, True)\n"),
+    ],
+)
+def test_a_model_is_wrapped_anew_in_the_branch_that_thaws(given: str, emitted: str):
+    text = of(script("if epoch == 1:\n    " + given.replace("\n", "\n    ")))
+    inner = "".join(f"    {line}\n" for line in emitted.splitlines())
+    assert inner + anew("model", 12) in text
+
+
+def test_a_part_that_is_frozen_after_the_wrap_is_a_reason_too():
+    text = of(script("if epoch == 1:\n    model.head.requires_grad_(False)", freeze=""))
+    assert "            bare(model).head.requires_grad_(False)\n" + anew("model", 12) in text
+
+
+def test_several_changes_in_a_row_are_one():
+    many = (
+        "switch(model, False)\nmodel.head.requires_grad_()\nmodel.body.weight.requires_grad = True"
+    )
+    text = of(script(many))
+    assert "        bare(model).body.weight.requires_grad = True\n" + anew("model", 8) in text
+    assert text.count("= DistributedDataParallel(") == 2
+
+
+def test_between_two_trainings_it_is_wrapped_anew():
+    text = of(script(train=f"train(net, 1)\n{LOOP.replace('model', 'net')}\ntrain(net, 1)"))
+    assert "    p.requires_grad = True\n" + anew("net", 0) + "train(net, 1)\n" in text
+
+
+TRAINER = """\
+
+
+class Trainer:
+    def __init__(self, epochs):
+        self.net = Net()
+        self.freeze()
+        self.optimizer = torch.optim.SGD(self.net.parameters(), lr=0.1)
+
+    def freeze(self):
+        self.net.body.requires_grad_(False)
+
+    def thaw(self):
+        self.net.body.requires_grad_(True)
+
+    def fit(self):
+        for epoch in range(3):
+            if epoch == 1:
+                self.thaw()
+            for x, y in loader:
+                self.optimizer.zero_grad()
+                nn.functional.mse_loss(self.net(x), y).backward()
+                self.optimizer.step()
+
+
+Trainer(3).fit()
+"""
+
+
+def test_an_attribute_is_wrapped_anew_where_training_changes_it():
+    text = of(DATA + TRAINER)
+    assert "                self.thaw()\n" + anew("self.net", 16) in text
+    assert text.count("= DistributedDataParallel(") == 2
+
+
+def test_another_name_of_the_model_is_refused():
+    text = (DATA + TRAINER).replace("for x, y", "net = self.net\n            for x, y")
+    with pytest.raises(ConvertError, match=r"line 42: .* line 46 knows it as net\. Use self\.net"):
+        of(text.replace("self.net(x)", "net(x)"))
+
+
+def test_a_caller_that_goes_on_with_the_old_wrap_is_refused():
+    twice = script(LOOP, train="train(net, 1)\ntrain(net, 1)")
+    with pytest.raises(ConvertError, match=r"line 30: .* line 41 goes on with the old one"):
+        of(twice)
+    back = script(LOOP, train="net = train(net, 1)\nnet = train(net, 1)", end="    return model\n")
+    assert anew("model", 8) in of(back)
+
+
+def test_two_processes_go_on_as_one_after_thawing(tmp_path: Path):
+    path, result = tmp_path / "train.py", tmp_path / "result.py"
+    path.write_text(script(f"if epoch == 1:\n    {LOOP.replace(chr(10), chr(10) + '    ')}"))
+    result.write_text(of(path.read_text()))
+    verdict = verify(path, result, replicas=(2,), working=tmp_path, doctor=True, steps=6)
+    assert verdict.proved, verdict
+    assert [f.message for f in verdict.findings if f.certain] == []
