@@ -195,3 +195,40 @@ def test_two_processes_go_on_as_one_after_thawing(tmp_path: Path):
     verdict = verify(path, result, replicas=(2,), working=tmp_path, doctor=True, steps=6)
     assert verdict.proved, verdict
     assert [f.message for f in verdict.findings if f.certain] == []
+
+
+# Batch norm.
+
+NORM = script(freeze="").replace("nn.Linear(4, 4), ", "nn.BatchNorm1d(4), ")
+AVERAGED = NORM.replace(
+    "train(net, 3)",
+    "slow = torch.optim.swa_utils.AveragedModel(net)\n"
+    "train(net, 3)\n"
+    "torch.optim.swa_utils.update_bn({0}, slow)\n"
+    "fast = torch.optim.swa_utils.AveragedModel(net)",
+)
+
+
+def test_batch_norm_is_synchronised_where_torch_can():
+    assert "convert_sync_batchnorm" not in of(script())
+    assert (
+        "    if torch.cuda.is_available():\n"
+        "        net = torch.nn.SyncBatchNorm.convert_sync_batchnorm(net)\n"
+        "    net = DistributedDataParallel(net, broadcast_buffers=False)\n"
+    ) in of(NORM)
+
+
+def test_an_averaged_model_measures_its_batch_norm_on_all_processes():
+    text = of(AVERAGED.format("loader"))
+    assert (
+        "if WORLD_SIZE > 1:\n"
+        "    if torch.cuda.is_available():\n"
+        "        torch.nn.SyncBatchNorm.convert_sync_batchnorm(slow)\n"
+        "torch.optim.swa_utils.update_bn(loader, slow)\n"
+        "fast = torch.optim.swa_utils.AveragedModel(bare(net))\n"
+    ) in text
+
+
+def test_an_averaged_model_that_sees_all_the_data_is_left_alone():
+    text = of(AVERAGED.format("DataLoader(data, batch_size=16)"))
+    assert "convert_sync_batchnorm(slow)" not in text

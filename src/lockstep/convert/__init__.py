@@ -18,6 +18,7 @@ from lockstep.convert.parts import Parts
 from lockstep.convert.refuse import refusals
 from lockstep.convert.rewrites import (
     accumulation,
+    averaged,
     counted,
     device,
     download,
@@ -54,6 +55,7 @@ REWRITES = (
     metrics,
     wrap,
     unfreeze,
+    averaged,
     loss,
     counted,
     accumulation,

@@ -41,7 +41,10 @@ _THROUGH = {
     "__class__",
 }
 """What a wrapped model does just as well."""
-_OUTSIDE = re.compile(r"(torch\.save|torch\.onnx|torch\.jit|copy\.|save_model|\w*summary)")
+_OUTSIDE = re.compile(
+    r"(torch\.save|torch\.onnx|torch\.jit|torch\.optim\.swa_utils\.AveragedModel|copy\.|save_model|"
+    r"\w*summary)"
+)
 _NORM = re.compile(r"\bBatchNorm[123]d\b|\bSyncBatchNorm\b")
 PARALLEL = (
     "torch.nn.DataParallel",
@@ -73,16 +76,19 @@ def rewrite(work: Work) -> None:
 def _wrap(work: Work, model: Model) -> None:
     work.need("DistributedDataParallel")
     lines = []
-    if _has_norm(work):
+    if has_norm(work):
         if work.options.sync_batch_norm:
             work.need("torch")
-            lines.append(
-                f"{model.name} = torch.nn.SyncBatchNorm.convert_sync_batchnorm({model.name})"
-            )
+            lines.append(synchronised(model.name, f"{model.name} = "))
             work.done(
                 "wrap",
                 model.ready,
                 "batch norm sees the whole batch, as on one GPU; its statistics are equal on all",
+            )
+            work.note(
+                model.ready,
+                "on the CPU batch norm sees the samples of its own process only: torch has "
+                "SyncBatchNorm for GPUs",
             )
         else:
             work.note(model.ready, "batch norm sees the samples of its own process only")
@@ -91,17 +97,23 @@ def _wrap(work: Work, model: Model) -> None:
     work.done("wrap", model.ready, f"{model.name} is ready here: DDP averages its gradients")
 
 
+def synchronised(model: str, kept: str = "") -> str:
+    """Let batch norm see the samples of all processes, where torch can: not on the CPU."""
+    convert = f"{kept}torch.nn.SyncBatchNorm.convert_sync_batchnorm({model})"
+    return f"if torch.cuda.is_available():\n\t{convert}"
+
+
 def wrapped(work: Work, model: str) -> str:
     """A model in DDP."""
     options = ""
-    if (_has_norm(work) and work.options.sync_batch_norm) or _has_buffers(work):
+    if (has_norm(work) and work.options.sync_batch_norm) or _has_buffers(work):
         # They are equal everywhere; DDP would send them before every forward, also in evaluation,
         # where not all processes have as many batches.
         options = ", broadcast_buffers=False"
     return f"DistributedDataParallel({model}{options})"
 
 
-def _has_norm(work: Work) -> bool:
+def has_norm(work: Work) -> bool:
     """Whether a model may have batch norm: seen in the source, or made outside of it."""
     if any(_NORM.search(script.text) for script in work.parts.project.scripts):
         return True
