@@ -232,3 +232,33 @@ def test_an_averaged_model_measures_its_batch_norm_on_all_processes():
 def test_an_averaged_model_that_sees_all_the_data_is_left_alone():
     text = of(AVERAGED.format("DataLoader(data, batch_size=16)"))
     assert "convert_sync_batchnorm(slow)" not in text
+
+
+# Where models are held.
+
+STOPPER = """\
+
+
+class Stopper:
+    def __call__(self, loss, model):
+        if loss < 1:
+            self.save(model)
+
+    def save(self, model):
+        torch.save(model.state_dict(), "model.pt")
+
+
+class Other(Stopper):
+    pass
+
+
+stop = Other()
+"""
+
+
+def test_a_model_is_known_to_an_object_that_is_called_with_it():
+    text = script(train="train(net, 3)\nstop(0.5, net)")
+    text = text.replace("\n\nnet = Net()", STOPPER + "net = Net()")
+    assert 'torch.save(bare(model).state_dict(), "model.pt")' in of(text)
+    other = text.replace("stop(0.5, net)", "stop(0.5, Net())")
+    assert 'torch.save(model.state_dict(), "model.pt")' in of(other)

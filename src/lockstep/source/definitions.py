@@ -187,12 +187,24 @@ class Definitions(Names):
             every = [(script, call) for script in self.scripts for call in script.calls]
             # Methods of objects last: to know the object takes the calls of plain functions.
             every.sort(key=lambda use: isinstance(use[1].func, cst.Attribute))
-            for script, call in every:
-                found = self.definition(script, call.func)
-                if found is not None:
-                    self._uses.setdefault(found[1], []).append((script, call))
+            for of in (self.definition, self._callable):
+                rest = []
+                for script, call in every:
+                    found = of(script, call.func)
+                    if found is not None:
+                        self._uses.setdefault(found[1], []).append((script, call))
+                    else:
+                        rest.append((script, call))
+                every = rest
             self._busy -= 1
         return self._uses
+
+    def _callable(self, script: Script, node: cst.CSTNode) -> Definition | None:
+        """The `__call__` of the object that an expression is."""
+        if dotted(node) is None:
+            return None
+        made = self._class_of_value(script, node)
+        return self._method(*made, "__call__", 0) if made is not None else None
 
     @property
     def handed(self) -> dict[cst.CSTNode, list[Handed]]:
