@@ -89,6 +89,21 @@ def test_a_model_that_stays_as_it_was_is_wrapped_once(epoch: str):
     assert text.count("= DistributedDataParallel(") == 1
 
 
+def test_a_copy_that_is_frozen_is_another_model():
+    copied = "import copy\nother = copy.deepcopy(net)\nfor p in other.body.parameters():\n"
+    text = of(script(freeze=copied + "    p.requires_grad = False"))
+    assert text.count("= DistributedDataParallel(") == 1
+
+
+def test_parameters_that_were_put_aside_are_known():
+    kept = "some = [p for n, p in model.named_parameters() if n[0] == 'b']\nfor p in some:\n"
+    listed = "some = list(model.parameters())[:2]\nfor p in some:\n"
+    layers = "some = model.layers[-1:]\nfor p in some:\n"
+    for aside in (kept, listed, layers):
+        text = of(script(aside + "    p.requires_grad = True"))
+        assert "            p.requires_grad = True\n" + anew("model", 8) in text
+
+
 def test_what_is_frozen_before_the_wrap_is_no_reason():
     assert of(script()).count("= DistributedDataParallel(") == 1
     factory = script().replace("net = Net()\n" + FREEZE, "net = make()")
@@ -170,6 +185,7 @@ Trainer(3).fit()
 
 def test_an_attribute_is_wrapped_anew_where_training_changes_it():
     text = of(DATA + TRAINER)
+    assert "        self.freeze()\n        if WORLD_SIZE > 1:\n            self.net = " in text
     assert "                self.thaw()\n" + anew("self.net", 16) in text
     assert text.count("= DistributedDataParallel(") == 2
 
@@ -262,3 +278,95 @@ def test_a_model_is_known_to_an_object_that_is_called_with_it():
     assert 'torch.save(bare(model).state_dict(), "model.pt")' in of(text)
     other = text.replace("stop(0.5, net)", "stop(0.5, Net())")
     assert 'torch.save(model.state_dict(), "model.pt")' in of(other)
+
+
+SEVERAL = (
+    DATA
+    + """\
+
+
+nets = {made}
+optimizers = [torch.optim.SGD(net.parameters(), lr=0.1) for net in nets{values}]
+for epoch in range(2):
+    for x, y in loader:
+        for net, optimizer in zip(nets{values}, optimizers):
+            optimizer.zero_grad()
+            nn.functional.mse_loss(net(x), y).backward()
+            optimizer.step()
+for {pair} in {pairs}(nets{items}):
+    torch.save(net.state_dict(), f"{{key}}.pt")
+torch.save(nets[{first}].body.state_dict(), "body.pt")
+"""
+)
+LIST = SEVERAL.format(
+    made="[Net() for _ in range(2)]",
+    values="",
+    pair="key, net",
+    pairs="enumerate",
+    items="",
+    first="0",
+)
+DICT = SEVERAL.format(
+    made='{"one": Net(), "other": Net()}',
+    values=".values()",
+    pair="key, net",
+    pairs="",
+    items=".items()",
+    first='"one"',
+)
+
+
+def test_every_model_of_a_list_is_wrapped():
+    text = of(LIST)
+    assert "    nets = [DistributedDataParallel(model) for model in nets]\n" in text
+    assert "torch.save(bare(net).state_dict(), " in text
+    assert "torch.save(bare(nets[0]).body.state_dict(), " in text
+
+
+def test_every_model_of_a_dictionary_is_wrapped():
+    text = of(DICT)
+    assert "nets = {key: DistributedDataParallel(model) for key, model in nets.items()}\n" in text
+    assert "torch.save(bare(net).state_dict(), " in text
+    assert 'torch.save(bare(nets["one"]).body.state_dict(), ' in text
+    norms = of(DICT.replace("nn.Linear(4, 4)", "nn.BatchNorm1d(4)"))
+    assert "convert_sync_batchnorm(model) for key, model in nets.items()}\n" in norms
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "reason"),
+    [
+        (
+            "[Net() for _ in range(2)]",
+            "[]\nnets.append(Net())",
+            "trail was lost at nets in line 27",
+        ),
+        ("[Net() for _ in range(2)]", "[net, net]", "trail was lost at nets in line 27"),
+        ("optimizers = ", "first = nets[0]\noptimizers = ", r"nets\[0\] gets another name before"),
+    ],
+)
+def test_several_models_that_cannot_be_wrapped_are_refused(old: str, new: str, reason: str):
+    with pytest.raises(ConvertError, match=reason):
+        of(LIST.replace(old, new))
+
+
+def test_a_model_that_is_made_in_a_call_is_wrapped_where_it_is_kept():
+    text = (
+        (DATA + TRAINER)
+        .replace("self, epochs", "self, net")
+        .replace("Trainer(3)", "Trainer(Net())")
+    )
+    text = text.replace("self.net = Net()", "self.net, self.epochs = net, 3")
+    text = text.replace("SGD(self.net.", "SGD(net.").replace("self.thaw()", "pass")
+    assert (
+        "        self.freeze()\n"
+        "        if WORLD_SIZE > 1:\n"
+        "            self.net = DistributedDataParallel(self.net)\n"
+    ) in of(text)
+
+
+def test_two_processes_train_several_models_as_one_does(tmp_path: Path):
+    path, result = tmp_path / "train.py", tmp_path / "result.py"
+    path.write_text(LIST)
+    result.write_text(of(LIST))
+    verdict = verify(path, result, replicas=(2,), working=tmp_path, doctor=True, steps=4)
+    assert verdict.proved, verdict

@@ -17,11 +17,12 @@ from lockstep.convert.blocks import (
     out_of_branches,
     statement_of,
 )
+from lockstep.convert.members import container_of, elements, kind_of
 from lockstep.source.gradients import is_backward
 from lockstep.source.loaders import Loader, Loop
 from lockstep.source.script import Script
 from lockstep.source.training import Training
-from lockstep.source.tree import constant, dotted, walk
+from lockstep.source.tree import constant, dotted, parts, walk
 from lockstep.source.turns import Act, training_loops
 
 _WEIGHTS = ("parameters", "named_parameters")
@@ -43,6 +44,8 @@ class Model:
     """The last statement that prepares it, before training begins."""
     calls: set[cst.Call] = field(default_factory=set)
     """What it may have been made by."""
+    many: str = ""
+    """`list` or `dict`, if the variable holds several models."""
 
 
 @dataclass(eq=False)
@@ -212,9 +215,13 @@ class Parts:
             results = []
             for where, value in self.project.arguments(script, function, head):
                 results += self._model(where, value, depth - 1)
+                if not results and isinstance(value, cst.Call):
+                    results = self._kept(script, function, head)
             return results
         if not made:
-            return []
+            inner = container_of(self.project, script, node)
+            several = self._model(*inner, depth - 1) if inner is not None else []
+            return [model for model in several if model.many]
         if (
             made[0].kind == "assign"
             and isinstance(made[0].value, cst.Name)
@@ -225,10 +232,41 @@ class Parts:
                 return aliased
         first = out_of_branches(script, statement_of(script, made[0].node))
         ready = self._ready(script, head, first)
+        many = kind_of(made[-1].value)
+        if many and made[-1].value is not None:
+            each = elements(self.project, script, made[-1].value)
+            if not each or len(made) > 1:
+                self.lost.append(f"{head} in line {script.place(first).start.line}")
+                return []
+            origins = [o for call in each for o in self.project.origins(script, call)]
+            made_by = {o.call for o in origins if o.call is not None}
+            return [Model(script, head, first, ready, made_by, many)]
         source = node if dotted(node) == head else made[-1].value
         assert source is not None
         calls = {o.call for o in self.project.origins(script, source) if o.call is not None}
         return [Model(script, head, first, ready, calls)]
+
+    def _kept(self, script: Script, function: cst.FunctionDef, name: str) -> list[Model]:
+        """`Trainer(Net())`: the attribute that keeps a model which no variable held before."""
+        owner = script.class_of(function)
+        kept = script.scopes[owner].bindings if owner is not None else {}
+        for attribute, bindings in kept.items():
+            first = bindings[0]
+            value: cst.CSTNode | None = first.value
+            for place in first.index:
+                value = next(iter(parts(value, place)), None) if value is not None else None
+            base = value
+            while isinstance(base, cst.Call) and isinstance(base.func, cst.Attribute):
+                base = base.func.value
+            if value is None or not isinstance(base, cst.Name) or base.value != name:
+                continue
+            if attribute.startswith("self.") and script.function_of(first.node) is function:
+                made = statement_of(script, first.node)
+                origins = self.project.origins(script, base)
+                calls = {o.call for o in origins if o.call is not None}
+                ready = self._ready(script, attribute, made)
+                return [Model(script, attribute, made, ready, calls)]
+        return []
 
     def _ready(self, script: Script, name: str, made: cst.CSTNode) -> cst.CSTNode:
         """The last statement that has to do with the model before training begins."""
@@ -242,7 +280,7 @@ class Parts:
                 and not _only_sets_flags(script, statement)
             ):
                 break
-            for _, other in names_in(statement):
+            for _, other in self._named(script, statement):
                 tail = other.removeprefix(name)
                 named = other.startswith(name) and tail[:1] in ("", ".")
                 weights = tail.split(".")[-1] in _WEIGHTS and not isinstance(statement, cst.For)
@@ -254,13 +292,25 @@ class Parts:
             last = block[block.index(last) - 1]
         return last
 
+    def _named(self, script: Script, statement: cst.CSTNode) -> Iterator[tuple[cst.CSTNode, str]]:
+        """Names in a statement, and in the methods of its own object that it calls."""
+        yield from names_in(statement)
+        for call in calls_in(statement):
+            made = self.project.definition(script, call.func)
+            if (dotted(call.func) or "").startswith("self.") and made is not None:
+                yield from names_in(made[1].body)
+
     def is_model(self, script: Script, node: cst.CSTNode) -> Model | None:
         """The model that an expression is, wherever it was handed to."""
         name = dotted(node)
-        if name is None or node not in script.order:
+        if node not in script.order:
+            return None
+        for model in self._holding(script, node):
+            return model
+        if name is None:
             return None
         for model in self.models:
-            if model.script is script and model.name == name:
+            if model.script is script and model.name == name and not model.many:
                 scope = script.scope_of(model.made).find(name)
                 here = script.scope_of(node).find(name)
                 if name.startswith("self.") or scope is None or here is None or here[0] is scope[0]:
@@ -270,6 +320,14 @@ class Parts:
                 if origin.call is not None and origin.call in model.calls:
                     return model
         return None
+
+    def _holding(self, script: Script, node: cst.CSTNode) -> Iterator[Model]:
+        """The models among which an expression is one: `models["a"]`, `for model in models`."""
+        many = [model for model in self.models if model.many]
+        found = container_of(self.project, script, node) if many else None
+        for model in many:
+            if found is not None and model.script is found[0] and model.name == dotted(found[1]):
+                yield model
 
     # -- loaders and loops ---------------------------------------------------------------------
 

@@ -18,6 +18,7 @@ from lockstep.source.tree import constant, dotted
 _FLAGS = ("requires_grad", "requires_grad_")
 _SWITCHES = re.compile(r"(un)?freeze|thaw")
 _WHOLE = ("parameters", "named_parameters", *_FLAGS)
+_GIVES = re.compile(r"(parameters|children|modules)\(")
 _DEPTH = 5
 
 
@@ -117,13 +118,23 @@ def _seen(work: Work, switch: Switch, node: cst.CSTNode, depth: int = _DEPTH) ->
             if isinstance(binding.node, cst.For) and script.inside(name, binding.node):
                 outer = replace(switch, statement=statement_of(script, binding.node))
                 yield from _seen(work, outer, binding.node.iter, depth - 1)
-            elif binding.kind == "assign" and binding.value is not None:
+            elif binding.kind == "assign" and _is_part(script, binding.value):
+                assert binding.value is not None
                 yield from _seen(work, replace(switch, part=True), binding.value, depth - 1)
             elif binding.kind == "parameter":
                 function = script.function_of(binding.node)
                 part = head is not name and not _is_whole(script, head)
                 at = replace(switch, part=switch.part or part)
                 yield from _called(work, at, function, head.value, depth)
+
+
+def _is_part(script: Script, value: cst.CSTNode | None) -> bool:
+    """Whether a value has the parameters of a model, and is no copy or result of it."""
+    if isinstance(value, cst.Subscript):
+        return _is_part(script, value.value)
+    if isinstance(value, cst.Call | cst.ListComp):
+        return _GIVES.search(script.code(value)) is not None
+    return isinstance(value, cst.Name | cst.Attribute)
 
 
 def _model_in(work: Work, script: Script, node: cst.CSTNode) -> tuple[cst.CSTNode, Model] | None:
@@ -149,6 +160,9 @@ def _is_whole(script: Script, node: cst.CSTNode) -> bool:
 def _held(work: Work, switch: Switch, node: cst.CSTNode, depth: int) -> Iterator[Switch]:
     """Here, if the variable holds the model also where it is trained, else where this is called."""
     script, name = switch.script, switch.name
+    if switch.model is not None and switch.model.many:
+        yield replace(switch, held=False)
+        return
     function = script.function_of(switch.statement)
     trains = function is None or work.parts.project.reaches(script, function.body, is_backward)
     if name.startswith("self."):
@@ -157,7 +171,7 @@ def _held(work: Work, switch: Switch, node: cst.CSTNode, depth: int) -> Iterator
         if trains or not inner or len(inner) < len(uses):
             yield switch
         else:
-            yield from _callers(work, switch, inner, node, depth)
+            yield from _callers(work, switch, inner, depth)
         return
     found = script.scope_of(node).find(name)
     if found is None:
@@ -169,7 +183,7 @@ def _held(work: Work, switch: Switch, node: cst.CSTNode, depth: int) -> Iterator
         if trains:
             yield replace(switch, held=False)
         else:
-            yield from _callers(work, switch, uses, node, depth)
+            yield from _callers(work, switch, uses, depth)
     elif bindings[0].kind == "parameter" and not trains:
         yield from _called(work, switch, function, name, depth)
     else:
@@ -190,7 +204,6 @@ def _callers(
     work: Work,
     switch: Switch,
     uses: list[tuple[Script, cst.Call]],
-    node: cst.CSTNode,
     depth: int,
 ) -> Iterator[Switch]:
     """The calls of a function that changes a model which it was not given."""
@@ -198,15 +211,14 @@ def _callers(
         if depth and where is switch.script:
             outer = replace(switch, statement=statement_of(where, call))
             function = where.function_of(call)
-            trains = function is None or work.parts.project.reaches(
-                where, function.body, is_backward
-            )
-            if trains or function is None:
+            more = work.parts.project.uses.get(function, []) if function is not None else []
+            if function is None or work.parts.project.reaches(where, function.body, is_backward):
+                more = []
+            if more:
+                yield from _callers(work, outer, more, depth - 1)
+            else:
                 held = switch.name.startswith("self.") or _is_own(outer)
                 yield replace(outer, held=held)
-            else:
-                more = work.parts.project.uses.get(function, [])
-                yield from _callers(work, outer, more, node, depth - 1)
 
 
 def _called(

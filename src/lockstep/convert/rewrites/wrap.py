@@ -10,6 +10,7 @@ from lockstep.convert.blocks import block_of, statement_of
 from lockstep.convert.parts import Model
 from lockstep.convert.work import Work
 from lockstep.errors import ConvertError
+from lockstep.source.accumulation import is_one, windows
 from lockstep.source.tree import children, dotted
 
 _THROUGH = {
@@ -46,6 +47,7 @@ _OUTSIDE = re.compile(
     r"\w*summary)"
 )
 _NORM = re.compile(r"\bBatchNorm[123]d\b|\bSyncBatchNorm\b")
+CONVERT = "torch.nn.SyncBatchNorm.convert_sync_batchnorm({})"
 PARALLEL = (
     "torch.nn.DataParallel",
     "torch.nn.parallel.DataParallel",
@@ -69,8 +71,32 @@ def rewrite(work: Work) -> None:
                 f"The model is made in {model.script.path.name}, line "
                 f"{model.script.place(model.made).start.line}. Convert that file, or make it here."
             )
+        if model.many:
+            _check_members(work, model)
         _wrap(work, model)
         _unwrap(work, model)
+
+
+def _check_members(work: Work, model: Model) -> None:
+    """Refuse what a wrap of every element would not reach."""
+    script = work.script
+    for found in script.scope_of(model.made).bindings.values():
+        for binding in found:
+            value = binding.value
+            if binding.kind == "assign" and isinstance(value, cst.Subscript):
+                early = not after_wrap(work, model, value)
+                if dotted(value.value) == model.name and early:
+                    raise ConvertError(
+                        f"line {work.line(value)}: {script.code(value)} gets another name before "
+                        f"it can be wrapped. Use {script.code(value)}, or variables only."
+                    )
+    training = work.parts.training
+    for window in windows(training):
+        if not is_one(training, window):
+            raise ConvertError(
+                f"line {work.line(window.loop)}: gradients of several models in {model.name} are "
+                "accumulated over batches. Give each model a variable of its own."
+            )
 
 
 def _wrap(work: Work, model: Model) -> None:
@@ -79,7 +105,7 @@ def _wrap(work: Work, model: Model) -> None:
     if has_norm(work):
         if work.options.sync_batch_norm:
             work.need("torch")
-            lines.append(synchronised(model.name, f"{model.name} = "))
+            lines.append(synchronised(each(model, CONVERT), f"{model.name} = "))
             work.done(
                 "wrap",
                 model.ready,
@@ -92,15 +118,23 @@ def _wrap(work: Work, model: Model) -> None:
             )
         else:
             work.note(model.ready, "batch norm sees the samples of its own process only")
-    lines.append(f"{model.name} = {wrapped(work, model.name)}")
+    lines.append(f"{model.name} = {each(model, wrapped(work, '{}'))}")
     work.draft.after(model.ready, work.several("\n".join(lines)))
     work.done("wrap", model.ready, f"{model.name} is ready here: DDP averages its gradients")
 
 
-def synchronised(model: str, kept: str = "") -> str:
+def each(model: Model, text: str) -> str:
+    """What is done to a model, or to every one of several."""
+    if model.many == "list":
+        return f"[{text.format('model')} for model in {model.name}]"
+    if model.many == "dict":
+        return f"{{key: {text.format('model')} for key, model in {model.name}.items()}}"
+    return text.format(model.name)
+
+
+def synchronised(converted: str, kept: str = "") -> str:
     """Let batch norm see the samples of all processes, where torch can: not on the CPU."""
-    convert = f"{kept}torch.nn.SyncBatchNorm.convert_sync_batchnorm({model})"
-    return f"if torch.cuda.is_available():\n\t{convert}"
+    return f"if torch.cuda.is_available():\n\t{kept}{converted}"
 
 
 def wrapped(work: Work, model: str) -> str:
@@ -157,7 +191,7 @@ def _unwrap(work: Work, model: Model) -> None:
     """What only the model itself has, is asked of the model itself."""
     script = work.script
     for node in list(script.order):
-        if not isinstance(node, cst.Name | cst.Attribute):
+        if not isinstance(node, cst.Name | cst.Attribute | cst.Subscript):
             continue
         parent = script.parents.get(node)
         if isinstance(parent, cst.Attribute) and parent.value is node:
@@ -165,7 +199,7 @@ def _unwrap(work: Work, model: Model) -> None:
                 continue
         elif not _handed_outside(work, node):
             continue
-        if dotted(node) is None or not after_wrap(work, model, node):
+        if not after_wrap(work, model, node):
             continue
         if work.parts.is_model(script, node) is model:
             work.need("bare")
