@@ -244,7 +244,30 @@ class Parts:
         source = node if dotted(node) == head else made[-1].value
         assert source is not None
         calls = {o.call for o in self.project.origins(script, source) if o.call is not None}
-        return [Model(script, head, first, ready, calls)]
+        moved = self._moved(script, first, ready, calls)
+        return [moved or Model(script, head, first, ready, calls)]
+
+    def _moved(
+        self, script: Script, made: cst.CSTNode, ready: cst.CSTNode, calls: set[cst.Call]
+    ) -> Model | None:
+        """`self.model = model.to(gpu)` in another function: only there it is where it trains."""
+        if any(re.search(r"\.(to|cuda)\(", script.code(n)) for n in (made, ready)):
+            return None
+        for call in script.named_last("to", "cuda"):
+            kept = script.parents.get(call)
+            assert isinstance(call.func, cst.Attribute)
+            if (
+                not isinstance(kept, cst.Assign)
+                or script.function_of(call) is script.function_of(made)
+                or not isinstance(call.func.value, cst.Name)
+            ):
+                continue
+            origins = self.project.origins(script, call.func.value)
+            name = dotted(kept.targets[0].target)
+            if name is not None and any(o.call in calls for o in origins):
+                statement = statement_of(script, kept)
+                return Model(script, name, statement, self._ready(script, name, statement), calls)
+        return None
 
     def _kept(self, script: Script, function: cst.FunctionDef, name: str) -> list[Model]:
         """`Trainer(Net())`: the attribute that keeps a model which no variable held before."""

@@ -25,6 +25,8 @@ def rewrite(work: Work) -> None:
                 call,
                 "read to the CPU: what was saved on one GPU must not fill it for all",
             )
+        elif argument(call, "map_location", 1) is None:
+            _whole(work, call)
         if waits(work, call):
             statement = out_of_branches(script, statement_of(script, call))
             work.draft.before(statement, work.several("dist.barrier()"))
@@ -40,6 +42,22 @@ def rewrite(work: Work) -> None:
             work.done(
                 "loading", call, "checkpoints of the script as it was have module. in their keys"
             )
+
+
+def _whole(work: Work, call: cst.Call) -> None:
+    """`model = torch.load(path)`: to the device of the script, not to that it was saved from."""
+    kept = work.script.parents.get(call)
+    if not isinstance(kept, cst.Assign) or not any(
+        work.parts.is_model(work.script, target.target) for target in kept.targets
+    ):
+        return
+    scope = work.script.scope_of(call)
+    device = next((name for name in ("device", "DEVICE", "dev") if scope.find(name)), None)
+    if device is None:
+        work.note(call, "it is read to the GPU that it was saved from: give map_location")
+        return
+    work.draft.insert(call.args[-1].value, f", map_location={device}", behind=True)
+    work.done("loading", call, "read to the GPU of the process, not to that it was saved from")
 
 
 def waits(work: Work, call: cst.Call) -> bool:

@@ -44,6 +44,18 @@ def _common_seeds(work: Work) -> list[str]:
     for module in ("random", "np.random", "numpy.random"):
         begun = [name for name in every if name.startswith(f"{module}.")]
         drawn = {re.split(r"\W", name.removeprefix(f"{module}."))[0] for name in begun}
-        if drawn - OF_THEIR_OWN and "seed" not in drawn:
+        if drawn - OF_THEIR_OWN and ("seed" not in drawn or _draws_first(work, module)):
             found.append(f"{module}.seed(0)")
     return found
+
+
+def _draws_first(work: Work, module: str) -> bool:
+    """`seed = random.randint(1, 10000)`, then `random.seed(seed)`: each would have its own."""
+    here = work.script.function_of(work.parts.beginning)
+    calls = [call for call in work.script.calls if work.script.function_of(call) is here]
+    # In the order in which they are made: inner ones end first.
+    ends = {call: work.script.place(call).end for call in calls}
+    calls.sort(key=lambda call: (ends[call].line, ends[call].column))
+    names = [work.script.code(call.func) for call in calls]
+    used = [name for name in names if name.startswith(f"{module}.")]
+    return bool(used) and not used[0].endswith((".seed", *OF_THEIR_OWN))

@@ -46,7 +46,12 @@ _OUTSIDE = re.compile(
     r"(torch\.save|torch\.onnx|torch\.jit|torch\.optim\.swa_utils\.AveragedModel|copy\.|save_model|"
     r"\w*summary)"
 )
-_NORM = re.compile(r"\bBatchNorm[123]d\b|\bSyncBatchNorm\b")
+_NORM = re.compile(
+    r"\bBatchNorm[123]d\b|\bSyncBatchNorm\b|\btimm\.|\btorch\.hub\.load"
+    r"|\bmodels\.(resnet|resnext|wide_resnet|densenet|mobilenet|efficientnet|inception|googlenet"
+    r"|regnet|shufflenet|mnasnet|squeezenet|segmentation|vgg\d+_bn)"
+)
+"""Batch norm, also that of the usual models of libraries."""
 CONVERT = "torch.nn.SyncBatchNorm.convert_sync_batchnorm({})"
 PARALLEL = (
     "torch.nn.DataParallel",
