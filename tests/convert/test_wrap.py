@@ -245,6 +245,16 @@ def test_an_averaged_model_measures_its_batch_norm_on_all_processes():
     ) in text
 
 
+def test_a_copy_that_is_made_before_the_wrap_is_synchronised_too():
+    copied = "import copy\nteacher = copy.deepcopy(net)"
+    assert "teacher = torch" not in of(script(freeze=copied))
+    assert (
+        "    net = DistributedDataParallel(net, broadcast_buffers=False)\n"
+        "    if torch.cuda.is_available():\n"
+        "        teacher = torch.nn.SyncBatchNorm.convert_sync_batchnorm(teacher)\n"
+    ) in of(script(freeze=copied).replace("nn.Linear(4, 4), ", "nn.BatchNorm1d(4), "))
+
+
 def test_an_averaged_model_that_sees_all_the_data_is_left_alone():
     text = of(AVERAGED.format("DataLoader(data, batch_size=16)"))
     assert "convert_sync_batchnorm(slow)" not in text
