@@ -13,8 +13,10 @@ import pytest
 from lockstep.console import Progress
 from lockstep.convert.verify import Comparison, Verdict, verify
 from lockstep.convert.verify.bounds import Bounds
+from lockstep.convert.verify.compare import compare
 from lockstep.convert.verify.printed import differing
 from lockstep.convert.verify.proof import Proof, examination
+from lockstep.convert.verify.reasons import UNKNOWN
 from lockstep.convert.verify.runs import Plan, Run
 from lockstep.convert.verify.scratch import furnish
 from lockstep.probes.start import Outcome
@@ -287,3 +289,24 @@ def test_a_scratch_folder_has_small_files_as_copies_and_large_ones_as_links(tmp_
     assert not (scratch / "labels.txt").is_symlink()
     (scratch / "labels.txt").write_text("3")
     assert (home / "labels.txt").read_text() == "2"
+
+
+def test_what_differs_for_no_known_reason_is_looked_at_once_more_in_float64(monkeypatch):
+    looked = []
+
+    def doubtful(original: Run, nudged: Run, run: Run) -> Comparison:
+        found = compare(original, nudged, run)
+        if not looked:
+            found.status, found.reason = "differs", UNKNOWN
+        looked.append(found)
+        return found
+
+    monkeypatch.setattr("lockstep.convert.verify.proof.compare", doubtful)
+    case = CASES / "classification"
+    verdict = verify(
+        case / "before.py", case / "after.py", replicas=(2,), timeout=300.0, doctor=False
+    )
+    (found,) = verdict.comparisons
+    assert verdict.proved, found
+    assert "equal in 6 steps in float64" in found.text
+    assert 0 < found.difference < 1e-12

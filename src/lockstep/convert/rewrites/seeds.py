@@ -62,8 +62,10 @@ def _trains_with(work: Work, calls: list[cst.Call]) -> bool:
 
 
 def _in_data_set(work: Work, call: cst.Call) -> bool:
-    owner = work.script.class_of(call)
-    return owner is not None and "def __getitem__" in work.script.code(owner)
+    """Whether a sample is drawn, and not all of them when the data set is made."""
+    owner, function = work.script.class_of(call), work.script.function_of(call)
+    made = function is not None and function.name.value == "__init__"
+    return owner is not None and not made and "def __getitem__" in work.script.code(owner)
 
 
 def _outermost(work: Work) -> cst.CSTNode | None:

@@ -12,6 +12,8 @@ Reason = tuple[str, str]
 NEAR = 1e-3
 """Ratios that are so close are the same."""
 
+UNKNOWN = "nothing that is known explains it."
+
 
 def reason(original: Run, run: Run, step: int) -> Reason:
     """The most likely one for a difference in a step, counted from 1."""
@@ -28,7 +30,7 @@ def reason(original: Run, run: Run, step: int) -> Reason:
         found = look(original, run, step)
         if found is not None:
             return found
-    return "nothing that is known explains it.", ""
+    return UNKNOWN, ""
 
 
 def _samples(original: Run, run: Run, step: int) -> Reason | None:

@@ -13,6 +13,7 @@ from lockstep.probes.start import Job, run
 from lockstep.probes.trace import Event, Rank, Trace, read
 
 INSIDE = "lockstep.convert.verify.inside"
+DOUBLE = f"{INSIDE}.double"
 BY_HAND = f"{INSIDE}.by_hand"
 ORIGINAL, NUDGED = "original", "nudged"
 """Runs of the original: as it is, and with its first weights moved by one rounding."""

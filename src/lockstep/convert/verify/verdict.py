@@ -40,6 +40,8 @@ class Comparison:
     bound: float = 0.0
     closest: str = ""
     """Which one that is."""
+    precision: str = ""
+    """`float64`, if float32 let rounding grow so far that nothing could be told."""
     first: Difference | None = None
     reason: str = ""
     advice: str = ""
@@ -55,8 +57,9 @@ class Comparison:
         if self.status == EQUAL:
             if self.replicas == 1:
                 return f"{ranks}: equal to the bit in {self.steps} steps, and in what it prints"
+            how = " in float64, as rounding grows too fast in float32" if self.precision else ""
             return (
-                f"{ranks}: equal in {self.steps} steps; closest is {self.closest}: difference "
+                f"{ranks}: equal in {self.steps} steps{how}; closest is {self.closest}: difference "
                 f"{self.difference:.1e}, rounding explains {self.bound:.1e}"
             )
         text = f"{ranks}: {self.status}"

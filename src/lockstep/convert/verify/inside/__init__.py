@@ -15,6 +15,7 @@
     losses     what backward is called on
     lines      what is printed, and whether an evaluation came before
     links      files of the user's are not written to
+    double     by itself and before the others: everything in float64
 
 A module imports only from those above it.
 """
