@@ -246,3 +246,16 @@ def test_a_stream_gives_each_process_as_many_samples():
         taken.append(list(names["Part"](range(7))))
     assert taken == [[0, 2, 4], [1, 3, 5]]
     assert "DataLoader(Part(data), batch_size=16 // WORLD_SIZE)" in text
+
+
+def test_what_was_understood_is_said_with_lines():
+    script = read_script(CASES / "scripts" / "throughput.py")
+    said = {(note.line, note.text) for note in convert(script).understood}
+    assert {(122, "model model"), (125, "optimizer SGD of model")} <= said
+    assert {
+        (61, "training loop over train_loader"),
+        (75, "loss loss, over the batch: mean"),
+    } <= said
+    assert any(line == 61 and text.startswith("metrics ") for line, text in said)
+    assert (91, "metrics losses, top1, top2") in said
+    assert (103, "save") in said

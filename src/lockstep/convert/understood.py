@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import libcst as cst
+
 from lockstep.convert.parts import Parts
+from lockstep.convert.rewrites import fed
+from lockstep.convert.rewrites.lists import lists_of
 from lockstep.convert.rewrites.loss import kinds
+from lockstep.convert.rewrites.meters import meters_of
+from lockstep.convert.rewrites.sums import is_read_later, sums_of
 from lockstep.convert.work import Note, Work
 from lockstep.source.gradients import is_backward
 from lockstep.source.loss import loss_of
@@ -11,7 +17,7 @@ from lockstep.source.outputs import SAVES
 
 
 def understood(work: Work) -> list[Note]:
-    """Models, optimizers, data, loops, losses and saves."""
+    """Models, optimizers, data, loops, losses, metrics and saves."""
     parts, script = work.parts, work.script
     found = [Note(work.line(m.made), f"model {m.name}") for m in parts.models if m.script is script]
     for optimizer in parts.optimizers:
@@ -20,6 +26,7 @@ def understood(work: Work) -> list[Note]:
             name = script.code(optimizer.call.func).rsplit(".", 1)[-1]
             found.append(Note(work.line(optimizer.call), f"optimizer {name} of {models or '?'}"))
     found += _data(work, parts)
+    found += _metrics(work, parts)
     for call in script.calls:
         if is_backward(script, call) and (loss := loss_of(call)) is not None:
             kind = "/".join(sorted(kinds(work, script, loss, 0, set())))
@@ -49,4 +56,22 @@ def _data(work: Work, parts: Parts) -> list[Note]:
             if script is work.script
             and any(act.kind == "backward" and not act.loops for act in acts)
         ]
+    return found
+
+
+def _metrics(work: Work, parts: Parts) -> list[Note]:
+    """What loops over batches sum up or collect, and somebody reads."""
+    script = work.script
+    loops = {loop.node for x in (*parts.trained_on, *parts.evaluated_on) for loop in x.loops}
+    found = []
+    for loop in (node for node in script.order if node in loops and isinstance(node, cst.For)):
+        kept = {**sums_of(script, loop), **lists_of(script, loop)}
+        names = [name for name in kept if is_read_later(script, loop, name)]
+        names += [
+            name
+            for name, meter in meters_of(work, script, loop).items()
+            if fed.is_wanted(script, loop, meter)
+        ]
+        if names:
+            found.append(Note(work.line(loop), f"metrics {', '.join(names)}"))
     return found
