@@ -11,7 +11,7 @@ from pathlib import Path
 import libcst as cst
 import pytest
 
-from lockstep.convert import Conversion, convert
+from lockstep.convert import Conversion, Options, convert
 from lockstep.convert.draft import Draft
 from lockstep.convert.verify import verify
 from lockstep.source.reading import parse, read_script
@@ -478,3 +478,33 @@ for epoch in range(2):
 """
     found = convert(parse(Path("train.py"), text)).text
     assert "losses = [all_sum(value) / WORLD_SIZE for value in losses]\n" in found
+
+
+def test_local_batch_norm_keeps_evaluations_whole():
+    """DDP sends buffers in every forward, so all processes must make as many."""
+    text = """\
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+
+data = TensorDataset(torch.randn(64, 4), torch.randn(64, 1))
+loader, test_loader = DataLoader(data, batch_size=16, shuffle=True), DataLoader(data, batch_size=16)
+model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.BatchNorm1d(4), torch.nn.Linear(4, 1))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for epoch in range(2):
+    for x, y in loader:
+        loss = torch.nn.functional.mse_loss(model(x), y)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    total = 0.0
+    with torch.no_grad():
+        for x, y in test_loader:
+            total += (model(x) - y).abs().sum().item()
+    print(total)
+"""
+    script = parse(Path("train.py"), text)
+    assert "total = all_sum(total)" in convert(script).text
+    found = convert(script, Options(sync_batch_norm=False))
+    assert "all_sum" not in found.text
+    assert "broadcast_buffers" not in found.text
+    assert any("statistics of one process" in note.text for note in found.notes)

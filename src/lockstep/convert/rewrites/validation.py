@@ -24,6 +24,7 @@ from lockstep.convert.rewrites.sums import (
     sums_of,
 )
 from lockstep.convert.rewrites.traces import unclear
+from lockstep.convert.rewrites.wrap import has_norm
 from lockstep.convert.work import Work
 from lockstep.source.loaders import Loader, Loop, iterated
 from lockstep.source.script import Script
@@ -107,6 +108,9 @@ def _obstacle(work: Work, loader: Loader) -> str | None:
         return "its arguments are not in sight"
     if is_stream(work, loader):
         return "its data are a stream"
+    if has_norm(work) and not work.options.sync_batch_norm:
+        # DDP sends the statistics of the first process before every forward: all must come by.
+        return "batch norm has the statistics of one process"
     for loop in loader.loops:
         if any(x.trains for x in work.parts.training.loops if x.node is loop.node):
             return "its loop is also that of training"
