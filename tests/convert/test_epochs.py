@@ -85,3 +85,32 @@ Trainer().run()
 """
     expected = ["self.loader.sampler.set_epoch(self.epoch)", "for (x,) in self.loader:"]
     assert told(text) == expected
+
+
+def test_a_batch_that_is_only_looked_at_is_not_divided():
+    """Also where loops around the calls of the function train."""
+    text = """\
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+
+
+def run(rate):
+    data = TensorDataset(torch.randn(64, 4))
+    batches, others = DataLoader(data, batch_size=16, shuffle=True), DataLoader(data, batch_size=64)
+    model = torch.nn.Linear(4, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=rate)
+    for (x,) in batches:
+        optimizer.zero_grad()
+        model(x).pow(2).mean().backward()
+        optimizer.step()
+    with torch.no_grad():
+        (x,) = next(iter(others))
+        return model(x).pow(2).mean().item()
+
+
+for rate in (0.1, 0.2):
+    print(run(rate))
+"""
+    found = convert(parse(Path("train.py"), text)).text
+    assert found.count("DistributedSampler(") == 1
+    assert "DataLoader(data, batch_size=64)" in found

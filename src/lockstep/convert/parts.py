@@ -18,7 +18,7 @@ from lockstep.convert.blocks import (
     statement_of,
 )
 from lockstep.convert.members import container_of, elements, kind_of
-from lockstep.source.gradients import is_backward
+from lockstep.source.gradients import is_backward, without_gradient
 from lockstep.source.loaders import Loader, Loop
 from lockstep.source.script import Script
 from lockstep.source.training import Training
@@ -362,15 +362,27 @@ class Parts:
 
     def _is_drawn_from(self, loader: Loader) -> bool:
         """`next(batches)` in a loop that comes by a backward, of `batches = iter(loader)`."""
-        for call in self.script.calls:
+        script = self.script
+        held: set[str | None] = set()
+        for call in script.calls:
             if dotted(call.func) != "iter" or len(call.args) != 1:
                 continue
-            origins = self.project.origins(self.script, call.args[0].value)
-            if any(o.call is loader.call for o in origins):
-                loops = self.project.loops_around(self.script, call)
-                loops += [(s, n) for s, n, _ in self.turns if "next(" in s.code(n)]
-                return any(self.project.reaches(s, n.body, is_backward) for s, n in loops)
-        return False
+            origins = self.project.origins(script, call.args[0].value)
+            kept = script.parents.get(call)
+            if any(o.call is loader.call for o in origins) and isinstance(kept, cst.Assign):
+                held |= {dotted(target.target) for target in kept.targets}
+        return any(
+            dotted(call.func) == "next"
+            and dotted(call.args[0].value) in held - {None}
+            and not without_gradient(script, call)
+            and any(
+                isinstance(loop, cst.For | cst.While)
+                and self.project.reaches(script, loop.body, is_backward)
+                for loop in _loops_here(script, call)
+            )
+            for call in script.calls
+            if call.args
+        )
 
     def only_looks(self, loader: Loader) -> bool:
         """Whether a loop that trains on others goes through this one to evaluate."""
@@ -395,6 +407,15 @@ class Parts:
     def loops_of(self, loader: Loader) -> Iterator[Loop]:
         """The loops that train on a loader."""
         return (loop for loop in loader.loops if loop.trains)
+
+
+def _loops_here(script: Script, node: cst.CSTNode) -> Iterator[cst.CSTNode]:
+    """The loops around a node in its own function."""
+    for parent in script.above(node):
+        if isinstance(parent, cst.FunctionDef):
+            return
+        if isinstance(parent, cst.For | cst.While):
+            yield parent
 
 
 def _gives_weights(node: cst.CSTNode) -> bool:
