@@ -25,7 +25,7 @@ LINES = 1000
 
 def scripts() -> list[Path]:
     """All that are to be converted."""
-    return sorted([*CASES.glob("*.py"), *CASES.glob("*.ipynb"), CASES / "cifar" / "main.py"])
+    return sorted([*CASES.glob("*.py"), *CASES.glob("*.ipynb"), *CASES.glob("*/main.py")])
 
 
 def proof(path: Path, replicas: str, steps: int) -> dict[str, Any]:
