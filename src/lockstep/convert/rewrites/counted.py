@@ -8,10 +8,9 @@ import libcst as cst
 
 from lockstep.convert.blocks import statement_of
 from lockstep.convert.refuse.losses import Loss, losses
-from lockstep.convert.rewrites.loss import SIZE, SUM, kinds
+from lockstep.convert.rewrites.loss import SIZE, SUM, criterion, kinds
 from lockstep.convert.work import WIDTH, Work
 from lockstep.errors import ConvertError
-from lockstep.source.models import inner_call
 from lockstep.source.script import Script
 from lockstep.source.tree import argument, children, constant, dotted
 
@@ -118,10 +117,14 @@ def _is_sum(work: Work, script: Script, node: cst.CSTNode, depth: int) -> bool:
 
 def _entropy(work: Work, script: Script, call: cst.Call) -> str | None:
     """`criterion(scores, labels)` that leaves labels out, or has weights."""
-    found = _made(work, script, call)
+    found = criterion(work, script, call)
     if found is None or not _is_mean(work, *found):
         return None
     where, made = found
+    if not _ENTROPY.match(work.parts.project.name(where, made.func) or ""):
+        return None
+    if made is not call and dotted(call.func) is None:
+        return None
     given = {name: argument(made, name, place) for name, place in _options(made is call)}
     for name, value in list(given.items()):
         if value is None or constant(value) is None:
@@ -148,24 +151,6 @@ def _options(functional: bool) -> tuple[tuple[str, int], ...]:
     return (
         (("weight", 2), ("ignore_index", 4)) if functional else (("weight", 0), ("ignore_index", 2))
     )
-
-
-def _made(work: Work, script: Script, call: cst.Call) -> tuple[Script, cst.Call] | None:
-    """The call that says what a cross entropy leaves out: itself, or the one that made it."""
-    project = work.parts.project
-    name = project.name(script, call.func) or ""
-    if _ENTROPY.match(name):
-        return (script, call) if "functional" in name else None
-    if dotted(call.func) is None:
-        return None
-    for origin in project.origins(script, call.func):
-        made = origin.call
-        while made is not None:
-            if _ENTROPY.match(project.name(origin.script, made.func) or ""):
-                return origin.script, made
-            # `nn.CrossEntropyLoss().cuda()`
-            made = inner_call(made)
-    return None
 
 
 def _is_mean(work: Work, script: Script, call: cst.Call) -> bool:

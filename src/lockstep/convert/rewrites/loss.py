@@ -158,20 +158,26 @@ def _of_call(
     return found or {UNKNOWN}
 
 
-def _of_criterion(work: Work, script: Script, call: cst.Call) -> set[str] | None:
-    """What a loss of torch gives, called as a function or as a module; None for other calls."""
+def criterion(work: Work, script: Script, call: cst.Call) -> tuple[Script, cst.Call] | None:
+    """The call that says how a loss of torch is taken: itself, or the one that made its module."""
     project = work.parts.project
     name = project.name(script, call.func) or ""
     if _LOSS.match(name):
-        return _reduction(work, script, call) if "functional" in name else None
+        return (script, call) if "functional" in name else None
     for origin in project.origins(script, call.func):
         made = origin.call
         while made is not None:
             if _LOSS.match(project.name(origin.script, made.func) or ""):
-                return _reduction(work, origin.script, made)
+                return origin.script, made
             # `nn.CrossEntropyLoss().cuda()`
             made = inner_call(made)
     return None
+
+
+def _of_criterion(work: Work, script: Script, call: cst.Call) -> set[str] | None:
+    """What a loss of torch gives; None for other calls."""
+    made = criterion(work, script, call)
+    return _reduction(work, *made) if made is not None else None
 
 
 def _of_terms(
