@@ -6,7 +6,7 @@ import sys
 
 import typer
 
-from lockstep.cli import bench, compare, convert, doctor, train, tune
+from lockstep.cli import bench, compare, convert, doctor, lab, train, tune
 
 app = typer.Typer(
     name="lockstep",
@@ -20,6 +20,7 @@ app.command("train")(train.command)
 app.command("compare")(compare.command)
 app.command("bench")(bench.command)
 app.command("tune")(tune.command)
+app.command("lab")(lab.command)
 
 
 @app.command(

@@ -1,0 +1,104 @@
+"""lockstep lab: the workshop, in the browser."""
+
+import sys
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from lockstep.cli.flags import Json
+from lockstep.console import Console, duration, reserved_output
+from lockstep.errors import UsageError
+
+if TYPE_CHECKING:
+    from lockstep.labs.catalogue import Lab
+
+
+def command(
+    number: Annotated[
+        int | None, typer.Argument(help="The lab to open; without: list them.")
+    ] = None,
+    run: Annotated[
+        bool, typer.Option("--run", help="Run every cell without a browser, and measure anew.")
+    ] = False,
+    no_browser: Annotated[
+        bool, typer.Option("--no-browser", help="Serve and print the address only.")
+    ] = False,
+    port: Annotated[
+        int | None, typer.Option(min=1, max=65535, help="Default: the first free from 2718.")
+    ] = None,
+    host: Annotated[
+        str, typer.Option(help="Address to listen on; 0.0.0.0 lets other machines in.")
+    ] = "127.0.0.1",
+    json: Json = False,
+) -> None:
+    """The workshop: list the labs, or open one in the browser."""
+    from lockstep.labs.catalogue import lab
+
+    console = Console(as_json=json)
+    if number is None:
+        if run:
+            raise UsageError("--run needs the number of a lab, for example: lockstep lab 1 --run")
+        _list(console)
+        return
+    chosen = lab(number)
+    from lockstep.labs.serve import check_installed, serve
+
+    check_installed()
+    if run:
+        _run(console, chosen)
+        return
+    if json:
+        raise UsageError("--json goes with the list of labs and with --run.")
+
+    def announce(url: str) -> None:
+        console.say(f"Lab {chosen.number}: {chosen.title}")
+        console.say(url)
+        console.say("Ctrl-C ends it; what you have done is kept.")
+        if host not in ("127.0.0.1", "localhost", "::1"):
+            console.warn("everyone who knows this address runs code on this machine.")
+
+    sys.exit(serve(chosen, host=host, port=port, browser=not no_browser, announce=announce))
+
+
+def _list(console: Console) -> None:
+    from lockstep.labs.catalogue import LABS
+    from lockstep.labs.progress import Progress
+
+    progress = Progress()
+    found: list[dict[str, Any]] = [
+        {
+            "lab": one.number,
+            "title": one.title,
+            "question": one.question,
+            "tasks": {name: name in progress.passed(one.number) for name in one.tasks},
+            "quiz": progress.of(one.number)["quiz"],
+        }
+        for one in LABS
+    ]
+    if console.as_json:
+        console.emit(found)
+        return
+    rows = [
+        [
+            f"{one['lab']}  {one['title']}",
+            f"{sum(one['tasks'].values())} of {len(one['tasks'])}",
+            f"{one['quiz']['right']} of {one['quiz']['of']}" if one["quiz"] else "-",
+        ]
+        for one in found
+    ]
+    console.table("The workshop", ["lab", "tasks", "quiz"], rows)
+    console.say("Open one: lockstep lab 1")
+
+
+def _run(console: Console, chosen: "Lab") -> None:
+    from lockstep.labs.headless import run
+
+    console.say(f"Lab {chosen.number}: {chosen.title}. Every cell is run; this may take a minute.")
+    with reserved_output(console.as_json):
+        found = run(chosen)
+        if console.as_json:
+            console.emit(found)
+            return
+    rows = [[e["what"], e["found"], duration(e["seconds"])] for e in found["events"]]
+    rows.append(["all", f"{found['cells']} cells", duration(found["seconds"])])
+    console.table(f"Lab {chosen.number}", ["", "", ""], rows)

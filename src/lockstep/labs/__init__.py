@@ -1,0 +1,1 @@
+"""The workshop: experiments, and the pages that ask, run, draw and check."""

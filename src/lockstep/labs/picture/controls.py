@@ -1,0 +1,73 @@
+"""What stands above a picture for the learner to move."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+
+@dataclass(frozen=True)
+class Control:
+    """A list of values, one of which is taken."""
+
+    label: str
+    values: Sequence[Any]
+    value: Any
+    """The one that is taken at first."""
+    shown: Sequence[str] = ()
+    """How the page writes each value; default: as it is."""
+    kind: ClassVar[str]
+
+    def __post_init__(self) -> None:
+        assert self.value in self.values, f"{self.label}: {self.value} is none of {self.values}"
+
+    @property
+    def at(self) -> int:
+        """The place of the value that is taken at first."""
+        return list(self.values).index(self.value)
+
+    def described(self, name: str) -> dict[str, Any]:
+        """For the page, which knows places and texts, no values."""
+        texts = list(self.shown) or [_text(value) for value in self.values]
+        return {"name": name, "kind": self.kind, "label": self.label, "shown": texts}
+
+
+class Slider(Control):
+    """Values in order."""
+
+    kind = "slider"
+
+
+class Choice(Control):
+    """Values that have no order."""
+
+    kind = "choice"
+
+
+class Switch(Control):
+    """Off or on."""
+
+    kind = "toggle"
+
+    def __init__(self, label: str, on: bool = False) -> None:
+        super().__init__(label, (False, True), on)
+
+
+def steps(low: float, high: float, count: int) -> list[float]:
+    """So many values from `low` to `high`, each as much larger than the last.
+
+    >>> steps(0.001, 1.0, 4)
+    [0.001, 0.01, 0.1, 1.0]
+    """
+    ratio = (high / low) ** (1 / (count - 1))
+    return [float(f"{low * ratio**place:.3g}") for place in range(count)]
+
+
+def written(values: Iterable[Any], form: Callable[[Any], str]) -> list[str]:
+    """Each value as `form` writes it."""
+    return [form(value) for value in values]
+
+
+def _text(value: Any) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,185 @@
+// A Plotly picture with its own controls. The controls move at once; Python computes the figure and
+// sends it back. Only one request is under way at a time, so a drag never queues up old positions.
+const CLEAR = "rgba(0,0,0,0)";
+
+function element(tag, properties = {}, ...children) {
+  const node = Object.assign(document.createElement(tag), properties);
+  node.append(...children);
+  return node;
+}
+
+// A colour of the page may be written in ways that Plotly cannot read: paint a point and look at it.
+function numbers(colour) {
+  const canvas = element("canvas", {width: 1, height: 1});
+  const context = canvas.getContext("2d", {willReadFrequently: true});
+  context.fillStyle = colour;
+  context.fillRect(0, 0, 1, 1);
+  return [...context.getImageData(0, 0, 1, 1).data].slice(0, 3).join(", ");
+}
+
+// Colours follow the page's text, so that they are right in light and in dark.
+function themed(layout, host) {
+  const text = numbers(getComputedStyle(host).color);
+  const ink = `rgb(${text})`, line = `rgba(${text}, 0.2)`;
+  const axis = {gridcolor: line, zerolinecolor: line, linecolor: line, automargin: true};
+  const narrow = host.clientWidth < 520;
+  const result = {
+    margin: {l: 10, r: 12, t: 34, b: 10},
+    legend: {orientation: "h", x: 0, y: 1.02, yanchor: "bottom"},
+    ...layout,
+    autosize: true, paper_bgcolor: CLEAR, plot_bgcolor: CLEAR,
+    font: {color: ink, size: narrow ? 11 : 13, family: "system-ui, sans-serif"},
+    hoverlabel: {font: {family: "system-ui, sans-serif"}},
+  };
+  delete result.width;
+  for (const name of ["xaxis", "yaxis", ...Object.keys(layout).filter(k => /^[xy]axis\d/.test(k))]) {
+    result[name] = {...axis, ...layout[name]};
+  }
+  for (const name of Object.keys(layout).filter(k => /^scene\d*$/.test(k))) {
+    const scene = {...layout[name]};
+    for (const one of ["xaxis", "yaxis", "zaxis"]) {
+      scene[one] = {gridcolor: line, zerolinecolor: line, backgroundcolor: CLEAR, ...scene[one]};
+    }
+    result[name] = scene;
+  }
+  if (!layout.dragmode) {
+    result.dragmode = matchMedia("(pointer: coarse)").matches ? false : "zoom";
+  }
+  return result;
+}
+
+function slider(control, changed) {
+  const last = control.shown.length - 1;
+  const shown = element("output", {textContent: control.shown[control.at]});
+  const input = element("input", {type: "range", min: 0, max: last, step: 1, value: control.at,
+    name: control.name});
+  input.setAttribute("aria-label", control.label);
+  input.addEventListener("input", () => {
+    shown.textContent = control.shown[input.value];
+    input.setAttribute("aria-valuetext", control.shown[input.value]);
+    changed(control.name, Number(input.value));
+  });
+  return element("label", {className: "control"},
+    element("span", {}, control.label, shown), input);
+}
+
+function choice(control, changed) {
+  const input = element("select", {name: control.name});
+  control.shown.forEach((text, place) => input.append(element("option", {value: place, textContent: text})));
+  input.value = control.at;
+  input.addEventListener("change", () => changed(control.name, Number(input.value)));
+  return element("label", {className: "control"}, element("span", {}, control.label), input);
+}
+
+function toggle(control, changed) {
+  const input = element("input", {type: "checkbox", name: control.name, checked: control.at === 1});
+  input.addEventListener("change", () => changed(control.name, input.checked ? 1 : 0));
+  return element("label", {className: "control switch"}, input, element("span", {}, control.label));
+}
+
+const KINDS = {slider, choice, toggle};
+
+// Frames are played in the page: Python is not asked for them.
+function player(draw) {
+  const button = element("button", {type: "button", textContent: "Play"});
+  const seek = element("input", {type: "range", min: 0, value: 0, step: 1, name: "frame"});
+  seek.setAttribute("aria-label", "Time");
+  const bar = element("div", {className: "player", hidden: true}, button, seek);
+  let frames = [], pause = 50, timer = null, begun = 0, from = 0;
+  const show = place => { seek.value = place; draw(frames[place]); };
+  const stop = () => { cancelAnimationFrame(timer); timer = null; button.textContent = "Play"; };
+  const tick = now => {
+    const place = Math.min(frames.length - 1, from + Math.floor((now - begun) / pause));
+    if (Number(seek.value) !== place) show(place);
+    if (place === frames.length - 1) stop();
+    else timer = requestAnimationFrame(tick);
+  };
+  button.addEventListener("click", () => {
+    if (timer) { stop(); return; }
+    from = Number(seek.value) >= frames.length - 1 ? 0 : Number(seek.value);
+    begun = performance.now();
+    button.textContent = "Pause";
+    timer = requestAnimationFrame(tick);
+  });
+  seek.addEventListener("input", () => { stop(); show(Number(seek.value)); });
+  const load = figure => {
+    stop();
+    frames = figure.frames || [];
+    pause = figure.pause || 50;
+    bar.hidden = !frames.length;
+    seek.max = Math.max(0, frames.length - 1);
+    seek.value = seek.max;
+  };
+  return {bar, load, stop};
+}
+
+function render({model, el}) {
+  const plot = element("div", {className: "plot"});
+  const note = element("p", {className: "note"});
+  const controls = element("div", {className: "controls"});
+  const host = element("div", {className: "picture"});
+  let base = null, busy = false, waiting = null;
+  plot.style.height = `${model.get("height")}px`;
+
+  const paint = (data, layout) => globalThis.Plotly.react(plot, data, themed(layout, host),
+    {responsive: true, displayModeBar: false, doubleClick: "reset"});
+  const play = player(frame => {
+    if (!frame) return;
+    const data = base.data.map((trace, place) => {
+      const part = (frame.traces || []).indexOf(place);
+      return part < 0 ? trace : {...trace, ...frame.data[part]};
+    });
+    paint(data, {...base.layout, ...frame.layout});
+  });
+  const draw = () => {
+    base = model.get("figure");
+    note.textContent = base.note || "";
+    note.hidden = !base.note;
+    play.load(base);
+    const done = () => { host.dataset.turn = base.turn; };
+    if (base.data) Promise.resolve(paint(base.data, base.layout || {})).then(done);
+    else done();
+  };
+  const send = () => {
+    busy = true;
+    model.set("places", {...waiting});
+    waiting = null;
+    model.save_changes();
+  };
+  const places = {...model.get("places")};
+  const changed = (name, place) => {
+    places[name] = place;
+    places.turn = (places.turn || 0) + 1;
+    waiting = places;
+    if (!busy) send();
+  };
+  const answered = () => {
+    draw();
+    busy = false;
+    if (waiting) send();
+  };
+  for (const control of model.get("controls")) {
+    controls.append(KINDS[control.kind]({...control, at: places[control.name]}, changed));
+  }
+  host.append(...(controls.children.length ? [controls] : []), plot, play.bar, note);
+  el.append(host);
+  model.on("change:figure", answered);
+  // The element has no size before it is in the page.
+  requestAnimationFrame(draw);
+  const repaint = () => { if (base && base.data) draw(); };
+  const dark = matchMedia("(prefers-color-scheme: dark)");
+  dark.addEventListener("change", repaint);
+  const watcher = new MutationObserver(repaint);
+  for (const node of [document.documentElement, document.body]) {
+    watcher.observe(node, {attributes: true, attributeFilter: ["class", "data-theme", "style"]});
+  }
+  return () => {
+    play.stop();
+    model.off("change:figure", answered);
+    dark.removeEventListener("change", repaint);
+    watcher.disconnect();
+    globalThis.Plotly.purge(plot);
+  };
+}
+
+export default {render};

@@ -1,0 +1,44 @@
+"""Questions whose answers follow from what was measured here."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+
+@dataclass(frozen=True, kw_only=True)
+class Question:
+    """One question with its choices."""
+
+    text: str
+    choices: tuple[str, ...]
+    right: int
+    """The place of the right choice."""
+    why: str
+    """The explanation, with the numbers that were measured."""
+
+    def __post_init__(self) -> None:
+        assert 0 <= self.right < len(self.choices), self.text
+        assert len(set(self.choices)) == len(self.choices) > 1, self.choices
+
+    @property
+    def answer(self) -> str:
+        """The right choice."""
+        return self.choices[self.right]
+
+
+def shuffled(questions: Sequence[Question], seed: int) -> list[Question]:
+    """The same questions, the choices of each in another order.
+
+    >>> one = Question(text="2 + 2?", choices=("4", "5", "22"), right=0, why="Count.")
+    >>> {question.answer for seed in range(9) for question in shuffled([one], seed)}
+    {'4'}
+    """
+    draw, found = random.Random(seed), []
+    for question in questions:
+        order = list(range(len(question.choices)))
+        draw.shuffle(order)
+        choices = tuple(question.choices[place] for place in order)
+        found.append(replace(question, choices=choices, right=order.index(question.right)))
+    return found
