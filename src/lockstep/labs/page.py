@@ -140,7 +140,7 @@ class Page:
         """The quiz."""
         arranged = shuffled(questions, len(questions[0].text))
         radios = {
-            str(place): mo.ui.radio(
+            f"question{place}": mo.ui.radio(
                 options={choice: at for at, choice in enumerate(question.choices)},
                 label=f"**{place + 1}. {question.text}**",
             )
@@ -157,7 +157,7 @@ class Page:
             return mo.md("")
         if answers.value is None:
             return mo.md("")
-        given = [answers.value[str(place)] for place in range(len(arranged))]
+        given = [answers.value[f"question{place}"] for place in range(len(arranged))]
         right = sum(at == question.right for at, question in zip(given, arranged, strict=True))
         self.progress.quiz(self.lab.number, right, len(arranged))
         lines = []

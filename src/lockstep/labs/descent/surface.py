@@ -1,0 +1,201 @@
+"""The loss surface and the way over it, flat and in three dimensions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from lockstep.labs.descent.neuron import (
+    SAMPLES,
+    Array,
+    Descent,
+    Sums,
+    converged,
+    descend,
+    fitted,
+    samples,
+    sums,
+    whole,
+)
+from lockstep.report.page import BLUE, GREEN, GREY, ORANGE, RED
+
+SIDE, SIDE_3D = 200, 60
+W, B = (-8.0, 22.0), (-12.0, 14.0)
+FRAMES = 60
+POINTS = 400
+"""Of a way, at most: more cannot be told apart."""
+SHADES = [[0.0, "#0d3b66"], [0.35, BLUE], [0.7, "#9cc5e6"], [1.0, "#eef5fb"]]
+
+
+def grid(part: Sums, side: int = SIDE) -> tuple[Array, Array, Array]:
+    """(w, b, loss) on a square grid; rows are b."""
+    w, b = np.linspace(*W, side), np.linspace(*B, side)
+    return w, b, part.loss(w[None, :], b[:, None])
+
+
+def flat(rate: float, batch: int, noise: float, epochs: int, own: bool) -> dict[str, Any]:
+    """The way over the surface of all samples, or over that of the last step's batch."""
+    way = descend(rate, batch, noise, epochs)
+    part = _last_batch(batch, noise, epochs) if own else whole(noise)
+    w, b, loss = grid(part)
+    at = _thinned(way)
+    best = fitted(noise)
+    data = [
+        {
+            "type": "heatmap",
+            "x": _short(w),
+            "y": _short(b),
+            "z": np.round(np.log10(loss + 1e-9), 2).tolist(),
+            "colorscale": SHADES,
+            "showscale": False,
+            "hovertemplate": "w %{x:.2f}, b %{y:.2f}<br>log10 loss %{z}<extra></extra>",
+        },
+        _way(way, at) | {"mode": "lines+markers", "marker": {"size": 4}},
+        {
+            "x": [round(best[0], 3)],
+            "y": [round(best[1], 3)],
+            "mode": "markers",
+            "name": "least loss",
+            "marker": {"symbol": "x", "size": 11, "color": RED},
+        },
+    ]
+    frames = [
+        {"traces": [1], "data": [{"x": _short(way.w[at[:k]]), "y": _short(way.b[at[:k]])}]}
+        for k in np.unique(np.linspace(1, len(at), FRAMES).astype(int)).tolist()
+    ]
+    layout = {
+        "xaxis": {"title": {"text": "w"}, "range": list(W)},
+        "yaxis": {"title": {"text": "b"}, "range": list(B)},
+    }
+    return {
+        "data": data,
+        "layout": layout,
+        "frames": frames,
+        "note": told(way),
+    }
+
+
+def solid(rate: float, batch: int, noise: float, epochs: int) -> dict[str, Any]:
+    """The way in three dimensions: (w, b, loss)."""
+    way = descend(rate, batch, noise, epochs)
+    w, b, loss = grid(whole(noise), SIDE_3D)
+    at = _thinned(way)
+    inside = at[(np.abs(way.w[at]) < 40) & (np.abs(way.b[at]) < 40)]
+    axis = {"xaxis": {"title": {"text": "w"}}, "yaxis": {"title": {"text": "b"}}}
+    return {
+        "data": [
+            {
+                "type": "surface",
+                "x": _short(w),
+                "y": _short(b),
+                "z": np.round(loss, 1).tolist(),
+                "colorscale": SHADES,
+                "opacity": 0.75,
+                "showscale": False,
+                "hoverinfo": "skip",
+            },
+            {
+                "type": "scatter3d",
+                "mode": "lines",
+                "name": "the way",
+                "x": _short(way.w[inside]),
+                "y": _short(way.b[inside]),
+                "z": np.round(way.loss[inside], 2).tolist(),
+                "line": {"color": ORANGE, "width": 6},
+            },
+        ],
+        "layout": {
+            "showlegend": False,
+            "margin": {"l": 0, "r": 0, "t": 0, "b": 0},
+            "scene": axis
+            | {
+                "zaxis": {"title": {"text": "loss"}},
+                "camera": {"eye": {"x": 1.5, "y": -1.5, "z": 0.9}},
+                "aspectmode": "cube",
+            },
+        },
+    }
+
+
+def losses(rate: float, batch: int, noise: float, epochs: int) -> dict[str, Any]:
+    """The loss by epoch at three batch sizes: all samples, the chosen number, one."""
+    runs = {
+        f"all {SAMPLES}": (descend(rate, SAMPLES, noise, epochs), GREEN),
+        f"batch {batch}": (descend(rate, batch, noise, epochs), ORANGE),
+        "batch 1": (descend(rate, 1, noise, epochs), BLUE),
+    }
+    data, said = [], []
+    for name, (way, colour) in runs.items():
+        steps = np.arange(len(way.loss))
+        at = _thinned(way)
+        data.append(
+            {
+                "x": np.round(steps[at] / way.per_epoch, 3).tolist(),
+                "y": _significant(way.loss[at]),
+                "name": name,
+                "mode": "lines",
+                "line": {"color": colour, "width": 2},
+            }
+        )
+        said.append(f"{name}: {told(way)}")
+    floor = whole(noise).loss(*(np.array(v) for v in fitted(noise))).item()
+    data.append(
+        {
+            "x": [0, epochs],
+            "y": [floor, floor],
+            "name": "least possible",
+            "mode": "lines",
+            "line": {"color": GREY, "dash": "dash", "width": 1.5},
+        }
+    )
+    layout = {
+        "xaxis": {"title": {"text": "epochs"}},
+        "yaxis": {"title": {"text": "mean squared error"}, "type": "log"},
+    }
+    return {"data": data, "layout": layout, "note": "\n".join(said)}
+
+
+def told(way: Descent) -> str:
+    """A run in a sentence."""
+    if way.diverged:
+        return f"diverged in epoch {len(way.by_epoch) - 1}"
+    epoch = converged(way.by_epoch)
+    end = f"loss {way.loss[-1]:.3g} at w {way.w[-1]:.2f}, b {way.b[-1]:.2f}"
+    if epoch is None:
+        return f"not converged after {len(way.by_epoch) - 1} epochs: {end}"
+    return f"converged in epoch {epoch}, after {epoch * way.per_epoch:,} steps: {end}"
+
+
+def _last_batch(batch: int, noise: float, epochs: int, seed: int = 0) -> Sums:
+    draw = np.random.default_rng(seed)
+    order = np.arange(SAMPLES)
+    for _ in range(epochs if batch < SAMPLES else 0):
+        order = draw.permutation(SAMPLES)
+    last = order[range(0, SAMPLES, batch)[-1] :]
+    x, y = samples(noise)
+    return sums(x[last], y[last], np.array([0]))
+
+
+def _thinned(way: Descent) -> Any:
+    """Places on a way, closer together at its beginning, where most happens."""
+    last = len(way.w) - 1
+    share = np.linspace(0.0, 1.0, POINTS)
+    return np.unique(np.round(last * share**2).astype(int))
+
+
+def _way(way: Descent, at: Any) -> dict[str, Any]:
+    return {
+        "x": _short(way.w[at]),
+        "y": _short(way.b[at]),
+        "name": "the way",
+        "line": {"color": ORANGE, "width": 2},
+    }
+
+
+def _short(values: Array) -> list[float]:
+    return np.round(values, 3).tolist()
+
+
+def _significant(values: Array) -> list[float]:
+    return [float(f"{value:.4g}") for value in values]
