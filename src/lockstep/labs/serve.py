@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import os
 import secrets
+import signal
 import socket
 import subprocess
 import sys
 import webbrowser
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from importlib.util import find_spec
 
 from lockstep.errors import RunError, UsageError
 from lockstep.labs.catalogue import Lab
+from lockstep.world import die_with
 
 FIRST_PORT = 2718
 
@@ -63,7 +67,10 @@ def serve(
         ],
         stdin=subprocess.PIPE,
         text=True,
+        # It must not go on serving alone, however this process ends.
+        preexec_fn=partial(die_with, os.getpid()),
     )
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     assert process.stdin is not None
     process.stdin.write(token)
     process.stdin.close()

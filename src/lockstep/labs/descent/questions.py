@@ -23,10 +23,11 @@ def _throughput(found: BatchSizes) -> Question:
     small, large = found.sizes[0], found.sizes[-1]
     slow, quick = median(found.throughput[0]), median(found.throughput[-1])
     ratio, batches = quick / slow, large / small
-    wrong = [v for v in (batches, 1.0, ratio / 4, ratio * 3) if not 0.8 < v / ratio < 1.25]
+    near = (batches, 1.0, ratio / 4, ratio * 3, ratio * 10)
+    wrong = dict.fromkeys(_times(v) for v in near if not 0.8 < v / ratio < 1.25)
     return Question(
         text=f"From batch {small} to batch {large}, how much faster went the images through here?",
-        choices=(_times(ratio), *dict.fromkeys(_times(v) for v in wrong[:3])),
+        choices=(_times(ratio), *list(wrong)[:3]),
         right=0,
         why=f"{slow:,.0f} images/s became {quick:,.0f}. The batch is {batches:.0f} times as large: "
         "a step has costs of its own, which a larger batch shares out, until the arithmetic "
@@ -129,4 +130,4 @@ def _target(found: BatchSizes) -> float:
 
 
 def _times(ratio: float) -> str:
-    return f"{ratio:.1f} times" if ratio < 10 else f"{ratio:.0f} times"
+    return f"{float(f'{ratio:.2g}'):g} times"

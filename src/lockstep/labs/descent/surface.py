@@ -111,7 +111,7 @@ def solid(rate: float, batch: int, noise: float, epochs: int) -> dict[str, Any]:
             "scene": axis
             | {
                 "zaxis": {"title": {"text": "loss"}},
-                "camera": {"eye": {"x": 1.5, "y": -1.5, "z": 0.9}},
+                "camera": {"eye": {"x": 1.7, "y": -1.7, "z": 0.8}, "center": {"z": -0.15}},
                 "aspectmode": "cube",
             },
         },
@@ -151,7 +151,7 @@ def losses(rate: float, batch: int, noise: float, epochs: int) -> dict[str, Any]
     )
     layout = {
         "xaxis": {"title": {"text": "epochs"}},
-        "yaxis": {"title": {"text": "mean squared error"}, "type": "log"},
+        "yaxis": {"title": {"text": "mean squared error"}, "type": "log", "dtick": 1},
     }
     return {"data": data, "layout": layout, "note": "\n".join(said)}
 

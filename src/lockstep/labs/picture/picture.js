@@ -14,13 +14,15 @@ function numbers(colour) {
   const context = canvas.getContext("2d", {willReadFrequently: true});
   context.fillStyle = colour;
   context.fillRect(0, 0, 1, 1);
-  return [...context.getImageData(0, 0, 1, 1).data].slice(0, 3).join(", ");
+  return [...context.getImageData(0, 0, 1, 1).data].slice(0, 3);
 }
 
 // Colours follow the page's text, so that they are right in light and in dark.
 function themed(layout, host) {
   const text = numbers(getComputedStyle(host).color);
   const ink = `rgb(${text})`, line = `rgba(${text}, 0.2)`;
+  // For what the browser draws itself: sliders, boxes, lists.
+  host.style.colorScheme = Math.max(...text) > 128 ? "dark" : "light";
   const axis = {gridcolor: line, zerolinecolor: line, linecolor: line, automargin: true};
   const narrow = host.clientWidth < 520;
   const result = {
