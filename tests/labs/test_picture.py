@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import base64
+
+import numpy as np
 import pytest
 
 pytest.importorskip("anywidget")
 
-from lockstep.labs.picture import Choice, Picture, Slider, Switch
+from lockstep.labs.picture import Choice, Picture, Slider, Switch, shades
 
 
 def drawn(**values: object) -> dict[str, object]:
@@ -52,6 +55,13 @@ def test_a_figure_that_fails_says_so_in_the_page() -> None:
 def test_a_figure_that_fails_at_first_fails_the_lab() -> None:
     with pytest.raises(ValueError, match="no such rate"):
         Picture(drawn, rate=Slider("Rate", [3.0], 3.0), own=Switch("Own"))
+
+
+def test_shades_keep_the_order_and_the_shape() -> None:
+    packed = shades(np.array([[1.0, 2.0, 3.0], [3.0, 2.0, 1.0]]))
+    assert packed["shape"] == "2, 3"
+    assert list(base64.b64decode(packed["bdata"])) == [0, 128, 255, 255, 128, 0]
+    assert list(base64.b64decode(shades(np.ones((1, 2)))["bdata"])) == [0, 0]
 
 
 def test_nothing_is_loaded_from_elsewhere() -> None:

@@ -18,6 +18,7 @@ from lockstep.labs.descent.neuron import (
     sums,
     whole,
 )
+from lockstep.labs.picture import shades
 from lockstep.report.page import BLUE, GREEN, GREY, ORANGE, RED
 
 SIDE, SIDE_3D = 200, 60
@@ -46,10 +47,11 @@ def flat(rate: float, batch: int, noise: float, epochs: int, own: bool) -> dict[
             "type": "heatmap",
             "x": _short(w),
             "y": _short(b),
-            "z": np.round(np.log10(loss + 1e-9), 2).tolist(),
+            "z": shades(np.log10(loss + 1e-9)),
             "colorscale": SHADES,
             "showscale": False,
-            "hovertemplate": "w %{x:.2f}, b %{y:.2f}<br>log10 loss %{z}<extra></extra>",
+            "zsmooth": "fast",
+            "hoverinfo": "skip",
         },
         _way(way, at) | {"mode": "lines+markers", "marker": {"size": 4}},
         {

@@ -123,12 +123,20 @@ function render({model, el}) {
   let base = null, busy = false, waiting = null;
   plot.style.height = `${model.get("height")}px`;
 
-  const paint = (data, layout) => globalThis.Plotly.react(plot, data, themed(layout, host),
-    {responsive: true, displayModeBar: false, doubleClick: "reset"});
+  // Traces are copied: Plotly writes a frame's values into those that it was given.
+  const paint = (data, layout) => globalThis.Plotly.react(plot, data.map(one => ({...one})),
+    themed(layout, host), {responsive: true, displayModeBar: false, doubleClick: "reset"});
   const play = player(frame => {
     if (!frame) return;
+    const lines = frame.traces.every(place => (base.data[place].type || "scatter") === "scatter");
+    if (lines && !frame.layout) {
+      // Moves these lines alone: whatever lies behind them is not drawn again.
+      globalThis.Plotly.animate(plot, {data: frame.data, traces: frame.traces},
+        {mode: "immediate", transition: {duration: 0}, frame: {duration: 0, redraw: false}});
+      return;
+    }
     const data = base.data.map((trace, place) => {
-      const part = (frame.traces || []).indexOf(place);
+      const part = frame.traces.indexOf(place);
       return part < 0 ? trace : {...trace, ...frame.data[part]};
     });
     paint(data, {...base.layout, ...frame.layout});
