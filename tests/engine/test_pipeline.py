@@ -12,7 +12,7 @@ from torch.distributed.pipelining import Schedule1F1B, ScheduleGPipe
 from lockstep.engine.group import Group
 from lockstep.engine.metrics import cross_entropy
 from lockstep.engine.pipeline import Pipeline, cut, idle_share, largest_part
-from lockstep.engine.traffic import Traffic, count_gradients
+from lockstep.engine.traffic import Traffic, replicated
 from lockstep.errors import PlanError
 from lockstep.world import World
 from replicas import on_replicas
@@ -105,8 +105,8 @@ def test_what_is_sent_is_the_activations_at_the_cut_and_their_gradients():
 
 def test_what_data_parallelism_gives_to_the_all_reduce_is_the_gradients():
     def work(group: Group) -> tuple[Traffic, list[Tensor]]:
-        model, traffic = nn.parallel.DistributedDataParallel(network()), Traffic()
-        count_gradients(model, traffic)
+        traffic = Traffic()
+        model = replicated(network(), group, traffic)
         inputs, targets = batch(0)
         mine = slice(6 * group.world.rank, 6 * group.world.rank + 6)
         for _ in range(2):

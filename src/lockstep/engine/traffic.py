@@ -3,9 +3,10 @@
 # No `from __future__ import annotations` here: DDP checks the annotations of its hooks.
 import torch
 import torch.distributed as dist
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
+from lockstep.engine.group import Group
 from lockstep.engine.timeline import all_reduce
 
 
@@ -26,14 +27,21 @@ class Traffic:
         self.bytes += number
 
 
-def count_gradients(model: DistributedDataParallel, traffic: Traffic) -> None:
-    """Count what DDP gives to its all-reduce, which stays as it is.
+def replicated(module: nn.Module, group: Group, traffic: Traffic) -> nn.Module:
+    """A DDP model that counts what it gives to the all-reduce; a process alone keeps its own.
 
     A ring of W replicas sends 2 (W - 1) / W of that from each of them.
     """
+    module = module.to(group.device)
+    if group.alone:
+        return module
 
     def hook(_: object, bucket: dist.GradBucket) -> torch.futures.Future[Tensor]:
         traffic.note(bucket.buffer().nbytes)
         return all_reduce(bucket)
 
+    model = DistributedDataParallel(
+        module, device_ids=[group.device.index] if group.device.type == "cuda" else None
+    )
     model.register_comm_hook(None, hook)
+    return model
