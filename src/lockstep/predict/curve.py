@@ -27,6 +27,8 @@ LEAST_POINTS = 4
 """Sizes: a law has three numbers, and one more tells how well it fits."""
 FLATTEST, STEEPEST = 0.01, 4.0
 """Bounds of -b; what was published lies far inside."""
+FLAT = 1e-9
+"""A slope that is nothing but rounding."""
 GRID = 120
 """Exponents that are tried at once."""
 ZOOMS = 3
@@ -186,7 +188,7 @@ def _checked(
             f"{LEAST_POINTS} sizes or more. Train on more subsets, each twice as large as the last."
         )
     trend = numpy.polyfit(numpy.log(m), numpy.log(y), 1)[0]
-    if trend >= 0:
+    if trend > -FLAT:
         raise UsageError(
             f"the error does not fall with more data: it goes from {y[m.argmin()]:g} at "
             f"{m.min():g} samples to {y[m.argmax()]:g} at {m.max():g}. Either it is at its floor "

@@ -109,8 +109,7 @@ def _images(found: Steps) -> Question:
     one, two = (found.run(n) for n in (1, 2))
     assert one is not None
     assert two is not None
-    alone = sum(one["parts"][0].values())
-    both = max(sum(parts.values()) for parts in two["parts"])
+    alone, both = one["step"][0], max(two["step"])
     waited = max(parts[WAITING] for parts in two["parts"])
     ratio = 2 * alone / both
     wrong = _apart(ratio, (ratio / 2, 2.0, 1.0, 2 / ratio, 4.0))

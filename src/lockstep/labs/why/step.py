@@ -46,9 +46,8 @@ class Steps:
     exchange_ms: float | None
     """Of all gradients on two replicas, without the waiting for the slower one."""
     runs: list[dict[str, Any]]
-    """By `replicas`: `parts`, a mean step of each; `lanes`, of each the spans [part, start, end] of
-    two steps, and those `beside`; `pace`, of each replica and step how much slower than all of them
-    it computed."""
+    """By `replicas`. Of each replica: a mean `step` and its `parts`; `lanes`, spans [part, start,
+    end] of two steps, and those `beside`; `pace`, how much slower than all it computed in them."""
 
     def run(self, replicas: int) -> dict[str, Any] | None:
         """The one on so many."""
@@ -149,7 +148,8 @@ def described(replicas: int, timelines: Sequence[dict[str, Any]], *, on_gpus: bo
     usual = fmean(chain.from_iterable(taken))
     pace = [[round(seconds / usual, 4) for seconds in one] for one in taken]
     parts = [{name: round(ms, 4) for name, ms in one["parts"].items()} for one in timelines]
-    return {"replicas": replicas, "parts": parts, "lanes": lanes, "pace": pace}
+    step = [round(one["step"], 4) for one in timelines]
+    return {"replicas": replicas, "step": step, "parts": parts, "lanes": lanes, "pace": pace}
 
 
 def _zeros(details: Sequence[Sequence[dict[str, Any]]], *, on_gpus: bool) -> list[float]:

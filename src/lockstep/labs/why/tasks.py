@@ -56,10 +56,12 @@ def _near(found: float, right: float) -> bool:
 
 
 def _at_the_floor(given: Callable[..., Any]) -> list[str]:
-    for target, place in ((_C, "at the floor"), (_C / 2, "below the floor")):
+    # A negative number to the power -2 is a number again, to most others it is complex.
+    flat = LAW._replace(b=-0.3)
+    for target, law, place in ((_C, LAW, "at the floor"), (_C / 2, flat, "below the floor")):
         says = f"A target of {target:g} is {place} of {_C:g}: no amount of data gets there. "
         try:
-            found = given(target, *LAW)
+            found = given(target, *law)
         except (ZeroDivisionError, ValueError, OverflowError) as error:
             return [f"{says}Yours raises {type(error).__name__}; return math.inf."]
         if isinstance(found, complex):
