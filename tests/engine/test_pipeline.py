@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+from typing import Any
+
 import pytest
 import torch
 from hypothesis import given
@@ -181,3 +185,12 @@ def test_shared_weights_and_too_few_layers_are_refused():
         Pipeline(nn.Sequential(layer), two(), loss=cross_entropy)
     with pytest.raises(PlanError, match="0 micro-batches"):
         Pipeline(nn.Sequential(layer), alone(), loss=cross_entropy, micro_batches=0)
+
+
+def test_the_loop_of_the_page_runs():
+    page = Path(__file__).parents[2] / "docs" / "ideas" / "two-ways.md"
+    snippet = re.search(r"<!-- run: pipeline -->\n```python\n(.*?)```", page.read_text(), re.DOTALL)
+    assert snippet
+    names: dict[str, Any] = {}
+    exec(snippet[1], names)
+    assert names["loss"].isfinite()

@@ -14,6 +14,7 @@ from lockstep.report.page import BLUE, GREEN, GREY, ORANGE, label
 FIRST, LAST = 2009, 2025
 COMPUTE, PARAMETERS, MACHINES = "training compute", "parameters of a model", "machines"
 QUANTITIES = (COMPUTE, PARAMETERS, MACHINES)
+NAMED = ("AlexNet", "AlphaGo Zero", "GPT-3", "Llama 3.1, 405B", "Jaguar", "El Capitan", "8 H100")
 _UNITS = {COMPUTE: "PF/s-days", PARAMETERS: "parameters", MACHINES: "PF/s"}
 
 
@@ -78,6 +79,7 @@ def figure(quantity: str, first: int, last: int) -> dict[str, Any]:
         seen = [point for point in found if first <= point.year < last + 1]
         rest = [point for point in found if point not in seen]
         data.append(_dots(name, seen, colour, quantity))
+        data.append(_names([point for point in found if point.name in NAMED], colour))
         if rest:
             data.append(_dots("other years", rest, GREY, quantity) | {"showlegend": False})
         line = trend(seen)
@@ -95,7 +97,7 @@ def figure(quantity: str, first: int, last: int) -> dict[str, Any]:
             }
         )
         years = ends[1] - ends[0]
-        times = line.value(ends[1]) / line.value(ends[0])
+        times = float(f"{line.value(ends[1]) / line.value(ends[0]):.2g}")
         notes.append(
             f"{name}: {times:,.0f} times in {years:.1f} years, a doubling in {line.doubling:.1f} "
             f"months. At Moore's two years it would be {2 ** (years / 2):,.0f} times."
@@ -115,6 +117,22 @@ def figure(quantity: str, first: int, last: int) -> dict[str, Any]:
         },
     }
     return {"data": data, "layout": layout, "note": "\n".join(notes)}
+
+
+def _names(found: Sequence[Point], colour: str) -> dict[str, Any]:
+    """Of a few dots their names, towards the middle of the picture."""
+    middle = (FIRST + LAST) / 2
+    sides = ["middle right" if point.year < middle else "middle left" for point in found]
+    return {
+        "x": [point.year for point in found],
+        "y": [float(f"{point.value:.4g}") for point in found],
+        "text": [f"&nbsp;{label(point.name)}&nbsp;" for point in found],
+        "mode": "text",
+        "textposition": sides,
+        "textfont": {"size": 11, "color": colour},
+        "hoverinfo": "skip",
+        "showlegend": False,
+    }
 
 
 def _dots(name: str, found: Sequence[Point], colour: str, quantity: str) -> dict[str, Any]:

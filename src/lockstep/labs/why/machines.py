@@ -102,8 +102,8 @@ def figure(pf_days: float, count: int, utilisation: float, rate: str) -> dict[st
             for _, days in shown
         ],
         "annotations": [
-            {"x": math.log10(days), "y": 0, "yref": "paper", "yanchor": "bottom", "text": name}
-            | {"showarrow": False, "font": {"color": ORANGE, "size": 11}, "xanchor": "left"}
+            {"x": math.log10(days), "y": 1, "yref": "paper", "yanchor": "bottom", "text": name}
+            | {"showarrow": False, "font": {"color": ORANGE, "size": 11}}
             for name, days in shown
         ],
     }
@@ -112,11 +112,12 @@ def figure(pf_days: float, count: int, utilisation: float, rate: str) -> dict[st
 
 def _note(pf_days: float, count: int, utilisation: float, rate: str) -> str:
     chosen = bill(H100, count, pf_days, utilisation, rate)
+    slow = bill(CPU_SERVER, 1, pf_days, utilisation, rate)
     return (
         f"{pf_days:,g} PF/s-days are {pf_days * 86_400e15:.2g} operations. "
         f"{count:,} H100 at {utilisation:.0%} of {H100.rate(rate):,g} TF/s each: "
-        f"{spoken(chosen.days)}, {priced(chosen.dollars)}. More of them cost no more, as "
-        "long as the utilisation stays."
+        f"{spoken(chosen.days)}, {priced(chosen.dollars)}. More of them cost no more, as long as "
+        f"the utilisation stays. One dual-CPU server: {spoken(slow.days)}."
     )
 
 

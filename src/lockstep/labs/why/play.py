@@ -120,15 +120,13 @@ def _note(found: Steps, gpus: int, link: float | None, lanes: list[Lane], measur
     taken = step_ms(lanes)
     waiting = [sum(e - s for p, s, e in lane["step"] if p == WAITING) / 2 for lane in lanes]
     rate = 1e3 * gpus * found.local_batch / taken
-    place = "GPUs" if found.device == "cuda" else "CPU cores"
+    place = "GPU" if found.device == "cuda" else "CPU core"
     if measured:
-        told = f"Measured here on {gpus} of the {place}" if gpus > 1 else f"Measured here ({place})"
+        told = f"Measured here on {gpus} {place}{'s' if gpus > 1 else ''}"
     else:
-        told = "Predicted from the parts measured on one"
         speed = link or (link_bandwidth(found) or 0.0) * 8 / 1e9
-        told += (
-            f", with {'the link measured here' if link is None else 'a link'} of {speed:.3g} Gb/s"
-        )
+        wire = "a link" if link else "the link measured here"
+        told = f"Predicted from the parts measured on one, with {wire} of {speed:.3g} Gb/s"
     alone = step_ms(lanes_of(found, 1, None)[0])
     text = (
         f"{told}: {taken:.1f} ms per step, {rate:,.0f} images/s, {gpus * alone / taken:.2f} times "
