@@ -126,7 +126,7 @@ def _note(found: Steps, gpus: int, link: float | None, lanes: list[Lane], measur
     else:
         speed = link or (link_bandwidth(found) or 0.0) * 8 / 1e9
         wire = "a link" if link else "the link measured here"
-        told = f"Predicted from the parts measured on one, with {wire} of {speed:.3g} Gb/s"
+        told = f"Predicted from the parts measured on one, with {wire} of {speed:,.4g} Gb/s"
     alone = step_ms(lanes_of(found, 1, None)[0])
     text = (
         f"{told}: {taken:.1f} ms per step, {rate:,.0f} images/s, {gpus * alone / taken:.2f} times "
