@@ -52,6 +52,8 @@ def test_every_window_of_years_makes_a_picture(quantity: str, first: int, last: 
     shown = sum(len(trace["x"]) for trace in figure["data"] if trace["mode"] == "markers")
     assert shown == sum(map(len, growth.points(quantity).values()))
     assert figure["layout"]["xaxis"]["title"]["text"]
+    (window,) = figure["layout"]["shapes"]
+    assert [window["x0"], window["x1"]] == [min(first, last), max(first, last) + 1]
 
 
 def test_another_window_of_years_has_another_doubling_time():

@@ -107,8 +107,8 @@ def figure(quantity: str, first: int, last: int) -> dict[str, Any]:
             "The two do not measure the same: Linpack in float64, against peaks in 16 or 8 bits, "
             "from 8 A100 on with half of the weights zero."
         )
-    layout = {
-        "xaxis": {"title": {"text": "year"}, "range": [FIRST, LAST + 0.5], "dtick": 4},
+    layout: dict[str, Any] = {
+        "xaxis": {"title": {"text": "year"}, "range": [FIRST, LAST + 1], "dtick": 4},
         "yaxis": {
             "title": {"text": _UNITS[quantity]},
             "type": "log",
@@ -116,6 +116,9 @@ def figure(quantity: str, first: int, last: int) -> dict[str, Any]:
             "dtick": 1 if quantity == MACHINES else 2,
         },
     }
+    # The years that were chosen.
+    window = {"type": "rect", "yref": "paper", "x0": first, "x1": last + 1, "y0": 0, "y1": 1}
+    layout["shapes"] = [window | {"fillcolor": GREY, "opacity": 0.1, "line": {"width": 0}}]
     return {"data": data, "layout": layout, "note": "\n".join(notes)}
 
 
