@@ -10,7 +10,7 @@ from torch import nn
 
 from lockstep import models
 from lockstep.data import Watch
-from lockstep.engine.timeline import BETWEEN, EXCHANGE, PARTS, WAITING, Timeline, _layers
+from lockstep.engine.timeline import BETWEEN, EXCHANGE, PARTS, WAITING, Timeline, layers_of
 from replicas import small, train
 
 
@@ -97,7 +97,7 @@ def test_a_watch_that_does_not_listen_keeps_nothing():
     ],
 )
 def test_layers_are_found_inside_containers(model: nn.Module, number: int):
-    assert len(list(_layers(model))) == number
+    assert len(list(layers_of(model))) == number
 
 
 def test_a_model_of_one_layer_is_measured_too(tmp_path: Path):

@@ -61,7 +61,13 @@ def both_ways() -> Ways:
 def steps(alone: float, both: float) -> Steps:
     parts = dict.fromkeys((*PARTS, WAITING), 1.0)
     runs = [
-        {"replicas": n, "step": [ms] * n, "parts": [parts] * n, "lanes": [], "pace": []}
+        {
+            "replicas": n,
+            "step": [ms] * n,
+            "parts": [parts] * n,
+            "lanes": [{"step": [[PARTS[0], 0.0, ms], [WAITING, ms, 2 * ms]], "beside": []}] * n,
+            "pace": [],
+        }
         for n, ms in ((1, alone), (2, both))
     ]
     return Steps(

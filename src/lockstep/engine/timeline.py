@@ -96,7 +96,7 @@ class Timeline(Watch):
 
     def watch_layers(self, model: nn.Module) -> None:
         """Mark the ends of the first and the second third of the layers, forward and backward."""
-        layers = list(_layers(model))
+        layers = list(layers_of(model))
         thirds = [len(layers) // 3, 2 * len(layers) // 3]
         for number, end in enumerate(thirds):
             if end == 0 or (number and end == thirds[0]):
@@ -182,14 +182,14 @@ def _total(spans: list[tuple[str, float, float]], part: str) -> float:
     return sum(end - start for name, start, end in spans if name == part)
 
 
-def _layers(model: nn.Module) -> Iterator[nn.Module]:
+def layers_of(model: nn.Module) -> Iterator[nn.Module]:
     """The layers of a model in order: containers opened, everything else as one."""
     children = list(model.children())
     if len(children) == 1:
-        yield from _layers(children[0])
+        yield from layers_of(children[0])
         return
     for child in children:
         if isinstance(child, nn.Sequential | nn.ModuleList):
-            yield from _layers(child)
+            yield from layers_of(child)
         else:
             yield child

@@ -8,7 +8,7 @@ from typing import Any
 import numpy
 
 from lockstep.engine.timeline import EXCHANGE, PARTS, WAITING
-from lockstep.labs.why.several import Lane, link_bandwidth, predicted, step_ms
+from lockstep.labs.why.several import Lane, link_bandwidth, predicted, step_ms, waiting_ms
 from lockstep.labs.why.step import Steps
 from lockstep.report.page import label
 from lockstep.report.run import COLOURS
@@ -118,7 +118,7 @@ def _numbered(part: str) -> str:
 
 def _note(found: Steps, gpus: int, link: float | None, lanes: list[Lane], measured: bool) -> str:
     taken = step_ms(lanes)
-    waiting = [sum(e - s for p, s, e in lane["step"] if p == WAITING) / 2 for lane in lanes]
+    waiting = [waiting_ms(lane) for lane in lanes]
     rate = 1e3 * gpus * found.local_batch / taken
     place = "GPU" if found.device == "cuda" else "CPU core"
     if measured:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from lockstep.engine.timeline import WAITING
 from lockstep.labs.quiz import Question
 from lockstep.labs.why.law import most, samples, seen
 from lockstep.labs.why.learning import Learning
+from lockstep.labs.why.several import step_ms, waiting_ms
 from lockstep.labs.why.step import Steps
 from lockstep.labs.why.volume import memory, spoken
 from lockstep.labs.why.ways import BATCHES, DATA, MODEL, ONE, WIDTHS, Ways
@@ -106,17 +106,18 @@ def _memory(found: Ways) -> Question:
 
 
 def _images(found: Steps) -> Question:
-    one, two = (found.run(n) for n in (1, 2))
+    # Those of the picture: the same numbers must not be told twice and differ.
+    one, two = found.run(1), found.run(2)
     assert one is not None
     assert two is not None
-    alone, both = one["step"][0], max(two["step"])
-    waited = max(parts[WAITING] for parts in two["parts"])
+    alone, both = step_ms(one["lanes"]), step_ms(two["lanes"])
+    waited = max(waiting_ms(lane) for lane in two["lanes"])
     ratio = 2 * alone / both
     wrong = _apart(ratio, (ratio / 2, 2.0, 1.0, 2 / ratio, 4.0))
     return Question(
-        text=f"A step of one replica took {alone:.1f} ms here, one of two replicas {both:.1f} ms; "
-        f"each computes {found.local_batch} images. How many images per second do two make, "
-        "against one?",
+        text=f"A step of one replica takes {alone:.1f} ms in the picture, one of two replicas "
+        f"{both:.1f} ms; each computes {found.local_batch} images. How many images per second do "
+        "two make, against one?",
         choices=tuple(f"{value:.2f} times" for value in (ratio, *wrong[:3])),
         right=0,
         why=f"Two replicas do 2 x {found.local_batch} images in {both:.1f} ms: 2 x {alone:.1f} / "

@@ -97,3 +97,8 @@ def _add(spans: list[list[Any]], part: str, clocks: list[float], gpu: int, taken
 def step_ms(lanes: list[Lane]) -> float:
     """Milliseconds from step to step, over all."""
     return max(lane["step"][-1][2] for lane in lanes) / SHOWN
+
+
+def waiting_ms(lane: Lane) -> float:
+    """Milliseconds of a step in which one replica waits for the others and the link."""
+    return sum(end - start for part, start, end in lane["step"] if part == WAITING) / SHOWN

@@ -22,7 +22,7 @@ from lockstep.data import Data, Tensors, digits
 from lockstep.engine.job import Job
 from lockstep.engine.recipe import Recipe
 from lockstep.engine.recipes import DIGITS
-from lockstep.engine.timeline import EXCHANGE, PARTS, _layers
+from lockstep.engine.timeline import EXCHANGE, PARTS, layers_of
 from lockstep.labs.why.apart import Report, apart
 from lockstep.world import World, gpu_count
 
@@ -181,7 +181,7 @@ def _exchange(timelines: Sequence[dict[str, Any]]) -> float | None:
 
 def by_thirds(model: nn.Module) -> list[int]:
     """Bytes of the parameters of the last, the second and the first third of the layers."""
-    layers = list(_layers(model))
+    layers = list(layers_of(model))
     cuts = [0, len(layers) // 3, 2 * len(layers) // 3, len(layers)]
     thirds = [layers[cuts[n] : cuts[n + 1]] for n in (2, 1, 0)]
     return [sum(p.nbytes for layer in third for p in layer.parameters()) for third in thirds]
