@@ -1,0 +1,1 @@
+"""Lab 3's experiments: training at scale."""

@@ -1,0 +1,87 @@
+"""Pictures of the layer-wise optimizers: who trains at which rate, and what a step does."""
+
+from __future__ import annotations
+
+from lockstep.labs.scale.drawing import COLOURS, Figure, axes, band, line, ticks, tidy
+from lockstep.labs.scale.optimizers import Optimizers
+from lockstep.report.page import GREY
+
+FORMULAS = {
+    "SGD": r"\text{rate}",
+    "LARS": r"\text{rate}\cdot\text{trust}\cdot\frac{|w|}{|g|}",
+    "LARC": r"\min\left(\text{rate},\ \text{trust}\cdot\frac{|w|}{|g|}\right)",
+    "LAMB": r"\text{rate}\cdot\frac{|w|}{|u|},\quad u=\frac{m}{\sqrt{v}+\epsilon}",
+    "NovoGrad": r"\frac{\text{rate}}{\sqrt{v}},\quad v=\text{mean of }|g|^2",
+}
+"""By what the gradient of a layer is multiplied (of LAMB: Adam's step u)."""
+
+
+def figure(found: Optimizers, *, rate: float, own: bool) -> Figure:
+    """Accuracy step by step: all at the same rate, or each at its `own` best one."""
+    data, said = [], []
+    for place, name in enumerate(found.names):
+        at = found.best(name) if own else found.rates.index(rate)
+        seeds = found.curves[place, :, at]
+        label = f"{name} {found.rates[at]:g}"
+        data += [
+            band(label, found.steps, seeds.min(1), seeds.max(1), COLOURS[place]),
+            line(label, found.steps, seeds.mean(1), COLOURS[place]),
+        ]
+        said.append(f"{name} {seeds[-1].mean():.1%}")
+    layout = axes(
+        f"optimizer steps of {found.batch} samples", "test accuracy", y_axis={"range": [0, 1.02]}
+    )
+    rule = found.rates[found.by_rule()]
+    note = (
+        f"At the end: {', '.join(said)}.\n"
+        f"SGD is best at {found.small_best():g} with a batch of {found.batch // found.times}; "
+        f"times {found.times}, as the linear rule says, that is {rule:g}."
+    )
+    return {"data": data, "layout": layout, "note": note}
+
+
+def ends(found: Optimizers, *, rate: float) -> Figure:
+    """Accuracy at the end against the rate."""
+    data = []
+    for place, name in enumerate(found.names):
+        means = found.curves[place, -1].mean(1)
+        curve = line(name, found.rates, means, COLOURS[place])
+        data.append(curve | {"mode": "lines+markers", "marker": {"size": 6}})
+    data.append(line("chosen rate", [rate, rate], [0, 1], GREY, dash="dot", width=1.5))
+    layout = axes(
+        "learning rate",
+        f"test accuracy after {found.steps[-1]} steps",
+        x_axis=ticks((0.01, 0.1, 1, 10)),
+        y_axis={"range": [0, 1.02]},
+    )
+    return {"data": data, "layout": layout}
+
+
+def layers(found: Optimizers, *, step: int) -> Figure:
+    """How far step number `step` (from 1) moves each layer, as a share of the layer's length."""
+    data = []
+    for place, name in enumerate(found.names):
+        shares = found.moved[place][step - 1]
+        ratios = found.trust[place][step - 1]
+        data.append(
+            {
+                "type": "bar",
+                "name": name,
+                "x": found.layers,
+                "y": tidy(None if s is None else 100 * s for s in shares),
+                "marker": {"color": COLOURS[place]},
+                "text": [f"{ratio:.3g}" if ratio else "" for ratio in ratios],
+                "textposition": "none",
+                "hovertemplate": "moved %{y}%<br>|w| / |g| %{text}<extra>%{fullData.name}</extra>",
+            }
+        )
+    layout = axes(
+        "", "length of the step, % of |w|", y_axis={"type": "log"}, barmode="group", bargap=0.25
+    )
+    spans = []
+    for place, name in enumerate(found.names):
+        shares = [s for s in found.moved[place][step - 1] if s]
+        if shares:
+            spans.append(f"{name} {max(shares) / min(shares):.2g}x")
+    note = f"Step {step}, each optimizer at its best rate. Largest share over smallest: "
+    return {"data": data, "layout": layout, "note": note + ", ".join(spans) + "."}
