@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import asdict
 from typing import Any
 
@@ -36,8 +37,9 @@ def apart(function: str, report: Report, **given: Any) -> dict[str, Any]:
         os.close(writing)
         try:
             assert process.stdin is not None
-            process.stdin.write(json.dumps(given).encode())
-            process.stdin.close()
+            with suppress(BrokenPipeError):  # it has ended already, and its log says why
+                process.stdin.write(json.dumps(given).encode())
+                process.stdin.close()
             for line in lines:
                 kind, *rest = json.loads(line)
                 if kind == "at":
@@ -46,6 +48,8 @@ def apart(function: str, report: Report, **given: Any) -> dict[str, Any]:
                     raise RunError(rest[0])
                 else:
                     return dict(rest[0])
+            # What it says of its own end comes after the pipe's.
+            process.wait()
         finally:
             # Its replicas die with it.
             process.kill()

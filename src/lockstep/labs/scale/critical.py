@@ -59,12 +59,10 @@ def figure(found: Explored, noises: Noises, *, target: float, batch: int) -> Fig
     x, steps = points["batches"], points["steps"]
     here = curve.steps(batch)
     data = [
-        dots("measured, best rate", x, steps, BLUE),
+        dots("measured", x, steps, BLUE),
         line("fit", shown, [curve.steps(b) for b in shown], BLUE),
-        line(
-            "predicted by noise", shown, [scale * known.steps(b) for b in shown], RED, dash="dash"
-        ),
-        dots("chosen batch", [batch], [here], ORANGE, symbol="diamond", size=12),
+        line("by noise", shown, [scale * known.steps(b) for b in shown], RED, dash="dash"),
+        dots("chosen", [batch], [here], ORANGE, symbol="diamond", size=12),
         dots("", x, [b * s for b, s in zip(x, steps, strict=True)], GREEN)
         | {"yaxis": "y2", "showlegend": False},
         line("samples", shown, [b * curve.steps(b) for b in shown], GREEN) | {"yaxis": "y2"},
@@ -75,15 +73,11 @@ def figure(found: Explored, noises: Noises, *, target: float, batch: int) -> Fig
         "batch size (samples)",
         "steps",
         x_axis=ticks([*found.batches]),
-        y_axis={"type": "log", "domain": [0.42, 1], "dtick": "D2"},
+        y_axis=ticks((5, 10, 20, 50, 100, 200, 500)) | {"domain": [0.42, 1]},
     )
-    layout["yaxis2"] = {
-        "title": {"text": "samples"},
-        "type": "log",
-        "domain": [0, 0.34],
-        "anchor": "x",
-        "dtick": 1,
-    }
+    layout["xaxis"]["anchor"] = "y2"
+    samples = {"title": {"text": "samples"}, "domain": [0, 0.36]}
+    layout["yaxis2"] = ticks((300, 1000, 3000, 10_000, 30_000), ",") | samples
     return {"data": data, "layout": layout, "note": _told(curve, seen, target, batch)}
 
 

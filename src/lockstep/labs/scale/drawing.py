@@ -84,6 +84,24 @@ def ticks(values: Sequence[float], form: str = "g") -> dict[str, Any]:
     return {"type": "log", "tickvals": list(values), "ticktext": shown}
 
 
+def including(values: Iterable[float], value: float) -> list[float]:
+    """A slider's values with one more, which was measured.
+
+    >>> including([0.1, 1.0], 0.123456)
+    [0.1, 0.123, 1.0]
+    """
+    return sorted({*values, three(value)})
+
+
+def three(value: float) -> float:
+    """With three digits, as a slider shows it.
+
+    >>> three(0.0123456)
+    0.0123
+    """
+    return float(f"{value:.3g}")
+
+
 def tidy(values: Iterable[Any], digits: int = 4) -> list[float | None]:
     """Numbers with as many digits as a picture shows; None for what is none."""
     return [

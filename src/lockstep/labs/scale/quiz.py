@@ -81,7 +81,7 @@ def _first(runs: Runs) -> Question:
     ends = "; ".join(f"{name}: {times[name]:.2f} s" for name in order)
     return Question(
         text=f"Which run reached an accuracy of {target:g} first, in seconds?",
-        choices=distinct(order[0], [*later, *missed]),
+        choices=distinct(order[0], [*later, *missed, "none of them"]),
         right=0,
         why=f"Measured here: {ends}. What counts is steps times their length: more replicas "
         "shorten a step, a batch that is too large or a rate that is wrong takes more of them.",

@@ -31,12 +31,12 @@ def figure(found: Runs, *, axis: str, target: float, **shown: bool) -> Figure:
         furthest = max(furthest, *x)
         if not shown.get(f"run{number}", True):
             continue
-        curve = line(run.name, [0.0, *x], [0.1, *run.accuracy], COLOURS[number])
+        curve = line(run.short, [0.0, *x], [0.1, *run.accuracy], COLOURS[number])
         data.append(curve | {"mode": "lines+markers", "marker": {"size": 7}})
         first = reached(run, target)
         when = "never" if first is None else f"{x[first]:.3g}"
         ended = " (its loss was no number in the end)" if run.diverged else ""
-        said.append(f"{run.name}: {when}{ended}")
+        said.append(f"{run.short}: {when}{ended}")
     data.append(line(f"target {target:g}", [0.0, furthest], [target] * 2, GREY, dash="dash"))
     layout = axes(AXES[axis], "test accuracy", y_axis={"range": [0.0, 1.02]})
     note = f"{AXES[axis].capitalize()} until {target:g}:\n" + "\n".join(said)

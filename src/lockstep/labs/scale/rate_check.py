@@ -87,8 +87,8 @@ def _start(rate: Rate) -> str:
         return "Step 0 has the full rate already: there is no rise at all."
     if all(_same(share, 1.0 / STEPS) for share in shares):
         return (
-            "Step 0 has the full rate / `warmup_steps`: a rise from 0. It begins at `base_rate`, the "
-            "rate of one replica."
+            "Step 0 has the full rate / `warmup_steps`: a rise from 0. It begins at `base_rate`, "
+            "the rate of one replica."
         )
     if all(_same(share, shares[0]) for share in shares):
         return (

@@ -39,11 +39,11 @@ def figure(found: Warmups, *, replicas: int, rate: float, warmup: int, per_node:
         )
         data.append(wrong | {"yaxis": "y2"})
     layout = axes("epochs", "test accuracy", y_axis={"range": [0, 1.02], "domain": [0.4, 1]})
+    layout["xaxis"]["anchor"] = "y2"
     layout["yaxis2"] = {
         "title": {"text": "rate"},
-        "domain": [0, 0.28],
+        "domain": [0, 0.3],
         "range": [0, 1.1 * rate],
-        "anchor": "x",
     }
     return {"data": data, "layout": layout, "note": _told(found, replicas, at, warmup)}
 

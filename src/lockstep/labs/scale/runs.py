@@ -8,6 +8,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from lockstep.engine.job import Job
 from lockstep.engine.recipe import Recipe
 from lockstep.engine.recipes import DIGITS
 from lockstep.errors import NotFinite
-from lockstep.labs.scale.apart import Report
+from lockstep.labs.scale.apart import Report, apart
 from lockstep.labs.scale.throughput import sizes_here
 from lockstep.scaling.rules import linear_rule, sqrt_rule
 from lockstep.scaling.schedule import constant
@@ -49,6 +50,8 @@ class Run:
     """One curve."""
 
     name: str
+    short: str
+    """Its name in a legend."""
     replicas: int
     batch: int
     """Global."""
@@ -83,7 +86,7 @@ class Runs:
 
 
 def planned(many: int) -> dict[str, tuple[int, Recipe]]:
-    """The runs: how many replicas, and the recipe, which does not know it."""
+    """The runs by their short names: how many replicas, and the recipe, which does not know it."""
     large = replace(BASE, global_batch=TIMES * BATCH)
 
     def scaled(rule: Callable[[float], float], **more: Any) -> tuple[int, Recipe]:
@@ -92,20 +95,25 @@ def planned(many: int) -> dict[str, tuple[int, Recipe]]:
     # The rise begins where the small batch would be.
     warmed = {"warmup": float(WARMUP), "warmup_start": 1 / TIMES}
     return {
-        f"1 replica, batch {BATCH}": (1, BASE),
-        f"{many} replicas, batch {BATCH}": (many, BASE),
-        f"{many} replicas, batch {TIMES * BATCH}, rate unscaled": (many, large),
-        f"{many} replicas, batch {TIMES * BATCH}, square root": scaled(sqrt_rule),
-        f"{many} replicas, batch {TIMES * BATCH}, linear": scaled(linear_rule),
-        f"{many} replicas, batch {TIMES * BATCH}, linear, warmup": scaled(linear_rule, **warmed),
+        "one replica": (1, BASE),
+        "same batch": (many, BASE),
+        "rate unscaled": (many, large),
+        "square root": scaled(sqrt_rule),
+        "linear": scaled(linear_rule),
+        "linear, warmup": scaled(linear_rule, **warmed),
     }
 
 
-def measure(report: Report, epochs: int = EPOCHS) -> Runs:
-    """Train them one after the other. Forks replicas: call it through `apart`."""
+def measure(report: Report, **given: Any) -> Runs:
+    """Run them from a process that may fork."""
+    return Runs(**apart(f"{__name__}:measure_here", report, **given))
+
+
+def measure_here(report: Report, epochs: int = EPOCHS, count: int | None = None) -> Runs:
+    """Train them one after the other; only the first `count`, if it is given."""
     device, sizes = sizes_here()
     many = min(sizes[-1], SHARDS)
-    plans = planned(many)
+    plans = dict(islice(planned(many).items(), count))
     runs = []
     with tempfile.TemporaryDirectory(prefix="lockstep-") as place:
         folders = [Path(place) / str(number) for number in range(len(plans))]
@@ -131,10 +139,13 @@ def _run(name: str, recipe: Recipe, replicas: int, device: str, folder: Path) ->
     finished = False
     with suppress(NotFinite):
         finished = bool(launch(job, device=device, console=_Silent()))
+    size = "1 replica" if replicas == 1 else f"{replicas} replicas"
+    rule = f", {name}" if recipe.global_batch > BATCH else ""
     lines = map(json.loads, (folder / "metrics.jsonl").read_text().splitlines())
     tests = [line for line in lines if line["kind"] == "test"]
     return Run(
-        name=name,
+        name=f"{size}, batch {recipe.global_batch}{rule}",
+        short=name,
         replicas=replicas,
         batch=recipe.global_batch,
         rate=recipe.learning_rate,

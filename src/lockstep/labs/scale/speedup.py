@@ -60,15 +60,15 @@ def figure(found: Throughput, *, serial: float, megabytes: float, speed: float) 
     places = [round(float(n), 3) for n in x]
     data = [
         line("ideal", places, places, GREY, dash="dot", width=1.5),
-        line("a batch for each, link", places, linked, BLUE),
-        line("one batch cut, Amdahl", places, cut, ORANGE),
-        _measured("measured, a batch for each", found, found.each, BLUE, "circle"),
-        _measured("measured, one batch cut", found, found.shared, ORANGE, "square"),
-        dots("published, 4 GPUs", [count], [many / one], PURPLE, symbol="diamond"),
+        line("each, by link", places, linked, BLUE),
+        line("cut, by Amdahl", places, cut, ORANGE),
+        _measured("each, measured", found, found.each, BLUE, "circle"),
+        _measured("cut, measured", found, found.shared, ORANGE, "square"),
+        dots("published", [count], [many / one], PURPLE, symbol="diamond"),
     ]
     layout = axes(
         "replicas",
-        "images per second, times one replica",
+        "times one replica",
         x_axis=ticks(SHOWN),
         y_axis=ticks(SHOWN),
     )

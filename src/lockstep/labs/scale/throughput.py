@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 from torch.optim import SGD
 
@@ -20,7 +21,7 @@ from lockstep.bench.task import Task
 from lockstep.bench.works import Work
 from lockstep.console import Console
 from lockstep.errors import RunError
-from lockstep.labs.scale.apart import Report
+from lockstep.labs.scale.apart import Report, apart
 from lockstep.tune import Probe
 from lockstep.world import gpu_count
 
@@ -99,11 +100,15 @@ def sizes_here() -> tuple[str, list[int]]:
     return device, [1 << n for n in range(most.bit_length())]
 
 
-def measure(report: Report, rounds: int = 5, steps: int = 16, warmup: float = 0.4) -> Throughput:
-    """Sides take turns, so that a slow second of the machine falls on all of them.
+def measure(report: Report, **given: Any) -> Throughput:
+    """Measure it in a process that may fork."""
+    return Throughput(**apart(f"{__name__}:measure_here", report, **given))
 
-    Forks replicas: call it through `apart`.
-    """
+
+def measure_here(
+    report: Report, rounds: int = 5, steps: int = 16, warmup: float = 0.4
+) -> Throughput:
+    """Sides take turns, so that a slow second of the machine falls on all of them."""
     device, replicas = sizes_here()
     work = SMALL if device == "cpu" else LARGE
     each = Side(name="each", sentence="a batch for each", file="lockstep", shards=True)

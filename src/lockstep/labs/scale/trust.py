@@ -6,12 +6,14 @@ from lockstep.labs.scale.drawing import COLOURS, Figure, axes, band, line, ticks
 from lockstep.labs.scale.optimizers import Optimizers
 from lockstep.report.page import GREY
 
+# Not |w|: a bar ends the cell of a table.
+_W, _G, _U = (rf"\lVert {name}\rVert" for name in "wgu")
 FORMULAS = {
     "SGD": r"\text{rate}",
-    "LARS": r"\text{rate}\cdot\text{trust}\cdot\frac{|w|}{|g|}",
-    "LARC": r"\min\left(\text{rate},\ \text{trust}\cdot\frac{|w|}{|g|}\right)",
-    "LAMB": r"\text{rate}\cdot\frac{|w|}{|u|},\quad u=\frac{m}{\sqrt{v}+\epsilon}",
-    "NovoGrad": r"\frac{\text{rate}}{\sqrt{v}},\quad v=\text{mean of }|g|^2",
+    "LARS": rf"\text{{rate}}\cdot\text{{trust}}\cdot\frac{{{_W}}}{{{_G}}}",
+    "LARC": rf"\min\left(\text{{rate}},\ \text{{trust}}\cdot\frac{{{_W}}}{{{_G}}}\right)",
+    "LAMB": rf"\text{{rate}}\cdot\frac{{{_W}}}{{{_U}}},\quad u=\frac{{m}}{{\sqrt{{v}}+\epsilon}}",
+    "NovoGrad": rf"\frac{{\text{{rate}}}}{{\sqrt{{v}}}},\quad v=\text{{mean of }}{_G}^2",
 }
 """By what the gradient of a layer is multiplied (of LAMB: Adam's step u)."""
 
@@ -76,7 +78,11 @@ def layers(found: Optimizers, *, step: int) -> Figure:
             }
         )
     layout = axes(
-        "", "length of the step, % of |w|", y_axis={"type": "log"}, barmode="group", bargap=0.25
+        "",
+        "step, % of |w|",
+        y_axis=ticks((0.1, 0.3, 1, 3, 10, 30, 100)),
+        barmode="group",
+        bargap=0.25,
     )
     spans = []
     for place, name in enumerate(found.names):

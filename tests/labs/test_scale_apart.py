@@ -1,0 +1,83 @@
+"""Measurements that fork replicas run in a process of their own."""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import dataclass
+
+import pytest
+
+from lockstep.errors import PlanError, RunError
+from lockstep.labs.scale.apart import Report, apart
+
+
+@dataclass(frozen=True, kw_only=True)
+class Told:
+    pid: int
+    given: list[int]
+
+
+def fine(report: Report, given: list[int]) -> Told:
+    report(0.5, "half")
+    return Told(pid=os.getpid(), given=given)
+
+
+def refuses(report: Report) -> Told:
+    raise PlanError("three replicas cut no batch. Use 2 or 4.")
+
+
+def breaks(report: Report) -> Told:
+    report(0.1, "begun")
+    raise ZeroDivisionError("of its own")
+
+
+def waits(report: Report) -> Told:
+    report(0.0, str(os.getpid()))
+    time.sleep(600)
+    raise AssertionError
+
+
+@pytest.fixture(autouse=True)
+def importable(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The other process finds this file as a module."""
+    before = os.environ.get("PYTHONPATH", "")
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([os.path.dirname(__file__), before]))
+
+
+def call(name: str, heard: list[tuple[float, str]], **given: object) -> dict[str, object]:
+    return apart(f"test_scale_apart:{name}", lambda *said: heard.append(said), **given)
+
+
+def test_the_result_and_the_progress_come_back():
+    heard: list[tuple[float, str]] = []
+    found = call("fine", heard, given=[1, 2])
+    assert found["given"] == [1, 2]
+    assert found["pid"] != os.getpid()
+    assert heard == [(0.5, "half")]
+
+
+def test_an_error_of_ours_comes_back_in_its_own_words():
+    with pytest.raises(RunError, match=r"^three replicas cut no batch. Use 2 or 4.$"):
+        call("refuses", [])
+
+
+def test_any_other_error_shows_what_it_printed():
+    with pytest.raises(RunError, match=r"(?s)breaks ended in the middle.*DivisionError: of its"):
+        call("breaks", [])
+
+
+def test_who_is_interrupted_leaves_no_process_behind():
+    class Stop(Exception):
+        pass
+
+    def stops(share: float, what: str) -> None:
+        nonlocal pid
+        pid = int(what)
+        raise Stop
+
+    pid = 0
+    with pytest.raises(Stop):
+        apart("test_scale_apart:waits", stops)
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)
