@@ -60,7 +60,7 @@ def every(draw: Any, **values: Any) -> list[dict[str, Any]]:
         layout = figure["layout"]
         assert "font" not in layout
         assert "width" not in layout
-        assert layout["xaxis"]["title"]["text"] or figure["data"][0]["type"] == "bar"
+        assert layout["xaxis"]["title"]["text"]
         assert layout["yaxis"]["title"]["text"]
         for trace in figure["data"]:
             assert len(trace["x"]) == len(trace["y"]) or trace["type"] == "heatmap"
@@ -88,7 +88,11 @@ def test_every_position_of_every_slider_has_a_picture(small: SimpleNamespace):
     every(lambda **at: rising.ends(small.warmups, **at), replicas=[2, 4, 8], rate=[1.0])
     every(lambda **at: trust.figure(layers, **at), rate=layers.rates, own=[False, True])
     every(lambda **at: trust.ends(layers, **at), rate=layers.rates)
-    every(lambda **at: trust.layers(layers, **at), step=range(1, layers.steps[-1] + 1))
+    every(
+        lambda **at: trust.layers(layers, **at),
+        step=range(1, layers.steps[-1] + 1),
+        what=["step", "ratio"],
+    )
     every(lambda **at: critical.along(small.noises, **at))
     every(lambda **at: norms.figure(small.norms, **at), epochs=[1], rate=small.norms.rates)
 

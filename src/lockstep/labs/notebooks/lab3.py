@@ -373,6 +373,9 @@ def _(found):
     page.picture(
         partial(trust.layers, found),
         height=340,
+        what=Choice(
+            "Of each layer", ["step", "ratio"], "step", ["how far a step moves it", "|w| / |g|"]
+        ),
         step=Slider("Step", list(range(1, found.steps[-1] + 1)), 6),
     )
     return
@@ -396,8 +399,8 @@ def _(found, rule):
             mo.md(f"""
     **What to see.** {rule:g} is SGD's rate by the linear rule. The same number means other things to other optimizers: for LARS it is a share of
     $|w|$ (times its trust of 0.02), for LARC an upper end that is never exceeded, for LAMB the share of $|w|$ itself, for NovoGrad about the length
-    of a step. So look at each one's own best rate, and at how wide its curve is. The last picture shows the idea: SGD moves layers by
-    different shares of their length, LARS and LAMB all by nearly the same.
+    of a step. So look at each one's own best rate, and at how wide its curve is. The last picture shows the idea: $|w|/|g|$ differs from layer to layer,
+    so SGD moves them by different shares of their length, LARS and LAMB all by nearly the same.
     """),
         ]
     )
@@ -448,12 +451,18 @@ def _(grid, noises):
 
 
 @app.cell
-def _(noises):
+def _(grid, noises):
+    _fits = [
+        (target, noise.swept(grid, target)) for target in (noise.TARGETS[0], noise.TARGETS[-1])
+    ]
+    _found = [
+        f"{fit[0].critical_batch:.0f} for a loss of {target:g}" for target, fit in _fits if fit
+    ]
     mo.md(f"""
     **What to see.** Dots are the sweep, the blue line its fit; the red one knows a training at batch {noises.batch} and none of the dots. Far left,
     twice the batch halves the steps and the samples stay the same. Far right the steps stay, and every doubling doubles the
-    samples. Comparing steps gives a larger noise scale than comparing shards, since the weights move in between and that counts as noise. Choose an easier target: the
-    critical batch is smaller, for gradients are large at the start. So a batch may grow along a training.
+    samples. Comparing steps is cruder than comparing shards: the weights move in between, and that counts as noise. The critical batch
+    is none of the model alone, it depends on how far you train: by the sweep {", ".join(_found)}.
     """)
     return
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property, partial
+from itertools import pairwise
 from typing import Any
 
 import numpy
@@ -97,7 +98,7 @@ def measure(report: Report, epochs: int = EPOCHS, seeds: int = SEEDS) -> Optimiz
         steps=looks.steps,
         accuracy=accuracy,
         small=plain(small.accuracy[-1].view(len(RATES), seeds), 3),
-        layers=[f"layer {n + 1}" for n in range(len(SIZES) - 1)],
+        layers=[f"{n}: {i} to {o}" for n, (i, o) in enumerate(pairwise(SIZES), 1)],
         trust=[],
         moved=[],
     )

@@ -31,7 +31,7 @@ def figure(found: Runs, *, axis: str, target: float, **shown: bool) -> Figure:
         furthest = max(furthest, *x)
         if not shown.get(f"run{number}", True):
             continue
-        curve = line(run.short, [0.0, *x], [0.1, *run.accuracy], COLOURS[number])
+        curve = line(run.short, x, run.accuracy, COLOURS[number])
         data.append(curve | {"mode": "lines+markers", "marker": {"size": 7}})
         first = reached(run, target)
         when = "never" if first is None else f"{x[first]:.3g}"

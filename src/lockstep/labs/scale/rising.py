@@ -16,7 +16,13 @@ def figure(found: Warmups, *, replicas: int, rate: float, warmup: int, per_node:
     data: list[Trace] = []
     sides = [(0, RED, "no warmup")]
     if warmup:
-        sides.append((found.warmups.index(warmup), BLUE, f"warmup over {warmup} epochs"))
+        sides.append(
+            (
+                found.warmups.index(warmup),
+                BLUE,
+                f"{warmup} epoch{'s' if warmup > 1 else ''} of warmup",
+            )
+        )
     for which, colour, name in sides:
         seeds = curves[:, at, which]
         data += [
@@ -70,7 +76,7 @@ def ends(found: Warmups, *, replicas: int, rate: float) -> Figure:
     means = found.ends(replicas).mean(2)
     data = []
     for place, warmup in enumerate(found.warmups):
-        name = f"{warmup} epochs" if warmup else "no warmup"
+        name = f"{warmup} epoch{'s' if warmup > 1 else ''}" if warmup else "no warmup"
         curve = line(name, found.rates, means[:, place], (RED, *COLOURS)[place])
         data.append(curve | {"mode": "lines+markers", "marker": {"size": 7}})
     data.append(line("chosen rate", [rate, rate], [0, 1], GREY, dash="dot", width=1.5))

@@ -59,35 +59,22 @@ def ends(found: Optimizers, *, rate: float) -> Figure:
     return {"data": data, "layout": layout}
 
 
-def layers(found: Optimizers, *, step: int) -> Figure:
-    """How far step number `step` (from 1) moves each layer, as a share of the layer's length."""
-    data = []
+def layers(found: Optimizers, *, step: int, what: str) -> Figure:
+    """Step number `step` (from 1), layer by layer: its length, or |w| / |g|, as `what` says."""
+    title, values, unit = {
+        "step": ("step, % of |w|", found.moved, 100),
+        "ratio": ("|w| / |g|", found.trust, 1),
+    }[what]
+    data, spans = [], []
     for place, name in enumerate(found.names):
-        shares = found.moved[place][step - 1]
-        ratios = found.trust[place][step - 1]
-        data.append(
-            {
-                "type": "bar",
-                "name": name,
-                "x": found.layers,
-                "y": tidy(None if s is None else 100 * s for s in shares),
-                "marker": {"color": COLOURS[place]},
-                "text": [f"{ratio:.3g}" if ratio else "" for ratio in ratios],
-                "textposition": "none",
-                "hovertemplate": "moved %{y}%<br>|w| / |g| %{text}<extra>%{fullData.name}</extra>",
-            }
-        )
-    layout = axes(
-        "",
-        "step, % of |w|",
-        y_axis=ticks((0.1, 0.3, 1, 3, 10, 30, 100)),
-        barmode="group",
-        bargap=0.25,
-    )
-    spans = []
-    for place, name in enumerate(found.names):
-        shares = [s for s in found.moved[place][step - 1] if s]
-        if shares:
-            spans.append(f"{name} {max(shares) / min(shares):.2g}x")
-    note = f"Step {step}, each optimizer at its best rate. Largest share over smallest: "
+        own = values[place][step - 1]
+        bars = {"type": "bar", "name": name, "marker": {"color": COLOURS[place]}}
+        lengths = tidy(None if value is None else unit * value for value in own)
+        data.append(bars | {"x": found.layers, "y": lengths})
+        known = [value for value in own if value]
+        if known:
+            spans.append(f"{name} {max(known) / min(known):.2g}x")
+    scale = ticks((0.1, 0.3, 1, 3, 10, 30, 100, 300, 1000))
+    layout = axes("layer", title, y_axis=scale, barmode="group", bargap=0.25)
+    note = f"Step {step}, each optimizer at its best rate. Largest over smallest: "
     return {"data": data, "layout": layout, "note": note + ", ".join(spans) + "."}

@@ -19,7 +19,7 @@ from lockstep.scaling.schedule import Schedule, constant, warmed
 EACH = 16
 """Samples of one replica in a step: the global batch grows with the replicas."""
 REPLICAS = (2, 4, 8)
-RATES = tuple(0.84 * 2 ** (n / 4) for n in range(7))
+RATES = tuple(2 ** (n / 4) for n in range(-1, 6))
 WARMUPS = (0, 1, 2, 4, 6)
 EPOCHS, SEEDS = 8, 4
 LOOKS = 2
