@@ -462,7 +462,7 @@ def _(grid, noises):
     **What to see.** Dots are the sweep, the blue line its fit; the red one knows a training at batch {noises.batch} and none of the dots. Far left,
     twice the batch halves the steps and the samples stay the same. Far right the steps stay, and every doubling doubles the
     samples. Comparing steps is cruder than comparing shards: the weights move in between, and that counts as noise. The critical batch
-    is none of the model alone, it depends on how far you train: by the sweep {", ".join(_found)}.
+    is no property of the model alone; it depends on how far you train: by the sweep {", ".join(_found)}.
     """)
     return
 
