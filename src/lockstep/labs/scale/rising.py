@@ -51,18 +51,19 @@ def figure(found: Warmups, *, replicas: int, rate: float, warmup: int, per_node:
         "domain": [0, 0.3],
         "range": [0, 1.1 * rate],
     }
-    return {"data": data, "layout": layout, "note": _told(found, replicas, at, warmup)}
+    return {"data": data, "layout": layout, "note": _told(found, replicas, at, warmup, per_node)}
 
 
-def _told(found: Warmups, replicas: int, at: int, warmup: int) -> str:
-    ends = found.ends(replicas)[at]
+def _told(found: Warmups, replicas: int, at: int, warmup: int, per_node: int) -> str:
+    ends, rate = found.ends(replicas)[at], found.rates[at]
     sides = {"without": ends[0]}
     if warmup:
         sides[f"with {warmup} epochs of it"] = ends[found.warmups.index(warmup)]
     said = [f"{name} {seeds.mean():.1%} ({_each(seeds)})" for name, seeds in sides.items()]
     return (
         f"{replicas} replicas of {found.each} samples: a global batch of {replicas * found.each}. "
-        f"One replica's rate would be {found.rates[at] / replicas:.3g}.\n"
+        f"A warmup starts at {rate:g} / {replicas} = {rate / replicas:.3g}, the rate of one; "
+        f"divided by {per_node} GPUs of a node it would be {rate / per_node:.3g}.\n"
         f"At the end, mean and every seed: {'; '.join(said)}."
     )
 
