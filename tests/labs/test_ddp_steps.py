@@ -1,0 +1,175 @@
+"""Lab 2's steps, judged by the doctor on two real processes. Every program is run once."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+
+import pytest
+
+from lockstep.labs.ddp import observe as observing
+from lockstep.labs.ddp.check import check_step, judge
+from lockstep.labs.ddp.observe import Observed, observe
+from lockstep.labs.ddp.steps import Step, steps
+from lockstep.labs.ddp.tasks import latest, passed_before, task
+from lockstep.labs.ddp.texts import program
+
+STEPS = {step.name: step for step in steps()}
+REMOVED = {
+    "group": "ended without a process group",
+    "prepare": "prepared.pt is written by ranks 0 and 1",
+    "device": "All ranks send their models to cuda:0",
+    "sampler": "LS02 missing_sampler",
+    "epoch": "LS01 missing_set_epoch",
+    "batch": "LS22 unscaled_learning_rate",
+    "wrap": "LS31 replicas_drift",
+    "norm": "2 layers of batch norm see only the 16 samples",
+    "seed": "LS20 same_seed",
+    "validate": "Each rank evaluates all 25 test images",
+    "throughput": "Rank 0 says that an epoch had 64 images; all ranks together took 128",
+    "first": "LS25 every_rank_saves",
+    "leave": "The process group is never left",
+}
+"""What is said of the program before each step."""
+
+
+@pytest.fixture(autouse=True)
+def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is taken for a hang because the machine is busy."""
+    monkeypatch.setattr(observing, "LIMIT", 600.0)
+    monkeypatch.setattr(observing, "PATIENCE", 90.0)
+
+
+@cache
+def seen(text: str, prepared: bool = False, whole: bool = False) -> Observed:
+    return observe(text, prepared=prepared, whole=whole)
+
+
+def before(step: Step) -> Observed:
+    """The program before a step: the one that the step before it ends with."""
+    return seen(step.before, whole=False)
+
+
+def changed(name: str, old: str, new: str) -> str:
+    """The program after a step, with a mistake in it."""
+    text = STEPS[name].after
+    assert text.count(old) == 1
+    return text.replace(old, new)
+
+
+@pytest.mark.parametrize("name", STEPS)
+def test_the_program_before_a_step_is_told_what_the_step_is_about(name):
+    said = judge(STEPS[name], before(STEPS[name]))
+    assert any(REMOVED[name] in one for one in said), said
+
+
+@pytest.mark.parametrize("name", STEPS)
+def test_the_program_after_a_step_passes_it(name):
+    step = STEPS[name]
+    assert judge(step, seen(step.after, prepared=step.prepared, whole=step.whole)) == []
+
+
+def test_what_later_steps_are_about_is_not_asked_for_and_what_earlier_ones_were_is():
+    found = seen(STEPS["wrap"].after)
+    assert {"LS20", "LS25"} <= {finding["code"] for finding in found.findings}
+    assert judge(STEPS["wrap"], found) == []
+    said = judge(STEPS["first"], found)
+    assert any("LS20 same_seed" in one and "This is of an earlier step" in one for one in said)
+    assert any(one.startswith("Of the earlier step “Throughput") for one in said)
+    assert not any("batch norm" in one for one in said)  # that step may be left out
+
+
+def test_an_average_of_accuracies_is_no_accuracy():
+    averaged = changed(
+        "validate",
+        "    counts = torch.tensor([correct, total], device=device)\n"
+        "    dist.all_reduce(counts)\n"
+        "    correct, total = counts.tolist()\n"
+        "    return correct / total\n",
+        "    mean = torch.tensor(correct / total, device=device)\n"
+        "    dist.all_reduce(mean)\n"
+        "    return mean.item() / dist.get_world_size()\n",
+    )
+    (said,) = check_step(STEPS["validate"], averaged)
+    assert "is not that of 25 test images" in said
+    assert "a mean of the ranks' means" in said
+
+
+def test_a_sampler_that_repeats_test_images_is_told():
+    padded = changed(
+        "validate",
+        "    test_part = Subset(test_data, range(rank, len(test_data), world_size))\n"
+        "    test_loader = DataLoader(test_part, batch_size=100)\n",
+        "    shares = DistributedSampler(test_data, shuffle=False)\n"
+        "    test_loader = DataLoader(test_data, batch_size=100, sampler=shares)\n",
+    )
+    said = check_step(STEPS["validate"], padded)
+    assert any("LS06 padded_validation" in one for one in said)
+
+
+def test_a_barrier_that_one_rank_comes_to_is_told():
+    alone = changed(
+        "first",
+        '        torch.save(model.module.state_dict(), "model.pt")\n',
+        '        torch.save(model.module.state_dict(), "model.pt")\n        dist.barrier()\n',
+    )
+    said = check_step(STEPS["first"], alone)
+    # Rank 0 waits until rank 1 has ended: then it fails, or is ended.
+    assert said[0].startswith(("The script failed.", "The run hung"))
+    assert any("LS29 collective_in_branch" in one and "This is new" in one for one in said)
+
+
+def test_a_hang_is_told_with_where_it_was(monkeypatch):
+    monkeypatch.setattr(observing, "PATIENCE", 12.0)
+    stuck = changed(
+        "prepare",
+        "    dist.barrier()\n",
+        '    while local_rank and not Path("ready").exists():\n        time.sleep(0.1)\n',
+    )
+    said = check_step(STEPS["prepare"], stuck)
+    assert said[0].startswith("The run hung and was ended. Where each rank was:")
+    assert re.search(r"rank 1: .*\n +train.py:\d+ in main\n", said[0])
+
+
+def test_a_crash_is_told_with_its_last_words():
+    broken = changed("group", "rank, world_size =", "rank, world_size, more =")
+    (said,) = check_step(STEPS["group"], broken)
+    assert said.startswith("The script failed. Its last words:")
+    assert "ValueError: not enough values to unpack" in said
+
+
+def test_what_is_no_python_is_not_run(monkeypatch):
+    monkeypatch.setattr(observing, "apart", lambda *_, **__: pytest.fail("it was run"))
+    assert check_step(STEPS["group"], "import torch\ndef main(:\n") == [
+        "line 2: this is no Python: invalid syntax."
+    ]
+
+
+def test_a_program_that_never_ends_is_ended(monkeypatch):
+    monkeypatch.setattr(observing, "LIMIT", 6.0)
+    (said,) = check_step(STEPS["group"], "while True:\n    pass\n")
+    assert "After 6 seconds the program was still busy and was ended." in said
+
+
+def test_steps_follow_from_each_other():
+    text = program()
+    for step in steps():
+        assert step.before == text
+        assert step.after != text
+        assert step.title
+        assert step.task.endswith(".")
+        assert step.why.endswith(".")
+        text = step.after
+    assert "dist.destroy_process_group()" in text
+
+
+def test_a_task_goes_on_with_the_learners_own_program():
+    own = program().replace("handwritten digits", "digits")
+    tried = {"group": {"text": own, "passed": "2026-01-01"}, "prepare": {"text": "x"}}
+    assert passed_before(STEPS["prepare"], tried) == own
+    assert passed_before(STEPS["sampler"], tried) == own
+    assert passed_before(STEPS["group"], tried) is None
+    assert latest(tried) == own
+    assert latest({}) == program()
+    assert task(STEPS["prepare"], own).starter == own
+    assert task(STEPS["prepare"]).starter == STEPS["prepare"].before
