@@ -55,8 +55,14 @@ def test_a_recording_has_every_gradient_in_one_bucket_of_every_step():
 
 
 def test_gradients_become_their_mean_and_weights_stay_equal():
-    assert len(exchange.rows(recorded())) == exchange.ROWS
-    assert all(len(row) == len(exchange.COLUMNS) for row in exchange.rows(recorded()))
+    for columns, rows in (
+        (exchange.GRADIENTS, exchange.gradients(recorded())),
+        (exchange.WEIGHTS, exchange.weights(recorded())),
+    ):
+        assert len(rows) == exchange.ROWS
+        assert all(len(row) == len(columns) for row in rows)
+    assert all(own == other for _, own, other in exchange.weights(recorded()))
+    assert all(mean == reduced for *_, mean, reduced in exchange.gradients(recorded()))
     assert "equal to the bit" in exchange.verdict(recorded())
     other = json.loads(json.dumps(recorded().exchange))
     other["weights"][1][0] += 1e-7
@@ -121,7 +127,7 @@ def test_questions_have_one_right_choice_and_cite_what_was_measured():
     asked = questions(recorded(), judged, runs())
     assert len(asked) == 5
     sent, first, beside, mean, besides = asked
-    assert sent.answer == f"{recorded().bytes / 1e6:.1f} MB"
+    assert sent.answer.startswith(f"{recorded().bytes / 1e6:.1f} MB")
     assert first.answer == "head, hidden8"
     assert set(beside.choices) <= {"1 MiB", "25 MiB", "default"} | {"all of it did, with any"}
     listed = beside.why.removeprefix("Measured here: ").partition(".")[0].split(", ")
@@ -170,7 +176,7 @@ def test_programs_are_run_and_what_they_print_is_read():
         assert not one.failed
         assert one.speakers == 1
     assert compared.ratio(CONVERTED, 128)
-    assert own.failed == "crashed: no data"
+    assert own.failed == "Replica 0 failed with SystemExit: no data"
     assert compared.ratio(OWN, 128) is None
 
 
@@ -192,3 +198,17 @@ def test_a_process_of_its_own_is_ended_in_time_and_its_errors_are_told(monkeypat
     heard = []
     answer = apart("ddp_apart:answer", {"number": 4}, limit=20, report=lambda *a: heard.append(a))
     assert answer == {"number": 5}
+
+
+def test_what_is_said_of_runs_follows_them():
+    found = runs()
+    assert against.rows(found)[0] == ["one GPU on 1", "32", "4,000", "1.00", "0.9700"]
+    assert ["yours on 2", "32", "6,000", "1.50", "0.9700"] in against.rows(found)
+    assert any("share 2 cores" in one for one in against.remarks(found))
+    assert any("within 0.0000, 0 of 359 images" in one for one in against.remarks(found))
+    broken = [
+        one | {"failed": "It took longer than 60 seconds", "rate": None} for one in found.runs
+    ]
+    said = against.remarks(replace(found, runs=broken, device="GPU"))
+    assert "yours, batch 32: It took longer than 60 seconds" in said
+    assert not any("cores" in one for one in said)

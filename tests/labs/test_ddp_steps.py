@@ -28,7 +28,7 @@ REMOVED = {
     "validate": "Each rank evaluates all 25 test images",
     "throughput": "Rank 0 says that an epoch had 64 images; all ranks together took 128",
     "first": "LS25 every_rank_saves",
-    "leave": "The process group is never left",
+    "program": "The process group is never left",
 }
 """What is said of the program before each step."""
 

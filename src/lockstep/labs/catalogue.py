@@ -43,7 +43,7 @@ LABS = (
         number=2,
         title="Distributed data parallel",
         question="How does a program for one GPU become one for many, with the same result?",
-        tasks=(),
+        tasks=("program",),
     ),
     Lab(
         number=3,

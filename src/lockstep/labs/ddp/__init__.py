@@ -14,6 +14,7 @@
     picture    figures of it
     exchange   one gradient, before and after the all-reduce
     parts      an accuracy from the parts of several ranks
+    programs   a program on one process or two, as it is
     against    the learner's program and the converter's, run
     proof      whether it computes what the program for one GPU does
     questions  about what was measured

@@ -10,17 +10,19 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from lockstep.labs.ddp import programs
 from lockstep.labs.ddp.apart import Document, Report, apart
-from lockstep.labs.ddp.data import write_digits
-from lockstep.labs.ddp.lines import Printed, printed
+from lockstep.labs.ddp.data import TEST
+from lockstep.labs.ddp.lines import Printed
 from lockstep.labs.ddp.texts import program
 
 SCRIPT = "train.py"
 EPOCHS = 5
 BATCHES = (32, 128)
-PATIENCE = 20.0
-LIMIT = 150.0
+LIMIT = 180.0
+"""Seconds of all runs."""
 ONE, OWN, CONVERTED = "one GPU", "yours", "lockstep convert"
+COLUMNS = ("program on processes", "batch", "images/s", "times", "accuracy")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,43 +98,10 @@ def compare(own: str, epochs: int, batches: list[int], report: Report) -> Docume
         processes = 1 if name == ONE else 2
         report(number / len(plan), f"{name}, {processes} process(es), batch {batch}")
         arguments = ("--epochs", str(epochs), "--batch-size", str(batch))
-        found = started(Path(f"run{number}"), texts[name], processes, arguments)
+        found = programs.run(Path(f"run{number}"), texts[name], processes, arguments)
         runs.append(asdict(_run(name, processes, batch, found)))
     device = "GPU" if gpus_here() >= 2 else "CPU"
     return asdict(Runs(device=device, cores=os.cpu_count() or 1, runs=runs))
-
-
-def started(
-    folder: Path, text: str, processes: int, arguments: tuple[str, ...]
-) -> tuple[list[Printed], str]:
-    """What each process printed, and why it failed if it did. Nobody watches: that takes time."""
-    from lockstep.probes.settings import Settings
-    from lockstep.probes.start import Job, run
-    from lockstep.world import gpus_here
-
-    folder.mkdir()
-    notes = folder / "notes"
-    notes.mkdir()
-    script = folder / SCRIPT
-    script.write_text(text)
-    write_digits(folder)
-    outcome = run(
-        Job(
-            script=Path(SCRIPT),
-            arguments=arguments,
-            ranks=0 if processes == 1 else processes,
-            settings=Settings(folder=str(notes.resolve()), watch=False),
-            timeout=PATIENCE,
-            folder=folder,
-            on_gpus=gpus_here() >= 2,
-        )
-    )
-    said = [log.read_text(errors="replace") for log in outcome.logs]
-    failed = ""
-    if outcome.how != "finished":
-        words = [text.strip().splitlines()[-1] for text in said if text.strip()]
-        failed = f"{outcome.how}: {words[0] if words else 'it said nothing'}"
-    return [printed(text) for text in said], failed
 
 
 def _run(name: str, processes: int, batch: int, found: tuple[list[Printed], str]) -> Run:
@@ -147,3 +116,45 @@ def _run(name: str, processes: int, batch: int, found: tuple[list[Printed], str]
         speakers=sum(bool(one.rates or one.accuracies) for one in said),
         failed=failed,
     )
+
+
+def rows(found: Runs) -> list[list[str]]:
+    """The table, as texts."""
+    lines = []
+    for one in (Run(**run) for run in found.runs):
+        ratio = found.ratio(one.program, one.batch)
+        lines.append(
+            [
+                f"{one.program} on {one.processes}",
+                str(one.batch),
+                "-" if one.rate is None else f"{one.rate:,.0f}",
+                "-" if ratio is None else f"{ratio:.2f}",
+                "-" if one.accuracy is None else f"{one.accuracy:.4f}",
+            ]
+        )
+    return lines
+
+
+def remarks(found: Runs) -> list[str]:
+    """What the numbers do not say."""
+    said = []
+    for one in (Run(**run) for run in found.runs):
+        name = f"{one.program}, batch {one.batch}"
+        if one.failed:
+            said.append(f"{name}: {one.failed}")
+        elif one.speakers != 1:
+            said.append(f"{name}: {one.speakers} ranks print, and the first of them is shown.")
+    known = [one["accuracy"] for one in found.runs if one["accuracy"] is not None]
+    if len(known) > 1:
+        apart = max(known) - min(known)
+        said.append(
+            f"The accuracies lie within {apart:.4f}, {round(apart * TEST)} of {TEST} images: order "
+            "and dropout are drawn differently in each run."
+        )
+    if found.device == "CPU":
+        said.append(
+            f"Two processes share {found.cores} cores here with all else that runs on this "
+            "machine, and the exchange takes computing time from both. GPUs exchange beside "
+            "computing."
+        )
+    return said

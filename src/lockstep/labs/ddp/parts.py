@@ -42,13 +42,14 @@ def measure(report: Report) -> Judged:
     try:
         torch.manual_seed(0)
         net = nn.Sequential(nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, 10))
-        optimizer = torch.optim.SGD(net.parameters(), lr=RATE)
         for _ in range(EPOCHS):
             for own in torch.randperm(len(train)).split(BATCH):
                 loss = nn.functional.cross_entropy(net(train[own]), data.train.targets[own])
-                optimizer.zero_grad()
-                loss.backward()
-                optimizer.step()
+                # By hand: torch's first optimizer imports its compiler, which takes a second.
+                gradients = torch.autograd.grad(loss, list(net.parameters()))
+                with torch.no_grad():
+                    for p, gradient in zip(net.parameters(), gradients, strict=True):
+                        p.sub_(RATE * gradient)
         with torch.no_grad():
             right = net(test).argmax(1) == data.test.targets
     finally:
@@ -87,7 +88,7 @@ def figure(found: Judged, ranks: int, batch: int) -> dict[str, Any]:
     exact = values[EXACT]
     names = [name for name in values if values[name] == values[name]]
     off = [round(100 * (values[name] - exact), 4) for name in names]
-    far = max(0.1, 1.35 * max(map(abs, off)))
+    far = max(0.1, 1.9 * max(map(abs, off)))
     data = {
         "type": "bar",
         "orientation": "h",
@@ -108,8 +109,7 @@ def figure(found: Judged, ranks: int, batch: int) -> dict[str, Any]:
     )
     layout = {
         "showlegend": False,
-        "xaxis": {"title": {"text": "percentage points from the exact accuracy"}}
-        | {"range": [-far, far]},
-        "yaxis": {"title": {"text": "accuracy by"}, "autorange": "reversed"},
+        "xaxis": {"title": {"text": "percentage points off"}} | {"range": [-far, far]},
+        "yaxis": {"title": {"text": "accuracy by", "standoff": 8}, "autorange": "reversed"},
     }
     return {"data": [data], "layout": layout, "note": note}

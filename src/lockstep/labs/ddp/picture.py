@@ -42,7 +42,7 @@ def timeline(found: Recorded, cap: float, step: int) -> Figure:
         "showlegend": len(traces) <= len(COLOURS),
         "xaxis": {"title": {"text": "milliseconds of the backward pass"}, "range": [0, end]},
         "yaxis": {
-            "title": {"text": "rank"},
+            "title": {"text": "rank", "standoff": 8},
             "categoryorder": "array",
             "categoryarray": lanes[::-1],
             "range": [-0.6, len(lanes) - 0.4],
@@ -78,6 +78,8 @@ def _bucket(by_rank: list[Notes], number: int) -> dict[str, Any]:
         "text": [text for *_, text in bars],
         "textposition": "none",
         "marker": {"color": COLOURS[number % len(COLOURS)], "line": {"width": 1}},
+        # Paler when the colours begin anew.
+        "opacity": 1.0 if number < len(COLOURS) else 0.55,
         "hovertemplate": "%{text}<br>from %{base:.2f} ms, for %{x:.2f} ms<extra></extra>",
     }
 

@@ -41,7 +41,7 @@ def _sent(found: Recorded) -> Question:
     return _asked(
         f"The recorded network has {count:,} parameters, and each of the two ranks computed "
         f"{BATCH} samples per step. How much did each of them send per step?",
-        _mb(sent),
+        f"{_mb(sent)}, as much as one gradient",
         [
             f"{_mb(BATCH * found.bytes)}, a gradient for each sample",
             f"{_mb(2 * sent)}, to the other rank and back",

@@ -63,7 +63,7 @@ _PLANS = (
     _Plan("validate", ("LS06", "LS07", "LS08", "LS09"), (needs.each_once, needs.a_count)),
     _Plan("throughput", needs=(needs.all_images,)),
     _Plan("first", ("LS25", "LS27"), (needs.one_speaks, needs.saved)),
-    _Plan("leave", needs=(needs.leaves,)),
+    _Plan("program", needs=(needs.leaves,)),
 )
 
 

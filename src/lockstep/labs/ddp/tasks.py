@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from difflib import unified_diff
 from functools import partial
 from typing import Any
 
@@ -38,3 +39,9 @@ def latest(tried: Mapping[str, Any]) -> str:
     """The learner's program as it is after the last step that was passed; else the first one."""
     done = [tried[one.name]["text"] for one in steps() if tried.get(one.name, {}).get("passed")]
     return str(done[-1]) if done else program()
+
+
+def change(step: Step) -> str:
+    """What our answer changes, as a unified diff."""
+    old, new = step.before.splitlines(), step.after.splitlines()
+    return "\n".join(list(unified_diff(old, new, n=2, lineterm=""))[2:])
