@@ -9,6 +9,7 @@ import pytest
 
 from lockstep.labs.ddp import observe as observing
 from lockstep.labs.ddp.check import check_step, judge
+from lockstep.labs.ddp.diff import diff, shown
 from lockstep.labs.ddp.observe import Observed, observe
 from lockstep.labs.ddp.steps import Step, steps
 from lockstep.labs.ddp.tasks import latest, passed_before, task
@@ -141,7 +142,7 @@ def test_a_crash_is_told_with_its_last_words():
 def test_what_is_no_python_is_not_run(monkeypatch):
     monkeypatch.setattr(observing, "apart", lambda *_, **__: pytest.fail("it was run"))
     assert check_step(STEPS["group"], "import torch\ndef main(:\n") == [
-        "line 2: this is no Python: invalid syntax."
+        "Line 2: this is no Python, invalid syntax."
     ]
 
 
@@ -173,3 +174,11 @@ def test_a_task_goes_on_with_the_learners_own_program():
     assert latest({}) == program()
     assert task(STEPS["prepare"], own).starter == own
     assert task(STEPS["prepare"]).starter == STEPS["prepare"].before
+
+
+def test_a_difference_is_shown_with_its_signs_escaped():
+    html = shown(diff("a = 1\nif a < 2:\n", "a = 1\nif a < 3:\n"))
+    assert html.count("<span") == 4
+    assert "-if a &lt; 2:" in html
+    assert "+if a &lt; 3:" in html
+    assert diff("a\n", "a\n") == ""

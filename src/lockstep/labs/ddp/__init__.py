@@ -3,6 +3,7 @@
     texts      the program for one GPU, and a page for each step
     data       the digits that programs read
     apart      a function in a process of its own, with a time limit
+    diff       two programs, line by line
     lines      what programs print
     observe    a program on two ranks, as the doctor sees it
     probe      set in these ranks: the GPU that a model is sent to

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from dataclasses import asdict, dataclass, field
-from difflib import unified_diff
 from functools import cache
 from pathlib import Path
 from statistics import median
@@ -13,6 +12,7 @@ from typing import Any
 from lockstep.labs.ddp import programs
 from lockstep.labs.ddp.apart import Document, Report, apart
 from lockstep.labs.ddp.data import TEST
+from lockstep.labs.ddp.diff import diff
 from lockstep.labs.ddp.lines import Printed
 from lockstep.labs.ddp.texts import program
 
@@ -73,10 +73,7 @@ def converted() -> str:
 
 def difference(own: str) -> str:
     """From the learner's program to the converter's, as a unified diff."""
-    lines = unified_diff(
-        own.splitlines(), converted().splitlines(), OWN, CONVERTED, n=2, lineterm=""
-    )
-    return "\n".join(lines)
+    return diff(own, converted())
 
 
 def measure(report: Report, own: str) -> Runs:

@@ -55,9 +55,9 @@ def observe(text: str, *, prepared: bool = False, whole: bool = False) -> Observ
         compile(text, SCRIPT, "exec")
     except (SyntaxError, ValueError) as error:
         line = getattr(error, "lineno", None)
-        where = f"line {line}: " if line else ""
+        where = f"Line {line}: " if line else ""
         said = getattr(error, "msg", str(error))
-        return Observed(ended="unread", ending=[f"{where}this is no Python: {said}."])
+        return Observed(ended="unread", ending=[f"{where}this is no Python, {said}."])
     try:
         given = {"text": text, "prepared": prepared, "whole": whole, "patience": PATIENCE}
         return Observed(**apart(f"{__name__}:run", given, limit=LIMIT))

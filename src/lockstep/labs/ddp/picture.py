@@ -77,11 +77,22 @@ def _bucket(by_rank: list[Notes], number: int) -> dict[str, Any]:
         "x": [round(end - start, 3) for _, start, end, _ in bars],
         "text": [text for *_, text in bars],
         "textposition": "none",
-        "marker": {"color": COLOURS[number % len(COLOURS)], "line": {"width": 1}},
-        # Paler when the colours begin anew.
-        "opacity": 1.0 if number < len(COLOURS) else 0.55,
+        "marker": {"color": _colour(number), "line": {"width": 1}},
         "hovertemplate": "%{text}<br>from %{base:.2f} ms, for %{x:.2f} ms<extra></extra>",
     }
+
+
+def _colour(number: int) -> str:
+    """Of a bucket; when the colours begin anew they are paler.
+
+    >>> _colour(0), _colour(6)
+    ('#3b82c4', '#9dc1e2')
+    """
+    colour = COLOURS[number % len(COLOURS)]
+    if number < len(COLOURS):
+        return colour
+    parts = (int(colour[at : at + 2], 16) for at in (1, 3, 5))
+    return "#" + "".join(f"{(part + 256) // 2:02x}" for part in parts)
 
 
 def _layers(bucket: Notes) -> list[str]:
@@ -133,7 +144,7 @@ def order(found: Recorded, cap: float, step: int) -> Figure:
         "marker": {
             "size": 12,
             "symbol": "square",
-            "color": [COLOURS[number % len(COLOURS)] for number in numbers],
+            "color": [_colour(number) for number in numbers],
         },
         "customdata": [round(one["at"], 2) for one in notes["ready"]],
         "hovertemplate": "%{x}: ready after %{customdata} ms, bucket %{y}<extra></extra>",

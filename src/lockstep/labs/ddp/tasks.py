@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from difflib import unified_diff
 from functools import partial
 from typing import Any
 
@@ -12,16 +11,19 @@ from lockstep.labs.ddp.steps import Step, steps
 from lockstep.labs.ddp.texts import program
 from lockstep.labs.task import Task
 
+NEXT = "Choose the next step above: it goes on with this program."
+LAST = "This is a program for any number of GPUs. Below it is compared with the converter's."
+
 
 def task(step: Step, starter: str | None = None) -> Task:
     """A step; it begins with the learner's own program, or with ours."""
     number = steps().index(step) + 1
     return Task(
         name=step.name,
-        asks=f"### Step {number} of {len(steps())}: {step.title}\n\n{step.task}",
+        asks=f"### Step {number} of {len(steps())}: {step.title}\n\n**{step.task}**\n\n{step.why}",
         starter=starter or step.before,
         answer=step.after,
-        explains=step.why,
+        explains=LAST if step.whole else NEXT,
         judge=partial(check_step, step),
     )
 
@@ -39,9 +41,3 @@ def latest(tried: Mapping[str, Any]) -> str:
     """The learner's program as it is after the last step that was passed; else the first one."""
     done = [tried[one.name]["text"] for one in steps() if tried.get(one.name, {}).get("passed")]
     return str(done[-1]) if done else program()
-
-
-def change(step: Step) -> str:
-    """What our answer changes, as a unified diff."""
-    old, new = step.before.splitlines(), step.after.splitlines()
-    return "\n".join(list(unified_diff(old, new, n=2, lineterm=""))[2:])

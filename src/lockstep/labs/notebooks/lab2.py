@@ -14,9 +14,10 @@ with app.setup:
     import marimo as mo
 
     from lockstep.labs.ddp import against, buckets, exchange, parts, picture, proof
+    from lockstep.labs.ddp.diff import diff, shown
     from lockstep.labs.ddp.questions import questions
     from lockstep.labs.ddp.steps import steps
-    from lockstep.labs.ddp.tasks import change, latest, passed_before, task
+    from lockstep.labs.ddp.tasks import latest, passed_before, task
     from lockstep.labs.page import Page, table
     from lockstep.labs.picture import Slider
 
@@ -70,7 +71,8 @@ def _(recorded):
     **What to see** (measured on: {recorded.device}). Press Play. A bucket and the layers whose gradients it carries have one
     colour. At step 0 there is one bucket for all, whatever the size: DDP does not know yet in which order the gradients will
     come, and waits for the last. From step 1 on the buckets follow that order. Small buckets leave early, and most of the exchange
-    is hidden behind the rest of the backward pass; one large bucket leaves when there is nothing left to hide behind. By default a bucket is full
+    is hidden behind the rest of the backward pass; one large bucket leaves when there is nothing left to hide behind. Between two
+    layers the rank copies gradients into a bucket, starts an exchange, or waits for a core that the exchange has. By default a bucket is full
     at 25 MiB, and the first already at 1 MiB, so that the exchange starts early. The optimizer's step waits for the end of all.
     """)
     return
@@ -165,7 +167,7 @@ def _(chosen):
 
 @app.cell
 def _(current, program, step):
-    _answer = mo.md(f"```diff\n{change(step)}\n```\n\n{step.why}")
+    _answer = mo.Html(shown(diff(step.before, step.after)))
     mo.vstack([page.judged(current, program), mo.accordion({"Show the answer": _answer})])
     return
 
@@ -232,8 +234,8 @@ def _(program):
     """),
             mo.accordion(
                 {
-                    "The difference, line by line": mo.md(
-                        f"```diff\n{against.difference(own) or 'none'}\n```"
+                    "From yours to the converter's, line by line": mo.Html(
+                        shown(against.difference(own))
                     )
                 }
             ),
