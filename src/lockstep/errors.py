@@ -6,7 +6,9 @@ LockstepError
 │   ├── PlanError         batch, shards and replicas do not fit together
 │   ├── DataError         a data file is missing, damaged or not what it should be
 │   ├── FolderError       the run folder holds something else, or nothing to resume
-│   └── SourceError       a script cannot be read
+│   ├── SourceError       a script cannot be read
+│   └── AssessError       a folder holds no task, or no certificate can be made of it
+├── Refused           1   a certificate is forged, edited or expired
 ├── ConvertError      1   a script is not converted, and why
 │   └── Already       0   it runs on several GPUs already
 └── RunError          1   the request was fine, the run did not end well
@@ -47,6 +49,14 @@ class FolderError(UsageError):
 
 class SourceError(UsageError):
     """A script cannot be read: it is missing, no text, or no Python."""
+
+
+class AssessError(UsageError):
+    """What an assessment needs is missing or not what it should be."""
+
+
+class Refused(LockstepError):
+    """A certificate that cannot be trusted."""
 
 
 class ConvertError(LockstepError):

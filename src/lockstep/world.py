@@ -77,6 +77,24 @@ def environment_of(
     return found
 
 
+def confined(home: Path, mark: str, *, see_gpus: bool) -> dict[str, str]:
+    """The environment of a program that nobody trusts: little is left, and home is elsewhere."""
+    kept = ("PATH", "LANG", "LANGUAGE", "TZ", "LD_LIBRARY_PATH", "OMP_NUM_THREADS")
+    known = ("LC_", "CUDA_", "NVIDIA_", "NCCL_", "GLOO_")
+    found = {k: v for k, v in os.environ.items() if k in kept or k.startswith(known)}
+    found |= {
+        "HOME": str(home),
+        "TMPDIR": str(home),
+        "XDG_CACHE_HOME": str(home),
+        "PYTHONPATH": str(Path(__file__).parents[1]),
+        # Whoever it starts has it too, and is found by it.
+        "LOCKSTEP_ASSESSED": mark,
+    }
+    if not see_gpus:
+        found["CUDA_VISIBLE_DEVICES"] = ""
+    return found
+
+
 def restarts() -> int:
     """How often the launcher has started this job anew."""
     return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))

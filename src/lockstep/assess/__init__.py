@@ -1,0 +1,1 @@
+"""The assessment: a task is written, a submission is graded, a certificate is signed."""

@@ -1,0 +1,179 @@
+"""What is on a certificate and where, in points on A4 lying down; y grows downwards."""
+
+from __future__ import annotations
+
+import math
+import unicodedata
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from lockstep.report.page import BLUE, GREEN, ORANGE
+
+WIDTH, HEIGHT = 842.0, 595.0
+MIDDLE = WIDTH / 2
+INK, SOFT, LINE, PAPER = "#1c2430", "#5d6776", "#dde2e8", "#fdfdfc"
+ROOM = 620.0
+"""For a name; a long one is written smaller."""
+SEAL = (706.0, 478.0, 52.0)
+"""Its middle and radius."""
+PETALS = 40
+Point = tuple[float, float]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Text:
+    """A line of text."""
+
+    x: float
+    y: float
+    """Of its base line."""
+    text: str
+    size: float
+    colour: str = INK
+    bold: bool = False
+    anchor: str = "middle"
+    spacing: float = 0.0
+    """Between letters."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Path:
+    """Points that are joined by straight lines, filled or drawn."""
+
+    points: tuple[Point, ...]
+    closed: bool = True
+    fill: str | None = None
+    stroke: str | None = None
+    width: float = 1.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Circle:
+    """A circle."""
+
+    x: float
+    y: float
+    radius: float
+    fill: str | None = None
+    stroke: str | None = None
+    width: float = 1.0
+
+
+Shape = Text | Path | Circle
+
+
+def drawing(payload: dict[str, Any], key: str) -> list[Shape]:
+    """All shapes, in the order in which they are painted."""
+    return [*_frame(), *_words(payload), *_facts(payload), *_foot(payload, key), *_seal(payload)]
+
+
+def _frame() -> list[Shape]:
+    return [
+        _box(0, 0, WIDTH, HEIGHT, fill=PAPER),
+        _box(26, 26, WIDTH - 52, HEIGHT - 52, stroke=LINE),
+        _box(32, 32, WIDTH - 64, HEIGHT - 64, stroke=BLUE, width=0.6),
+    ]
+
+
+def _words(payload: dict[str, Any]) -> list[Shape]:
+    name = payload["name"]
+    done = (
+        f"has taken a training program from one device to {payload['replicas']} replicas "
+        "and kept the training of one."
+    )
+    return [
+        Text(x=MIDDLE, y=86, text="LOCKSTEP", size=11, colour=SOFT, spacing=5),
+        Text(x=MIDDLE, y=134, text="Certificate of competency", size=34),
+        Text(x=MIDDLE, y=162, text="Data-parallel training with PyTorch", size=14, colour=BLUE),
+        Text(x=MIDDLE, y=242, text=name, size=min(42.0, ROOM / ems(name)), bold=True),
+        Path(points=((MIDDLE - 150, 264), (MIDDLE + 150, 264)), closed=False, stroke=LINE),
+        Text(x=MIDDLE, y=292, text=done, size=13, colour=SOFT),
+    ]
+
+
+def _facts(payload: dict[str, Any]) -> list[Shape]:
+    late = "" if payload["in_time"] else ", late"
+    facts = [
+        (f"{payload['accuracy']:.4f}", f"accuracy; {payload['target']} was asked"),
+        (f"{payload['gain']:.2f}x", f"as fast, on {payload['replicas']} replicas"),
+        (f"{payload['score']} of {payload['of']}", "checks passed"),
+        (f"{payload['minutes']} min", f"of {payload['limit']:g} allowed{late}"),
+    ]
+    shapes: list[Shape] = []
+    for number, (value, meaning) in enumerate(facts):
+        x = 136 + number * 190
+        colour = ORANGE if late and number == 3 else INK
+        shapes.append(Text(x=x, y=352, text=value, size=22, colour=colour, bold=True))
+        shapes.append(Text(x=x, y=371, text=meaning, size=10, colour=SOFT))
+        if number:
+            shapes.append(Path(points=((x - 95, 332), (x - 95, 376)), closed=False, stroke=LINE))
+    return shapes
+
+
+def _foot(payload: dict[str, Any], key: str) -> list[Shape]:
+    graded, expires = (datetime.fromisoformat(payload[name]) for name in ("graded", "expires"))
+    by = "an instructor" if payload["by"] == "instructor" else "the learner (self-graded)"
+    rows = [
+        ("Graded", f"{graded.day} {graded:%B %Y}, by {by}"),
+        ("Valid until", f"{expires.day} {expires:%B %Y}"),
+        ("Task", f"{payload['data']}, {payload['replicas']} replicas"),
+        ("Machine", payload["machine"]),
+        ("Key", f"{key}   serial {payload['serial']}   lockstep {payload['lockstep']}"),
+    ]
+    shapes: list[Shape] = []
+    for number, (label, value) in enumerate(rows):
+        y = 446 + number * 19
+        shapes.append(Text(x=84, y=y, text=label, size=10, colour=SOFT, anchor="start"))
+        shapes.append(Text(x=154, y=y, text=value, size=10, anchor="start"))
+    return shapes
+
+
+def _seal(payload: dict[str, Any]) -> list[Shape]:
+    """A rosette around four bars in step; without an instructor it is only drawn in outline."""
+    x, y, radius = SEAL
+    taught = payload["by"] == "instructor"
+    edge = tuple(
+        (
+            x + (radius + 3.2 * math.cos(PETALS * angle)) * math.cos(angle),
+            y + (radius + 3.2 * math.cos(PETALS * angle)) * math.sin(angle),
+        )
+        for angle in (2 * math.pi * n / (8 * PETALS) for n in range(8 * PETALS))
+    )
+    pale = PAPER if taught else BLUE
+    shapes: list[Shape] = [
+        Path(points=edge, fill=BLUE if taught else None, stroke=BLUE, width=1.2),
+        Circle(x=x, y=y, radius=radius - 7, stroke=pale, width=0.9),
+    ]
+    for number in range(4):
+        left, top = x - 24 + 12.5 * number, y - 4 - 6.5 * number
+        colour = GREEN if number == 3 and not taught else pale
+        shapes.append(_box(left, top, 8, 10 + 6.5 * number, fill=colour))
+    shapes.append(
+        Path(points=((x - 30, y + 9), (x + 30, y + 9)), closed=False, stroke=pale, width=1.2)
+    )
+    word = "PASSED" if taught else "SELF-GRADED"
+    shapes.append(Text(x=x, y=y + 25, text=word, size=8, colour=pale, bold=True, spacing=0.8))
+    return shapes
+
+
+def _box(
+    x: float,
+    y: float,
+    width: float,
+    height: float,
+    fill: str | None = None,
+    stroke: str | None = None,
+    **more: float,
+) -> Path:
+    corners = ((x, y), (x + width, y), (x + width, y + height), (x, y + height))
+    return Path(points=corners, fill=fill, stroke=stroke, width=more.get("width", 1.0))
+
+
+def ems(text: str) -> float:
+    """About how wide a text is, in units of its size.
+
+    >>> ems("李") > ems("i")
+    True
+    """
+    return sum(1.0 if unicodedata.east_asian_width(c) in "WF" else 0.62 for c in text)

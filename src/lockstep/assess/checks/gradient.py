@@ -1,0 +1,35 @@
+"""The gradient of all ranks together is that of one process on the same samples."""
+
+from __future__ import annotations
+
+from lockstep.assess.evidence import Evidence, Verdict, failed, passed, unjudged
+
+SAME_DIRECTION = 0.9999
+
+
+def judge(evidence: Evidence) -> Verdict:
+    """What the doctor's oracle says of the first step."""
+    trace = evidence.sat.trace
+    oracle = trace.oracle if trace is not None else None
+    if oracle is None:
+        return unjudged("not judged: the first step of several ranks was not seen")
+    if oracle["verdict"] == "impossible":
+        return failed(
+            f"one process could not repeat the first step: {oracle['why']}. The program must also "
+            "run as a single process, and take its batches from a DataLoader"
+        )
+    if oracle["verdict"] == "agrees":
+        return passed(
+            f"the first step repeated by one process differs by {oracle['worst']:.1e}, which is "
+            "rounding"
+        )
+    ratio, cosine = oracle.get("ratio"), oracle.get("cosine")
+    if ratio and cosine and cosine > SAME_DIRECTION:
+        return failed(
+            f"the gradient of the first step has the right direction and {ratio:.3g} times the "
+            "length that one process finds on the same samples: it must be the mean over the ranks"
+        )
+    return failed(
+        f"the gradient of the first step differs from that of one process on the same samples by "
+        f"{oracle['worst']:.0%}: the ranks do not learn from each other's samples"
+    )

@@ -1,0 +1,64 @@
+"""The accuracy that is printed is that of the weights that were saved, to the last sample."""
+
+from __future__ import annotations
+
+from lockstep.assess.evidence import Evidence, Verdict, failed, passed, unjudged
+from lockstep.assess.formulas import explained
+
+
+def judge(evidence: Evidence) -> Verdict:
+    """Print once, and print what the grader counts."""
+    numbers: dict[int, str] = {}
+    for epoch in evidence.epochs:
+        said = evidence.printed(epoch)
+        if len(said) != 1:
+            return _not_once(evidence, epoch, said)
+        numbers[epoch] = said[0][1]
+    counted = {e: evidence.recounts[e] for e in evidence.epochs if e in evidence.recounts}
+    lacking = [r.problem for r in counted.values() if r.right is None]
+    if lacking or len(counted) < len(numbers):
+        return unjudged(f"not judged: {(lacking or ['weights are missing'])[0]}")
+    wrong = [e for e, text in numbers.items() if not counted[e].allows(text)]
+    if not wrong:
+        last = counted[evidence.exam.epochs]
+        return passed(
+            f"{numbers[evidence.exam.epochs]} is {last.count} of "
+            f"{len(evidence.samples.test_labels)}, as the grader counts; so in every epoch"
+        )
+    first = wrong[0]
+    return failed(
+        f"epoch {first} printed {numbers[first]}, and the weights that it saved give "
+        f"{counted[first].count} of {len(evidence.samples.test_labels)}, "
+        f"{counted[first].accuracy:.4f}: {_why(evidence, numbers)}"
+    )
+
+
+def _not_once(evidence: Evidence, epoch: int, said: list[tuple[int, str]]) -> Verdict:
+    if said:
+        ranks = sorted({rank for rank, _ in said})
+        who = f"by ranks {', '.join(map(str, ranks))}" if len(ranks) > 1 else f"by rank {ranks[0]}"
+        return failed(
+            f"the accuracy of epoch {epoch} was printed {len(said)} times, {who}: one rank speaks"
+        )
+    near = [line for lines in evidence.sat.lines for line in lines if "acc" in line.lower()]
+    return failed(
+        f"no line says 'epoch {epoch} accuracy 0.1234', with four digits", *(near[:1] or ())
+    )
+
+
+def _why(evidence: Evidence, numbers: dict[int, str]) -> str:
+    """Which mistake gives the printed numbers."""
+    size = len(evidence.samples.train_labels)
+    looked = [
+        [[part[part >= size] - size for part in parts if bool((part >= size).any())] for parts in e]
+        for e in map(evidence.watched.evaluated, evidence.epochs)
+    ]
+    if len(set(numbers.values())) == 1 and len(numbers) > 1:
+        return "the same number is printed in every epoch, whatever the weights are"
+    if not any(parts for epoch in looked for parts in epoch):
+        return "no test sample went through the model"
+    rights = [r.right for e in evidence.epochs if (r := evidence.recounts[e]).right is not None]
+    found = explained(list(numbers.values()), rights, looked)
+    if found is not None:
+        return found
+    return "it does not follow from them, nor from any mistake that is known"

@@ -1,0 +1,248 @@
+"""Grades a submission: runs it, counts again, times it against others, and judges."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from lockstep.assess import submission as submissions
+from lockstep.assess.checks import CHECKS, judged
+from lockstep.assess.evidence import Evidence, Verdict, described, failed, unjudged
+from lockstep.assess.exam import Exam, arguments
+from lockstep.assess.recount import Recount, recount
+from lockstep.assess.room import Sat, Sitting, hold
+from lockstep.assess.samples import Samples, deal
+from lockstep.assess.speeds import Times, between, decided
+from lockstep.assess.submission import PROGRAM, Submission
+from lockstep.assess.watched import Watched, watched
+from lockstep.assess.witness import UNTRAINED
+from lockstep.console import Progress
+from lockstep.errors import SourceError
+from lockstep.world import gpus_here
+
+
+@dataclass(frozen=True, kw_only=True)
+class Grading:
+    """How a submission is graded."""
+
+    exam: Exam
+    replicas: int = 2
+    seed: int | None = None
+    """Deals the samples, and is given to the program; None: nobody knows it before."""
+    source: Path | None = None
+    """Where CIFAR-10 lies, if not in the cache."""
+    speed: bool = True
+    oracle: bool = True
+    timeout: float = 60.0
+    """Seconds without any progress that are taken for a hang."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Grade:
+    """The outcome."""
+
+    exam: Exam
+    replicas: int
+    seed: int
+    verdicts: dict[str, Verdict]
+    accuracy: float | None = None
+    """Of the last epoch, as recounted."""
+    gain: float | None = None
+    """Times as fast as one device."""
+    advice: tuple[str, ...] = ()
+    """What the doctor says of the program."""
+    notes: tuple[str, ...] = ()
+    on_gpus: bool = False
+    evidence: Evidence | None = field(default=None, repr=False, compare=False)
+
+    @property
+    def passed(self) -> bool:
+        """Whether every check is."""
+        return all(verdict.passed for verdict in self.verdicts.values())
+
+    @property
+    def score(self) -> int:
+        """Checks that are passed."""
+        return sum(verdict.passed is True for verdict in self.verdicts.values())
+
+    def described(self) -> dict[str, Any]:
+        """For --json and the history."""
+        return {
+            "passed": self.passed,
+            "score": self.score,
+            "of": len(self.verdicts),
+            "data": self.exam.data,
+            "replicas": self.replicas,
+            "on_gpus": self.on_gpus,
+            "seed": self.seed,
+            "accuracy": self.accuracy,
+            "gain": self.gain,
+            "checks": {name: described(verdict) for name, verdict in self.verdicts.items()},
+            "advice": list(self.advice),
+            "notes": list(self.notes),
+        }
+
+
+class Grader:
+    """One grading: its data, its scratch folder, its runs."""
+
+    def __init__(self, how: Grading, scratch: Path, progress: Progress) -> None:
+        self.how, self.scratch, self.progress = how, scratch, progress
+        self.seed = secrets.randbelow(2**31) if how.seed is None else how.seed
+        self.samples: Samples = deal(how.exam, self.seed, how.source)
+        self.on_gpus = how.replicas > 1 and gpus_here() >= how.replicas
+        self.runs = self.epochs = 0
+
+    def run(
+        self, put: Callable[[Path], None], *, epochs: int, replicas: int, oracle: bool = False
+    ) -> tuple[Sat, Sitting]:
+        """A program in a place of its own, with data of its own: it may do with them what it likes.
+
+        The model is the grader's.
+        """
+        place = self.scratch / f"run-{self.runs}"
+        self.runs += 1
+        work, out, data = place / "work", place / "out", place / "data.npz"
+        work.mkdir(parents=True)
+        put(work)
+        (work / "model.py").unlink(missing_ok=True)
+        (work / "model.py").write_text(self.how.exam.model)
+        self.samples.write(data)
+        sitting = Sitting(
+            work=work,
+            scratch=place / "scratch",
+            arguments=arguments(data, epochs, self.seed % 2**31, out),
+            out=out,
+            replicas=replicas,
+            seconds=self.how.exam.seconds,
+            timeout=self.how.timeout,
+            oracle=oracle,
+            on_gpus=self.on_gpus,
+        )
+        sat = hold(sitting, lambda done: self.progress.step(self.epochs + done))
+        self.epochs += epochs
+        return sat, sitting
+
+    def seen(self, sat: Sat, sitting: Sitting) -> Evidence:
+        """The evidence of a run of the submission."""
+        exam, place = self.how.exam, sitting.scratch.parent
+        counts: dict[int, Recount] = {}
+        for epoch in range(1, exam.epochs + 1):
+            path = sitting.out / f"epoch-{epoch}.pt"
+            if path.is_file() and not path.is_symlink():
+                counts[epoch] = recount(path, exam, self.samples, on_gpus=self.on_gpus)
+        untrained = sitting.scratch / "notes" / "ranks" / UNTRAINED
+        return Evidence(
+            exam=exam,
+            replicas=self.how.replicas,
+            samples=self.samples,
+            sat=sat,
+            watched=Watched(0, [], [])
+            if sat.trace is None
+            else watched(sat.trace, self.samples, sitting.out, place),
+            recounts=counts,
+            untrained=recount(untrained, exam, self.samples) if untrained.is_file() else None,
+        )
+
+    def timed(self, submission: Submission, first: Sat) -> Times:
+        """The same for the given program, for the reference and again, as often as noise asks."""
+        exam = self.how.exam
+        times = Times(submission=between(first.appeared), rounds=1)
+        self.progress.say("the given program and a reference are timed")
+        single, _ = self.run(_text(exam.program), epochs=exam.speed_epochs, replicas=1)
+        times.single += between(single.appeared)
+        while True:
+            sat, _ = self.run(
+                _text(exam.reference), epochs=exam.speed_epochs, replicas=self.how.replicas
+            )
+            times.reference += between(sat.appeared)
+            if not times.complete or decided(times, exam.share):
+                return times
+            times.rounds += 1
+            self.progress.say("the times are near the limit: once more")
+            sat, _ = self.run(
+                submission.copy_to, epochs=exam.speed_epochs, replicas=self.how.replicas
+            )
+            times.submission += between(sat.appeared)
+
+
+def grade(folder: Path, how: Grading, progress: Progress | None = None) -> Grade:
+    """Grade the submission in a folder. Nothing that it does ends or harms the grader."""
+    progress = progress or Progress()
+    submission = submissions.read(folder)
+    notes = [f"{link} leads out of the folder, and was left out" for link in submission.left_out]
+    if PROGRAM not in submission.files:
+        return _missing(folder, how, tuple(notes))
+    with TemporaryDirectory(prefix="lockstep-assess-", ignore_cleanup_errors=True) as scratch:
+        grader = Grader(how, Path(scratch).resolve(), progress)
+        progress.say(f"{PROGRAM} is started on {how.replicas} ranks, for {how.exam.epochs} epochs")
+        sat, sitting = grader.run(
+            submission.copy_to,
+            epochs=how.exam.epochs,
+            replicas=how.replicas,
+            oracle=how.oracle,
+        )
+        evidence = grader.seen(sat, sitting)
+        ran = CHECKS[0].judge(evidence).passed
+        if how.speed and ran:
+            evidence = replace(evidence, times=grader.timed(submission, sat))
+        evidence = replace(evidence, mended=submission.mend())
+        advice = _advice(sat, sitting.work)
+    times = evidence.times
+    return Grade(
+        exam=how.exam,
+        replicas=how.replicas,
+        seed=grader.seed,
+        verdicts=judged(evidence),
+        accuracy=evidence.recounts[how.exam.epochs].accuracy
+        if how.exam.epochs in evidence.recounts
+        else None,
+        gain=times.gain if times is not None and times.complete else None,
+        advice=advice,
+        notes=(*notes, *evidence.mended),
+        on_gpus=grader.on_gpus,
+        evidence=evidence,
+    )
+
+
+def _missing(folder: Path, how: Grading, notes: tuple[str, ...]) -> Grade:
+    verdicts = {c.name: unjudged("not judged: there is no program") for c in CHECKS}
+    verdicts["start"] = failed(f"{PROGRAM} is not in {folder}")
+    return Grade(
+        exam=how.exam, replicas=how.replicas, seed=how.seed or 0, verdicts=verdicts, notes=notes
+    )
+
+
+def _text(content: str) -> Callable[[Path], None]:
+    def put(work: Path) -> None:
+        (work / PROGRAM).write_text(content)
+
+    return put
+
+
+def _advice(sat: Sat, work: Path) -> tuple[str, ...]:
+    """What the doctor saw in the run and in the source, one line each; a bug is told once."""
+    from lockstep.doctor.check import check
+
+    found = [(f["code"], Path(f["path"]), f["line"], f["message"]) for f in sat.findings]
+    seen = {code for code, *_ in found}
+    try:
+        for f in check([work / PROGRAM]).findings:
+            if f.certain and f.rule.code not in seen:
+                found.append((f.rule.code, f.path, f.line, f.message))
+    except SourceError:
+        pass  # the first check says what is wrong with it
+    return tuple(
+        f"{_near(path, work)}:{line}: {code} {message}" for code, path, line, message in found
+    )
+
+
+def _near(path: Path, work: Path) -> Path:
+    try:
+        return path.resolve().relative_to(work)
+    except ValueError:
+        return Path(path.name)

@@ -1,0 +1,97 @@
+"""The grader's data: images dealt anew to training and test, and each known by what it looks like.
+
+A program sees other parts than the learner had, so what was learned before is of no use. A row
+that goes through a model is recognised whatever scale and shift it was given.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from lockstep.assess.exam import Exam
+from lockstep.assess.marks import marks
+from lockstep.data import cifar10, digits
+from lockstep.data.images import CIFAR10_FILES
+from lockstep.errors import DataError
+
+NEAR = 0.05
+"""Two images whose numbers differ by less are the same. Different ones differ by far more."""
+CACHE = Path(".cache", "lockstep", "cifar10")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Samples:
+    """Images (bytes) and labels, in two parts."""
+
+    train_images: Tensor
+    train_labels: Tensor
+    test_images: Tensor
+    test_labels: Tensor
+
+    def write(self, path: Path) -> None:
+        """As the file that a program is given."""
+        np.savez(path, **{name: getattr(self, name).numpy() for name in self.__dataclass_fields__})
+
+    @cached_property
+    def marks(self) -> Tensor:
+        """Of all images: those of the training come first."""
+        return torch.cat([marks(self.train_images), marks(self.test_images)])
+
+    def known(self, rows: Tensor) -> Tensor:
+        """The number of each image that was seen by its marks, or -1."""
+        found = [torch.empty(0, dtype=torch.int64)]
+        for part in rows.split(4096):
+            distances, nearest = torch.cdist(part, self.marks).min(1)
+            found.append(torch.where(distances < NEAR, nearest, -1))
+        return torch.cat(found)
+
+    @cached_property
+    def normal_test_images(self) -> Tensor:
+        """The test images as the given program normalises them."""
+        train = self.train_images.float()
+        return (self.test_images.float() - train.mean()) / train.std()
+
+
+def deal(exam: Exam, seed: int, folder: Path | None = None) -> Samples:
+    """The images of an exam, dealt by a seed; `folder` holds CIFAR-10 if it is not in the cache."""
+    data = digits() if exam.data == "digits" else cifar10(find_cifar10(folder))
+    images = torch.cat([data.train.inputs, data.test.inputs])
+    labels = torch.cat([data.train.targets, data.test.targets])
+    first = _distinct(images)
+    order = first[torch.randperm(len(first), generator=torch.Generator().manual_seed(seed))]
+    train, test, _ = order.split(
+        [exam.train_samples, exam.test_samples, len(order) - exam.train_samples - exam.test_samples]
+    )
+    return Samples(
+        train_images=images[train].contiguous(),
+        train_labels=labels[train],
+        test_images=images[test].contiguous(),
+        test_labels=labels[test],
+    )
+
+
+def _distinct(images: Tensor) -> Tensor:
+    """One index of each image: of two that are equal nobody could say which one was trained on."""
+    seen = {image.tobytes(): n for n, image in enumerate(images.numpy())}
+    return torch.tensor(sorted(seen.values()))
+
+
+def find_cifar10(folder: Path | None = None) -> Path:
+    """Where CIFAR-10 lies; nothing is downloaded."""
+    places = [folder] if folder is not None else [Path.home() / CACHE]
+    inside = ("", "cifar-10-batches-py", "cifar-10-batches-bin")
+    for place in places:
+        if (place / next(iter(CIFAR10_FILES))).is_file():
+            return place
+        if any((place / i / f"test_batch{s}").is_file() for i in inside for s in ("", ".bin")):
+            return place
+    raise DataError(
+        f"CIFAR-10 is not in {places[0]}. Put {next(iter(CIFAR10_FILES))} there, give its folder "
+        "with --data FOLDER, or take --data digits, which comes with lockstep."
+    )

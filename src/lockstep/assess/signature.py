@@ -1,0 +1,109 @@
+"""A signature over every byte of a file, in its last line, whatever the file is.
+
+What a certificate says is in it once more as a word that programs read; the last line has the key
+and the signature over all that comes before it, so nothing can be changed, added or cut off.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from lockstep.assess.keys import fingerprint, is_signed, raw, signed
+from lockstep.errors import AssessError, Refused
+
+if TYPE_CHECKING:
+    from lockstep.assess.keys import Ed25519PrivateKey
+
+FORMS = {"svg": (b"<!-- ", b" -->\n"), "pdf": (b"% ", b"\n")}
+"""How a comment begins and ends in a kind of file."""
+WORD = b"lockstep-signature"
+PAYLOAD = "lockstep-payload:"
+_PAYLOAD = re.compile(PAYLOAD.encode() + rb"([A-Za-z0-9_-]+)")
+_DOMAIN = b"lockstep certificate 1\n"
+
+
+def payload_word(payload: dict[str, Any]) -> str:
+    """What a file must contain once for its signature to be about something."""
+    content = json.dumps(payload, sort_keys=True, separators=(",", ":")).encode()
+    return PAYLOAD + base64.urlsafe_b64encode(content).decode().rstrip("=")
+
+
+def sign(document: bytes, form: str, key: Ed25519PrivateKey) -> bytes:
+    """The document with its last line."""
+    begin, end = FORMS[form]
+    body = document.rstrip(b"\n") + b"\n"
+    signature = signed(key, _DOMAIN + begin + body)
+    words = b" ".join([WORD, raw(key.public_key()).hex().encode(), signature.hex().encode()])
+    return body + begin + words + end
+
+
+@dataclass(frozen=True, kw_only=True)
+class Signed:
+    """A certificate whose signature is its key's."""
+
+    payload: dict[str, Any]
+    key: bytes
+
+    @property
+    def by(self) -> str:
+        """The key, as people compare it."""
+        return fingerprint(self.key)
+
+
+def opened(content: bytes) -> Signed:
+    """What a file says, if nothing in it was changed since it was signed. By whom is another thing.
+
+    Raises `AssessError` for a file that is no certificate, and `Refused` for one that was edited.
+    """
+    payloads = _PAYLOAD.findall(content)
+    found = None
+    for begin, end in FORMS.values():
+        line = re.escape(begin + WORD) + rb" ([0-9a-f]{64}) ([0-9a-f]{128})" + re.escape(end)
+        match = re.search(rb"(?<=\n)" + line + rb"\Z", content)
+        found = found or (match and (begin, match))
+    if not payloads and found is None and WORD not in content:
+        raise AssessError("this is no certificate of lockstep.")
+    if found is None:
+        raise Refused("it was cut off or added to: its last line is not the signature.")
+    begin, match = found
+    key, signature = bytes.fromhex(match[1].decode()), bytes.fromhex(match[2].decode())
+    if not is_signed(key, signature, _DOMAIN + begin + content[: match.start()]):
+        raise Refused("it was edited: its content is not what was signed.")
+    try:
+        (word,) = payloads
+        payload = json.loads(base64.urlsafe_b64decode(word + b"=" * (-len(word) % 4)))
+        datetime.fromisoformat(payload["expires"])
+        good = payload["by"] in ("self", "instructor")
+    except (ValueError, KeyError, TypeError):
+        good = False
+    if not good:
+        raise Refused("it is signed, but does not say what a certificate says.")
+    return Signed(payload=payload, key=key)
+
+
+def verify(content: bytes, trusted: bytes, *, own: bool, now: datetime | None = None) -> Signed:
+    """Refuse a certificate that `trusted` did not sign, or that is not valid any more.
+
+    With `own` the key is this machine's: a certificate that names an instructor is not one of it.
+    """
+    found = opened(content)
+    if found.key != trusted:
+        who = "of this machine" if own else "that was given"
+        more = ". Give the instructor's key with --public-key" if own else ""
+        raise Refused(
+            f"it is signed by another key, {found.by}, not by the one {who}, "
+            f"{fingerprint(trusted)}{more}."
+        )
+    if own and found.payload["by"] != "self":
+        raise Refused(
+            "it claims to be graded by an instructor, and is signed with this machine's own key."
+        )
+    expires = datetime.fromisoformat(found.payload["expires"])
+    if (now or datetime.now(UTC)) > expires:
+        raise Refused(f"it expired on {expires:%d %B %Y}.")
+    return found

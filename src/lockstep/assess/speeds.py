@@ -1,0 +1,73 @@
+"""Is it as fast as it could be here? A pure function of measured times, noise and all."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from itertools import pairwise
+from statistics import fmean
+
+NEAR = 0.15
+"""A share this close to the one asked for (of it) may be noise: it is measured again."""
+ROUNDS = 3
+
+
+@dataclass
+class Times:
+    """Seconds of epochs."""
+
+    single: list[float] = field(default_factory=list)
+    """Of the given program on one device."""
+    reference: list[float] = field(default_factory=list)
+    """Of a program that is right, on all replicas."""
+    submission: list[float] = field(default_factory=list)
+    rounds: int = 0
+
+    @property
+    def complete(self) -> bool:
+        """Whether all three were seen."""
+        return bool(self.single and self.reference and self.submission)
+
+    @property
+    def gain(self) -> float:
+        """How many times as fast as the program on one device."""
+        return typical(self.single) / typical(self.submission)
+
+    @property
+    def possible(self) -> float:
+        """How many times as fast the reference is."""
+        return typical(self.single) / typical(self.reference)
+
+    @property
+    def share(self) -> float:
+        """Of the reference's speed."""
+        return typical(self.reference) / typical(self.submission)
+
+
+def typical(seconds: list[float]) -> float:
+    """The mean of the faster half: what else a machine does only ever makes an epoch longer.
+
+    >>> typical([1.0, 9.0, 1.2, 1.1])
+    1.05
+    """
+    return fmean(sorted(seconds)[: (len(seconds) + 1) // 2])
+
+
+def between(appeared: dict[int, float]) -> list[float]:
+    """Seconds from one epoch's weights to the next one's: the start does not count.
+
+    >>> between({1: 9.0, 2: 10.0, 3: 11.5})
+    [1.0, 1.5]
+    """
+    return [b - a for a, b in pairwise(appeared[epoch] for epoch in sorted(appeared))]
+
+
+def decided(times: Times, share: float) -> bool:
+    """Whether another round could not change the outcome, or too many were.
+
+    Who fails is measured at least twice: a machine may be busy with something else for a while.
+    """
+    if times.rounds >= ROUNDS:
+        return True
+    if abs(times.share - share) <= NEAR * share:
+        return False
+    return times.share > share or times.rounds > 1

@@ -1,0 +1,99 @@
+"""What a run showed, epoch by epoch: who learned from which samples, and what was written."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from lockstep.assess.marks import WIDTH
+from lockstep.assess.room import WEIGHTS
+from lockstep.assess.samples import Samples
+from lockstep.probes.trace import Rank, Trace
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Samples that went through a model together, by their numbers; -1 is none of ours."""
+
+    step: int
+    """Steps of the optimizer before it."""
+    numbers: Tensor
+    learned: bool
+    """Whether a gradient came back."""
+
+
+@dataclass
+class Watched:
+    """A run."""
+
+    group: int
+    """Processes that met in a group."""
+    batches: list[list[Batch]]
+    """Of each rank, in order."""
+    sums: list[dict[tuple[int, str], int]]
+    """Of each rank: a number for its weights before and after every step."""
+    writers: dict[int, list[int]] = field(default_factory=dict)
+    """Ranks that wrote the weights of each epoch."""
+    ends: dict[int, int] = field(default_factory=dict)
+    """Steps that were done when the weights of each epoch were written."""
+    outside: list[str] = field(default_factory=list)
+    """Files that were written where they should not be."""
+
+    def learned(self, epoch: int) -> list[Tensor]:
+        """Numbers of the samples of an epoch, for each rank, in its order."""
+        first, last = self.ends.get(epoch - 1, 0), self.ends.get(epoch, 0)
+        return [
+            joined(b.numbers for b in batches if b.learned and first <= b.step < last)
+            for batches in self.batches
+        ]
+
+    def evaluated(self, epoch: int) -> list[list[Tensor]]:
+        """The batches of each rank that were only looked at after the last step of an epoch."""
+        end = self.ends.get(epoch, -1)
+        return [
+            [b.numbers for b in batches if not b.learned and b.step == end]
+            for batches in self.batches
+        ]
+
+
+def joined(parts: Iterator[Tensor]) -> Tensor:
+    """All numbers in one tensor."""
+    return torch.cat([torch.empty(0, dtype=torch.int64), *parts])
+
+
+def watched(trace: Trace, samples: Samples, out: Path, allowed: Path) -> Watched:
+    """Read the notes of a run; what is written belongs into `out`, or at least into `allowed`."""
+    found = Watched(
+        len(trace.ranks) if trace.size > 1 else 1,
+        [_batches(rank, samples) for rank in trace.ranks],
+        [{(e["step"], e["when"]): e["sum"] for e in rank.of("weights")} for rank in trace.ranks],
+    )
+    out, allowed = out.resolve(), allowed.resolve()
+    for rank in trace.ranks:
+        for event in rank.of("wrote"):
+            path = Path(event["path"]).resolve()
+            name = WEIGHTS.fullmatch(path.name) if path.parent == out else None
+            if name is not None:
+                writers = found.writers.setdefault(int(name[1]), [])
+                if rank.number not in writers:
+                    writers.append(rank.number)
+                if writers == [rank.number]:
+                    found.ends[int(name[1])] = event["step"]
+            elif not path.is_relative_to(allowed):
+                found.outside.append(event["path"])
+    return found
+
+
+def _batches(rank: Rank, samples: Samples) -> list[Batch]:
+    events = list(rank.of("fed"))
+    rows = [np.frombuffer(bytes.fromhex(e["rows"]), np.float32).reshape(-1, WIDTH) for e in events]
+    if not rows:
+        return []
+    numbers = samples.known(torch.from_numpy(np.concatenate(rows)))
+    parts = numbers.split([len(part) for part in rows])
+    return [Batch(e["step"], n, e["learned"]) for e, n in zip(events, parts, strict=True)]
