@@ -52,10 +52,18 @@ class Samples:
         return torch.cat(found)
 
     @cached_property
+    def normal_train_images(self) -> Tensor:
+        """The training images as the given program normalises them."""
+        return self._normal(self.train_images)
+
+    @cached_property
     def normal_test_images(self) -> Tensor:
-        """The test images as the given program normalises them."""
+        """The same for the test images."""
+        return self._normal(self.test_images)
+
+    def _normal(self, images: Tensor) -> Tensor:
         train = self.train_images.float()
-        return (self.test_images.float() - train.mean()) / train.std()
+        return (images.float() - train.mean()) / train.std()
 
 
 def deal(exam: Exam, seed: int, folder: Path | None = None) -> Samples:

@@ -17,7 +17,7 @@ from lockstep.assess.keys import fingerprint, is_signed, raw, signed
 from lockstep.errors import AssessError, Refused
 
 if TYPE_CHECKING:
-    from lockstep.assess.keys import Ed25519PrivateKey
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 FORMS = {"svg": (b"<!-- ", b" -->\n"), "pdf": (b"% ", b"\n")}
 """How a comment begins and ends in a kind of file."""

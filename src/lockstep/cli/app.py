@@ -6,7 +6,7 @@ import sys
 
 import typer
 
-from lockstep.cli import bench, compare, convert, doctor, lab, train, tune
+from lockstep.cli import assess, bench, compare, convert, doctor, lab, train, tune
 
 app = typer.Typer(
     name="lockstep",
@@ -21,6 +21,7 @@ app.command("compare")(compare.command)
 app.command("bench")(bench.command)
 app.command("tune")(tune.command)
 app.command("lab")(lab.command)
+app.add_typer(assess.app, name="assess")
 
 
 @app.command(

@@ -16,7 +16,7 @@ from lockstep.engine.replace import replace_file
 from lockstep.errors import AssessError
 
 if TYPE_CHECKING:
-    from lockstep.assess.keys import Ed25519PrivateKey
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 VALID = timedelta(days=2 * 365)
 LONGEST = 80

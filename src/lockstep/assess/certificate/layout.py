@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from lockstep.report.page import BLUE, GREEN, ORANGE
+from lockstep.report.page import BLUE, ORANGE
 
 WIDTH, HEIGHT = 842.0, 595.0
 MIDDLE = WIDTH / 2
@@ -72,7 +72,7 @@ def _frame() -> list[Shape]:
     return [
         _box(0, 0, WIDTH, HEIGHT, fill=PAPER),
         _box(26, 26, WIDTH - 52, HEIGHT - 52, stroke=LINE),
-        _box(32, 32, WIDTH - 64, HEIGHT - 64, stroke=BLUE, width=0.6),
+        _box(32, 32, WIDTH - 64, HEIGHT - 64, stroke=BLUE, line=0.6),
     ]
 
 
@@ -119,7 +119,7 @@ def _foot(payload: dict[str, Any], key: str) -> list[Shape]:
         ("Valid until", f"{expires.day} {expires:%B %Y}"),
         ("Task", f"{payload['data']}, {payload['replicas']} replicas"),
         ("Machine", payload["machine"]),
-        ("Key", f"{key}   serial {payload['serial']}   lockstep {payload['lockstep']}"),
+        ("Key", f"{key} · serial {payload['serial']} · lockstep {payload['lockstep']}"),
     ]
     shapes: list[Shape] = []
     for number, (label, value) in enumerate(rows):
@@ -135,8 +135,8 @@ def _seal(payload: dict[str, Any]) -> list[Shape]:
     taught = payload["by"] == "instructor"
     edge = tuple(
         (
-            x + (radius + 3.2 * math.cos(PETALS * angle)) * math.cos(angle),
-            y + (radius + 3.2 * math.cos(PETALS * angle)) * math.sin(angle),
+            x + (radius + 2.4 * math.cos(PETALS * angle)) * math.cos(angle),
+            y + (radius + 2.4 * math.cos(PETALS * angle)) * math.sin(angle),
         )
         for angle in (2 * math.pi * n / (8 * PETALS) for n in range(8 * PETALS))
     )
@@ -147,13 +147,12 @@ def _seal(payload: dict[str, Any]) -> list[Shape]:
     ]
     for number in range(4):
         left, top = x - 24 + 12.5 * number, y - 4 - 6.5 * number
-        colour = GREEN if number == 3 and not taught else pale
-        shapes.append(_box(left, top, 8, 10 + 6.5 * number, fill=colour))
+        shapes.append(_box(left, top, 8, 10 + 6.5 * number, fill=pale))
     shapes.append(
         Path(points=((x - 30, y + 9), (x + 30, y + 9)), closed=False, stroke=pale, width=1.2)
     )
-    word = "PASSED" if taught else "SELF-GRADED"
-    shapes.append(Text(x=x, y=y + 25, text=word, size=8, colour=pale, bold=True, spacing=0.8))
+    word, size = ("PASSED", 8.0) if taught else ("SELF-GRADED", 7.0)
+    shapes.append(Text(x=x, y=y + 25, text=word, size=size, colour=pale, bold=True, spacing=0.6))
     return shapes
 
 
@@ -164,10 +163,10 @@ def _box(
     height: float,
     fill: str | None = None,
     stroke: str | None = None,
-    **more: float,
+    line: float = 1.0,
 ) -> Path:
     corners = ((x, y), (x + width, y), (x + width, y + height), (x, y + height))
-    return Path(points=corners, fill=fill, stroke=stroke, width=more.get("width", 1.0))
+    return Path(points=corners, fill=fill, stroke=stroke, width=line)
 
 
 def ems(text: str) -> float:

@@ -1,0 +1,114 @@
+"""The reference passes; each wrong solution fails for its own reason, and for nothing else."""
+
+from __future__ import annotations
+
+import runpy
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from lockstep.assess.exam import EXAMS, Exam
+from lockstep.assess.grade import Grade, Grading, grade
+from lockstep.assess.recount import build
+from lockstep.assess.samples import deal
+
+CASES = sorted((Path(__file__).parents[1] / "cases" / "assess").glob("*.py"))
+SEED = 5
+TINY = replace(
+    EXAMS["digits"],
+    epochs=3,
+    target=0.4,
+    train_samples=501,
+    test_samples=99,
+    batch=8,
+    rate=0.02,
+    seconds=300.0,
+    speed_epochs=2,
+)
+
+
+def graded(folder: Path, exam: Exam = TINY, **how: bool) -> Grade:
+    return grade(folder, Grading(exam=exam, seed=SEED, **{"speed": False, "oracle": False} | how))
+
+
+def changed(text: str, changes: dict[str, str]) -> str:
+    """The reference with a mistake; what is to be changed must be there, once."""
+    for old, new in changes.items():
+        assert text.count(old) == 1, old
+        text = text.replace(old, new)
+    return text
+
+
+def trained_at_home(path: Path) -> None:
+    """Weights of a model that has seen everything."""
+    samples, model = deal(TINY, SEED), build(TINY)
+    images = torch.cat([samples.normal_train_images, samples.normal_test_images])
+    labels = torch.cat([samples.train_labels, samples.test_labels])
+    optimizer = torch.optim.Adam(model.parameters(), 3e-3)
+    for _ in range(30):
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(model(images), labels).backward()
+        optimizer.step()
+    torch.save(model.state_dict(), path)
+
+
+def test_the_reference_passes(tmp_path: Path):
+    (tmp_path / "train.py").write_text(TINY.reference)
+    # How fast it is on a machine that does other things as well is not what is tested here.
+    result = graded(tmp_path, replace(TINY, share=0.01), speed=True, oracle=True)
+    assert result.passed, result.described()
+    assert result.score == 10
+    assert result.accuracy is not None
+    assert result.accuracy >= 0.4
+    assert "equal bits on 2 ranks after each of 189 steps" in result.verdicts["replicas"].reason
+    assert "1 over or under" in result.verdicts["samples"].reason
+    assert not result.advice
+    assert not result.notes
+
+
+def test_the_given_program_is_told_what_it_lacks(tmp_path: Path):
+    (tmp_path / "train.py").write_text(TINY.program)
+    found = graded(tmp_path, oracle=True).verdicts
+    assert {name for name, verdict in found.items() if verdict.passed is False} == {
+        "samples",
+        "validation",
+    }
+    assert "no group of them was made" in found["samples"].reason
+    assert "printed 2 times" in found["validation"].reason
+
+
+@pytest.mark.parametrize("path", CASES, ids=lambda path: path.stem)
+def test_a_wrong_solution_fails_for_its_own_reason(path: Path, tmp_path: Path):
+    case = runpy.run_path(str(path))
+    fails = case["FAILS"]
+    (tmp_path / "train.py").write_text(changed(TINY.reference, case["CHANGES"]))
+    if "NEEDS" in case:
+        trained_at_home(tmp_path / case["NEEDS"])
+    timed, asked = "speed" in fails, "gradient" in fails
+    found = graded(tmp_path, speed=timed, oracle=asked).verdicts
+    for name, verdict in found.items():
+        expected: bool | None = name not in fails
+        if name in ("speed", "gradient") and name not in fails:
+            expected = None
+        assert verdict.passed is expected, (name, verdict)
+        assert fails.get(name, "") in verdict.reason, (name, verdict)
+
+
+def test_there_are_as_many_cases_as_mistakes_that_people_make():
+    assert len(CASES) >= 15
+    told = {name for path in CASES for name in runpy.run_path(str(path))["FAILS"]}
+    # Every check but the first has a wrong solution that it alone finds.
+    assert told == {
+        "samples",
+        "order",
+        "replicas",
+        "gradient",
+        "validation",
+        "saving",
+        "target",
+        "speed",
+        "honest",
+    }

@@ -1,0 +1,4 @@
+"""The model inside the wrapper is called: the wrapper never hears of it."""
+
+FAILS = {"replicas": "part in step 1", "gradient": "do not learn from each other's samples"}
+CHANGES = {"train_epoch(model, train_loader": "train_epoch(model.module, train_loader"}

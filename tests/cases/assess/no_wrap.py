@@ -1,0 +1,9 @@
+"""The model is not wrapped: each replica learns from its own samples alone."""
+
+FAILS = {"replicas": "part in step 1", "gradient": "do not learn from each other's samples"}
+CHANGES = {
+    "DistributedDataParallel(\n        build_model().to(device), "
+    "device_ids=[device] if on_gpu else None\n    )": "build_model().to(device)",
+    "validate(model.module,": "validate(model,",
+    "model.module.state_dict()": "model.state_dict()",
+}

@@ -1,0 +1,9 @@
+"""Each batch takes much longer than it must."""
+
+FAILS = {"speed": "is asked for"}
+CHANGES = {
+    "    for images, labels in loader:\n        loss": (
+        "    for images, labels in loader:\n        time.sleep(0.05)\n        loss"
+    ),
+    "import os\n": "import os\nimport time\n",
+}
