@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import torch
 from torch import Tensor
 
@@ -15,6 +17,10 @@ def marks(images: Tensor) -> Tensor:
     rows = rows - rows.mean(2, keepdim=True)
     rows = rows / rows.std(2, keepdim=True).clamp_min(1e-6)
     rows = rows.flatten(1)
-    size = rows.shape[1]
-    directions = torch.randn(size, WIDTH, generator=torch.Generator().manual_seed(size))
-    return rows @ directions.to(rows.device) / size**0.5
+    return rows @ _directions(rows.shape[1], rows.device) / rows.shape[1] ** 0.5
+
+
+@cache
+def _directions(size: int, device: torch.device) -> Tensor:
+    generator = torch.Generator().manual_seed(size)
+    return torch.randn(size, WIDTH, generator=generator).to(device)
