@@ -6,6 +6,7 @@ from functools import cache
 from itertools import groupby
 from pathlib import Path
 
+import reportlab
 from reportlab.pdfbase import pdfmetrics
 from reportlab.pdfbase.cidfonts import UnicodeCIDFont
 from reportlab.pdfbase.ttfonts import TTFError, TTFont
@@ -20,10 +21,13 @@ PLACES = (
     "/Library/Fonts",
     "/System/Library/Fonts",
     "C:/Windows/Fonts",
+    str(Path(reportlab.__file__).parent / "fonts"),
 )
-LIKED = ("DejaVuSans", "LiberationSans-Regular", "NotoSans-Regular", "arial", "Arial")
+LIKED = ("DejaVuSans", "LiberationSans-Regular", "NotoSans-Regular", "arial", "Arial", "Vera")
 """Without serifs, and with many letters. All others come after them."""
-BOLD = {"DejaVuSans": "DejaVuSans-Bold", "LiberationSans-Regular": "LiberationSans-Bold"}
+BOLD = {"DejaVuSans": "DejaVuSans-Bold", "Vera": "VeraBd"} | {
+    f"{name}-Regular": f"{name}-Bold" for name in ("LiberationSans", "NotoSans")
+}
 MOST = 400
 """Fonts that are looked into."""
 BUILT_IN = {False: "Helvetica", True: "Helvetica-Bold"}

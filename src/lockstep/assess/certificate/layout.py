@@ -175,4 +175,10 @@ def ems(text: str) -> float:
     >>> ems("李") > ems("i")
     True
     """
-    return sum(1.0 if unicodedata.east_asian_width(c) in "WF" else 0.62 for c in text)
+    return sum(1.15 if c in "WM@%" else _em(c) for c in text)
+
+
+def _em(letter: str) -> float:
+    if unicodedata.east_asian_width(letter) in "WF":
+        return 1.0
+    return 0.85 if letter.isupper() else 0.65

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from lockstep.assess.evidence import Evidence, Verdict, failed, passed
 
-KNOWS = 0.5
-"""Of the target: an untrained model guesses, and is far below."""
+GUESSED = 0.4
+"""An untrained model guesses one of ten, and is far below."""
 
 
 def judge(evidence: Evidence) -> Verdict:
@@ -33,7 +33,7 @@ def _from_the_start(evidence: Evidence) -> str:
     untrained = evidence.untrained
     if untrained is None or untrained.right is None:
         return "the weights before the first step are not those of the given model"
-    if untrained.accuracy > KNOWS * evidence.exam.target:
+    if untrained.accuracy > GUESSED:
         return (
             f"before its first step the model was right on {untrained.accuracy:.4f} of the test "
             "set: it was trained before"
