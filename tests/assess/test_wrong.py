@@ -19,10 +19,10 @@ CASES = sorted((Path(__file__).parents[1] / "cases" / "assess").glob("*.py"))
 SEED = 5
 TINY = replace(
     EXAMS["digits"],
-    epochs=3,
-    target=0.4,
+    epochs=2,
+    target=0.3,
     train_samples=501,
-    test_samples=99,
+    test_samples=33,
     batch=8,
     rate=0.02,
     seconds=300.0,
@@ -63,8 +63,8 @@ def test_the_reference_passes_whatever_model_lies_beside_it(tmp_path: Path):
     assert result.passed, result.described()
     assert result.score == 10
     assert result.accuracy is not None
-    assert result.accuracy >= 0.4
-    assert "equal bits on 2 ranks after each of 189 steps" in result.verdicts["replicas"].reason
+    assert result.accuracy >= 0.3
+    assert "equal bits on 2 ranks after each of 126 steps" in result.verdicts["replicas"].reason
     assert "1 over or under" in result.verdicts["samples"].reason
     assert not result.advice
     assert not result.notes

@@ -9,9 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
+from scipy.spatial import cKDTree
 from torch import Tensor
 
 from lockstep.assess.exam import Exam
@@ -45,11 +47,12 @@ class Samples:
 
     def known(self, rows: Tensor) -> Tensor:
         """The number of each image that was seen by its marks, or -1."""
-        found = [torch.empty(0, dtype=torch.int64)]
-        for part in rows.split(4096):
-            distances, nearest = torch.cdist(part, self.marks).min(1)
-            found.append(torch.where(distances < NEAR, nearest, -1))
-        return torch.cat(found)
+        distances, nearest = self._tree.query(rows.numpy(), distance_upper_bound=NEAR)
+        return torch.from_numpy(np.where(np.isfinite(distances), nearest, -1))
+
+    @cached_property
+    def _tree(self) -> Any:
+        return cKDTree(self.marks.numpy())
 
     @cached_property
     def normal_train_images(self) -> Tensor:

@@ -1,6 +1,10 @@
 """The model is not wrapped: each replica learns from its own samples alone."""
 
-FAILS = {"replicas": "part in step 1", "gradient": "do not learn from each other's samples"}
+FAILS = {
+    "replicas": "part in step 1",
+    "gradient": "do not learn from each other's samples",
+    "validation": "the replicas have parted",
+}
 CHANGES = {
     "DistributedDataParallel(\n        build_model().to(device), "
     "device_ids=[device] if on_gpu else None\n    )": "build_model().to(device)",

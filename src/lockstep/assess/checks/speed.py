@@ -11,7 +11,7 @@ def judge(evidence: Evidence) -> Verdict:
     """From the times of all three programs."""
     times, asked = evidence.times, evidence.exam.share
     if times is None or not times.complete:
-        return unjudged("not judged: it was not timed")
+        return unjudged("not judged: a program is timed once all other checks pass")
     words = (
         f"{times.gain:.2f} times as fast as one device ({duration(typical(times.submission))} for "
         f"an epoch); a program that is right gains {times.possible:.2f} here, and "

@@ -48,7 +48,7 @@ def judge(evidence: Evidence) -> Verdict:
             f"not in the folder that --out names, first {missing[0]}",
             *words,
         )
-    return passed(f"{evidence.exam.epochs} epochs in {duration(sat.seconds)}")
+    return passed(f"{evidence.exam.epochs} epochs in {duration(max(sat.appeared.values()))}")
 
 
 def _crashed(evidence: Evidence, words: list[str]) -> Verdict:

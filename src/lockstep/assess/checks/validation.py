@@ -29,7 +29,7 @@ def judge(evidence: Evidence) -> Verdict:
     return failed(
         f"epoch {first} printed {numbers[first]}, and the weights that it saved give "
         f"{counted[first].count} of {len(evidence.samples.test_labels)}, "
-        f"{counted[first].accuracy:.4f}: {_why(evidence, numbers)}"
+        f"{counted[first].accuracy:.4f}: {_why(evidence, numbers, first)}"
     )
 
 
@@ -46,7 +46,7 @@ def _not_once(evidence: Evidence, epoch: int, said: list[tuple[int, str]]) -> Ve
     )
 
 
-def _why(evidence: Evidence, numbers: dict[int, str]) -> str:
+def _why(evidence: Evidence, numbers: dict[int, str], first: int) -> str:
     """Which mistake gives the printed numbers."""
     size = len(evidence.samples.train_labels)
     looked = [
@@ -57,6 +57,9 @@ def _why(evidence: Evidence, numbers: dict[int, str]) -> str:
         return "the same number is printed in every epoch, whatever the weights are"
     if not any(parts for epoch in looked for parts in epoch):
         return "no test sample went through the model"
+    end = evidence.watched.ends.get(first, 0)
+    if len({sums.get((end, "after")) for sums in evidence.watched.sums}) > 1:
+        return "the replicas have parted by then, and each counts with weights of its own"
     rights = [r.right for e in evidence.epochs if (r := evidence.recounts[e]).right is not None]
     found = explained(list(numbers.values()), rights, looked)
     if found is not None:
