@@ -79,7 +79,7 @@ def environment_of(
 
 def confined(home: Path, mark: str, *, see_gpus: bool) -> dict[str, str]:
     """The environment of a program that nobody trusts: little is left, and home is elsewhere."""
-    kept = ("PATH", "LANG", "LANGUAGE", "TZ", "LD_LIBRARY_PATH", "OMP_NUM_THREADS")
+    kept = ("PATH", "LANG", "LANGUAGE", "TZ", "LD_LIBRARY_PATH")
     known = ("LC_", "CUDA_", "NVIDIA_", "NCCL_", "GLOO_")
     found = {k: v for k, v in os.environ.items() if k in kept or k.startswith(known)}
     found |= {

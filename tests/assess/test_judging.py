@@ -16,7 +16,7 @@ from lockstep.assess.formulas import explained
 from lockstep.assess.keys import Ed25519PrivateKey, raw
 from lockstep.assess.recount import Recount, build, recount
 from lockstep.assess.samples import deal
-from lockstep.assess.speeds import Times, decided
+from lockstep.assess.speeds import Times, decided, outcome
 from lockstep.assess.summary import summary
 from lockstep.assess.task import instructions, read_task, start
 from lockstep.assess.watched import Batch, Watched
@@ -51,6 +51,23 @@ def test_a_busy_machine_makes_single_epochs_longer_and_nothing_of_it():
     assert busy.share == pytest.approx(quiet.share) == pytest.approx(1 / 1.1)
     assert quiet.gain == pytest.approx(2.0 / 1.1)
     assert quiet.possible == pytest.approx(2.0)
+
+
+@pytest.mark.parametrize(
+    ("submission", "waited", "good"),
+    [
+        (1.0, [0.0, 0.1], True),
+        (1.4, [0.0, 0.1], False),
+        (1.0, [0.5, 0.4], None),  # it may be luck
+        (1.4, [0.5, 0.4], None),  # or for want of a CPU
+        (0.3, [0.5, 0.4], True),  # more than twice as fast as asked
+        (9.0, [0.5, 0.4], False),
+    ],
+)
+def test_on_a_busy_machine_only_what_is_clear_is_judged(submission, waited, good):
+    found = times(1.0, submission)
+    found.waited = waited
+    assert outcome(found, 0.75) is good
 
 
 RIGHT = torch.tensor([True, True, False, True, True, False, True, True, False])

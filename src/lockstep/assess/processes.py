@@ -49,6 +49,16 @@ def alive(pids: Iterable[int]) -> list[tuple[int, str]]:
     return found
 
 
+def waits(pids: Iterable[int]) -> dict[int, tuple[int, int]]:
+    """Of each process, how long it had a CPU and how long it waited for one, in nanoseconds."""
+    found = {}
+    for pid in pids:
+        with suppress(OSError, ValueError, IndexError):
+            ran, waited = Path(f"/proc/{pid}/schedstat").read_text().split()[:2]
+            found[pid] = int(ran), int(waited)
+    return found
+
+
 def end_all(root: int, mark: str) -> int:
     """End a process, all below it and all that carry the mark; how many there were."""
     ended: set[int] = set()

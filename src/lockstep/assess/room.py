@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from lockstep import world
-from lockstep.assess.processes import alive, below, end_all
+from lockstep.assess.processes import alive, below, end_all, waits
 from lockstep.assess.proctor import REPORT, Orders
 from lockstep.probes.start import Outcome
 from lockstep.probes.trace import Trace, read
@@ -75,6 +75,14 @@ class Sat:
     lines: list[list[str]] = field(default_factory=list)
     """What each rank printed, as far as it was kept."""
     error: str = ""
+    waits: dict[int, tuple[int, int]] = field(default_factory=dict)
+    """How long each of its processes had a CPU, and waited for one."""
+
+    @property
+    def waited(self) -> float:
+        """Share of the time that its processes were kept from a CPU, by whatever else runs."""
+        ran, waited = (sum(pair[n] for pair in self.waits.values()) for n in (0, 1))
+        return waited / max(1, ran + waited)
 
     @property
     def last_words(self) -> str:
@@ -147,7 +155,9 @@ def _watch(
             return "limit"
         if sum(_size(log) for log in notes.glob("*/rank-*.log")) > MOST_OUTPUT:
             return "output"
-        if len(alive(below(proctor.pid))) > MOST_PROCESSES + what.replicas:
+        processes = below(proctor.pid) - {proctor.pid}
+        sat.waits |= waits(processes)
+        if len(alive(processes)) > MOST_PROCESSES + what.replicas:
             return "processes"
     return None
 

@@ -9,6 +9,10 @@ from statistics import fmean
 NEAR = 0.15
 """A share this close to the one asked for (of it) may be noise: it is measured again."""
 ROUNDS = 3
+BUSY = 0.2
+"""Share of their time that the grader's programs wait for a CPU, above which times say little."""
+CLEAR = 2.0
+"""Times as fast or as slow as asked: that is not for want of a CPU."""
 
 
 @dataclass
@@ -21,6 +25,8 @@ class Times:
     """Of a program that is right, on all replicas."""
     submission: list[float] = field(default_factory=list)
     rounds: int = 0
+    waited: list[float] = field(default_factory=list)
+    """Shares of their time that the grader's own programs waited for a CPU, run by run."""
 
     @property
     def complete(self) -> bool:
@@ -41,6 +47,14 @@ class Times:
     def share(self) -> float:
         """Of the reference's speed."""
         return typical(self.reference) / typical(self.submission)
+
+
+def outcome(times: Times, share: float) -> bool | None:
+    """Whether it is fast enough; None: the machine is too busy with other things to say."""
+    busy = bool(times.waited) and fmean(times.waited) > BUSY
+    if busy and 1 / CLEAR < times.share / share < CLEAR:
+        return None
+    return times.share >= share
 
 
 def typical(seconds: list[float]) -> float:

@@ -83,8 +83,7 @@ class Witness:
         """Before a step."""
         parameters = parameters_of(optimizer)
         if not self.steps and not self.recorder.rank and self.model is not None:
-            inner = getattr(self.model, "module", self.model)
-            _save(inner.state_dict(), Path(self.recorder.settings.folder, UNTRAINED))
+            _save(_plain(self.model).state_dict(), Path(self.recorder.settings.folder, UNTRAINED))
         self.sums.append((self.steps, "before", weight_sum(parameters)))
 
     def end(self, optimizer: Optimizer, *_: Any) -> None:
@@ -101,6 +100,14 @@ class Witness:
         for step, when, value in self.sums:
             self.recorder.note("weights", step=step, when=when, sum=int(value))
         self.fed, self.sums = [], []
+
+
+def _plain(model: nn.Module) -> nn.Module:
+    """The model inside its wrappers: DDP's, a compiler's."""
+    for name in ("module", "_orig_mod"):
+        if isinstance(inner := getattr(model, name, None), nn.Module):
+            return _plain(inner)
+    return model
 
 
 def weight_sum(parameters: list[Tensor]) -> Tensor:

@@ -218,8 +218,8 @@ def summary(
     if json:
         console.emit(rows)
         return
-    columns = ["learner", "attempts", "best", "still fails", "in time", "certificate", "labs"]
-    console.table("", [*columns, "last attempt"], [_row(row) for row in rows])
+    columns = ["learner", "tries", "best", "fails", "in time", "certificate", "labs"]
+    console.table("", [*columns, "last"], [_row(row) for row in rows])
     for row in rows:
         for problem in row["problems"]:
             console.warn(f"{row['folder']}: {problem}")
@@ -243,7 +243,7 @@ def _row(row: dict[str, Any]) -> list[str]:
         {None: "-", True: "yes", False: "late"}[row["in_time"]],
         valid,
         "; ".join(labs) or "-",
-        row["last"] or "-",
+        (row["last"] or "-")[:10],
     ]
 
 

@@ -3,7 +3,7 @@
 FAILS = {"speed": "is asked for"}
 CHANGES = {
     "    for images, labels in loader:\n        loss": (
-        "    for images, labels in loader:\n        time.sleep(0.03)\n        loss"
+        "    for images, labels in loader:\n        time.sleep(0.1)\n        loss"
     ),
     "import os\n": "import os\nimport time\n",
 }
