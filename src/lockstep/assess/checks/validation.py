@@ -53,6 +53,10 @@ def _why(evidence: Evidence, numbers: dict[int, str], first: int) -> str:
         [[part[part >= size] - size for part in parts if bool((part >= size).any())] for parts in e]
         for e in map(evidence.watched.evaluated, evidence.epochs)
     ]
+    rights = [r.right for e in evidence.epochs if (r := evidence.recounts[e]).right is not None]
+    found = explained(list(numbers.values()), rights, looked)
+    if found is not None:
+        return found
     if len(set(numbers.values())) == 1 and len(numbers) > 1:
         return "the same number is printed in every epoch, whatever the weights are"
     if not any(parts for epoch in looked for parts in epoch):
@@ -60,8 +64,4 @@ def _why(evidence: Evidence, numbers: dict[int, str], first: int) -> str:
     end = evidence.watched.ends.get(first, 0)
     if len({sums.get((end, "after")) for sums in evidence.watched.sums}) > 1:
         return "the replicas have parted by then, and each counts with weights of its own"
-    rights = [r.right for e in evidence.epochs if (r := evidence.recounts[e]).right is not None]
-    found = explained(list(numbers.values()), rights, looked)
-    if found is not None:
-        return found
     return "it does not follow from them, nor from any mistake that is known"
