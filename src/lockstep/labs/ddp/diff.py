@@ -7,7 +7,10 @@ from html import escape
 
 # Half transparent, so that they are right on light and on dark ground.
 _GROUND = {"+": "rgba(47, 158, 110, 0.25)", "-": "rgba(214, 69, 61, 0.22)"}
-_STYLE = "overflow-x: auto; color: var(--foreground, inherit); font: 13px/1.5 ui-monospace, monospace; margin: 0; padding: 0.5rem 0"
+_STYLE = (
+    "overflow-x: auto; color: var(--foreground, inherit); margin: 0; padding: 0.5rem 0; "
+    "font: 13px/1.5 ui-monospace, monospace"
+)
 
 
 def diff(old: str, new: str) -> str:
