@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import json
-import os
 from dataclasses import asdict, replace
 from functools import cache
-from pathlib import Path
 
 import pytest
 
-from lockstep.errors import RunError
+from lockstep.labs.apart import apart
 from lockstep.labs.ddp import against, buckets, exchange, parts, picture, proof
 from lockstep.labs.ddp.against import CONVERTED, ONE, OWN, Run, Runs
-from lockstep.labs.ddp.apart import Late, apart
 from lockstep.labs.ddp.buckets import DEFAULT, Recorded
 from lockstep.labs.ddp.questions import questions
 from lockstep.labs.ddp.steps import steps
@@ -163,8 +160,10 @@ def test_the_converters_program_is_shown_against_the_learners():
 def test_programs_are_run_and_what_they_print_is_read():
     found = apart(
         "lockstep.labs.ddp.against:compare",
-        {"own": "raise SystemExit('no data')", "epochs": 1, "batches": [128]},
         limit=100,
+        own="raise SystemExit('no data')",
+        epochs=1,
+        batches=[128],
     )
     compared = Runs(**found)
     alone, own, convert = (compared.of(name, 128) for name in (ONE, OWN, CONVERTED))
@@ -184,20 +183,6 @@ def test_the_last_program_computes_what_the_first_one_does():
     found = proof.measure(quiet, steps()[-1].after)
     assert found.proved, found
     assert found.said.startswith("2 ranks: equal in 6 steps")
-
-
-def test_a_process_of_its_own_is_ended_in_time_and_its_errors_are_told(monkeypatch):
-    here = [str(Path(__file__).parent), *filter(None, [os.environ.get("PYTHONPATH")])]
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(here))
-    with pytest.raises(Late, match="longer than 1 seconds"):
-        apart("ddp_apart:sleep", {}, limit=1)
-    with pytest.raises(RunError, match="not so"):
-        apart("ddp_apart:refuse", {}, limit=20)
-    with pytest.raises(RunError, match="ended without an answer"):
-        apart("ddp_apart:die", {}, limit=20)
-    heard = []
-    answer = apart("ddp_apart:answer", {"number": 4}, limit=20, report=lambda *a: heard.append(a))
-    assert answer == {"number": 5}
 
 
 def test_what_is_said_of_runs_follows_them():

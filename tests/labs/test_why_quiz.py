@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lockstep.engine.timeline import PARTS, WAITING
-from lockstep.errors import RunError
-from lockstep.labs.why.apart import apart
 from lockstep.labs.why.learning import Learning
 from lockstep.labs.why.questions import questions
 from lockstep.labs.why.step import Steps
@@ -103,52 +98,3 @@ def test_the_right_answer_follows_what_was_measured():
     assert "within a tenth" in right.answer
     # The law's own number is told.
     assert "10 times" in questions(curve(-0.301, 0.0, 0.0), both_ways(), steps(10, 12))[0].answer
-
-
-MODULE = """
-from dataclasses import dataclass
-from lockstep.errors import PlanError
-
-@dataclass
-class Found:
-    number: int
-
-def fine(report):
-    report(0.5, "half")
-    print("not part of the answer")
-    return Found(7)
-
-def refused(report):
-    raise PlanError("that cannot be")
-
-def broken(report):
-    1 / 0
-
-def killed(report):
-    import os
-    os.kill(os.getpid(), 9)
-"""
-
-
-@pytest.fixture
-def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "elsewhere.py").write_text(MODULE)
-    monkeypatch.chdir(tmp_path)
-
-
-@pytest.mark.usefixtures("elsewhere")
-def test_a_measurement_runs_in_its_own_process_and_says_how_far_it_is():
-    told = []
-    assert apart("elsewhere:fine", lambda *said: told.append(said)) == {"number": 7}
-    assert told == [(0.5, "half")]
-    json.dumps(told)
-
-
-@pytest.mark.usefixtures("elsewhere")
-@pytest.mark.parametrize(
-    ("name", "says"),
-    [("refused", "that cannot be"), ("broken", "ZeroDivisionError"), ("killed", "exit code -9")],
-)
-def test_a_measurement_that_fails_is_told(name: str, says: str):
-    with pytest.raises(RunError, match=says):
-        apart(f"elsewhere:{name}", lambda share, what: None)

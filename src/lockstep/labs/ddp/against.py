@@ -9,8 +9,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from lockstep.labs.apart import Report, apart
 from lockstep.labs.ddp import programs
-from lockstep.labs.ddp.apart import Document, Report, apart
 from lockstep.labs.ddp.data import TEST
 from lockstep.labs.ddp.diff import diff
 from lockstep.labs.ddp.lines import Printed
@@ -79,10 +79,10 @@ def difference(own: str) -> str:
 def measure(report: Report, own: str) -> Runs:
     """Run the program for one GPU on one process, the learner's and the converter's on two."""
     given = {"own": own, "epochs": EPOCHS, "batches": list(BATCHES)}
-    return Runs(**apart(f"{__name__}:compare", given, limit=LIMIT, report=report))
+    return Runs(**apart(f"{__name__}:compare", report, limit=LIMIT, **given))
 
 
-def compare(own: str, epochs: int, batches: list[int], report: Report) -> Document:
+def compare(own: str, epochs: int, batches: list[int], report: Report) -> dict[str, Any]:
     """In a process of its own."""
     from lockstep.world import gpus_here
 

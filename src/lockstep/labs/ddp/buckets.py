@@ -6,7 +6,7 @@ import gc
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from lockstep.labs.ddp.apart import Document, Report, apart
+from lockstep.labs.apart import Report, apart
 
 WIDTH, HIDDEN = 512, 8
 BATCH = 64
@@ -55,10 +55,10 @@ def measure(
 ) -> Recorded:
     """Record some steps with buckets of each size, on two replicas."""
     given = {"caps": list(caps), "steps": steps, "width": width}
-    return Recorded(**apart(f"{__name__}:record", given, limit=LIMIT, report=report))
+    return Recorded(**apart(f"{__name__}:record", report, limit=LIMIT, **given))
 
 
-def record(caps: list[float], steps: int, width: int, report: Report) -> Document:
+def record(caps: list[float], steps: int, width: int, report: Report) -> dict[str, Any]:
     """In a process of its own, which forks the replicas."""
     import torch
 
@@ -68,12 +68,12 @@ def record(caps: list[float], steps: int, width: int, report: Report) -> Documen
 
     on_gpus = gpu_count() >= 2
 
-    def replica(rank: int, store: str) -> Document:
+    def replica(rank: int, store: str) -> dict[str, Any]:
         torch.set_num_threads(1)
         device = f"cuda:{rank}" if on_gpus else "cpu"
         group = Group(World(rank=rank, size=2, local_rank=rank, device=device), store=store)
         runs: list[Any] = []
-        exchange: Document = {}
+        exchange: dict[str, Any] = {}
         try:
             for number, cap in enumerate(caps):
                 if rank == 0:
@@ -91,11 +91,13 @@ def record(caps: list[float], steps: int, width: int, report: Report) -> Documen
         )
 
     report(0.05, "two replicas start")
-    found: Document = run_replicas(2, replica)
+    found: dict[str, Any] = run_replicas(2, replica)
     return found
 
 
-def _run(group: Any, cap: float, steps: int, width: int) -> tuple[list[Document], Document]:
+def _run(
+    group: Any, cap: float, steps: int, width: int
+) -> tuple[list[dict[str, Any]], dict[str, Any]]:
     """The notes of all steps, and one parameter in the first of them."""
     import torch
     from torch.nn import functional
@@ -106,8 +108,8 @@ def _run(group: Any, cap: float, steps: int, width: int) -> tuple[list[Document]
     torch.manual_seed(0)
     watched = Buckets(_network(width).to(group.device), group, cap_mb=cap or None, keep=[LOOKED_AT])
     optimizer = torch.optim.SGD(watched.model.parameters(), lr=RATE)
-    notes: list[Document] = []
-    looked: Document = {}
+    notes: list[dict[str, Any]] = []
+    looked: dict[str, Any] = {}
     for step in range(steps):
         own = torch.arange(BATCH) + BATCH * (2 * step + group.world.rank)
 
@@ -127,7 +129,7 @@ def _run(group: Any, cap: float, steps: int, width: int) -> tuple[list[Document]
     return notes, looked
 
 
-def _by_rank(found: list[Document]) -> Document:
+def _by_rank(found: list[dict[str, Any]]) -> dict[str, Any]:
     return {"name": LOOKED_AT, **{key: [one[key] for one in found] for key in found[0]}}
 
 

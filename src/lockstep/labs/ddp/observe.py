@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from lockstep.errors import RunError
-from lockstep.labs.ddp.apart import Document, Late, Report, apart
+from lockstep.labs.apart import Late, Report, apart
 from lockstep.labs.ddp.data import write_digits
 from lockstep.labs.ddp.texts import program
 
@@ -59,8 +59,13 @@ def observe(text: str, *, prepared: bool = False, whole: bool = False) -> Observ
         said = getattr(error, "msg", str(error))
         return Observed(ended="unread", ending=[f"{where}this is no Python, {said}."])
     try:
-        given = {"text": text, "prepared": prepared, "whole": whole, "patience": PATIENCE}
-        return Observed(**apart(f"{__name__}:run", given, limit=LIMIT))
+        given: dict[str, Any] = {
+            "text": text,
+            "prepared": prepared,
+            "whole": whole,
+            "patience": PATIENCE,
+        }
+        return Observed(**apart(f"{__name__}:run", limit=LIMIT, **given))
     except Late:
         ending = [
             f"After {LIMIT:.0f} seconds the program was still busy and was ended. It has "
@@ -71,7 +76,7 @@ def observe(text: str, *, prepared: bool = False, whole: bool = False) -> Observ
         return Observed(ended="crashed", ending=[str(error)])
 
 
-def run(text: str, prepared: bool, whole: bool, patience: float, report: Report) -> Document:
+def run(text: str, prepared: bool, whole: bool, patience: float, report: Report) -> dict[str, Any]:
     """In a process of its own, in an empty folder."""
     from lockstep.doctor import RULES, check
     from lockstep.doctor import output as show

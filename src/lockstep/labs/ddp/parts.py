@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from lockstep.labs.ddp.apart import Report
+from lockstep.labs.apart import Report
 from lockstep.labs.ddp.data import TEST
 from lockstep.report.page import BLUE, GREEN, GREY, ORANGE, RED
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any
 
-from lockstep.labs.ddp.apart import Document, Report, apart
+from lockstep.labs.apart import Report, apart
 from lockstep.labs.ddp.data import write_digits
 from lockstep.labs.ddp.texts import program
 
@@ -29,10 +30,10 @@ class Proof:
 
 def measure(report: Report, own: str) -> Proof:
     """Run both for some steps, and compare every loss and every weight."""
-    return Proof(**apart(f"{__name__}:prove", {"own": own}, limit=LIMIT, report=report))
+    return Proof(**apart(f"{__name__}:prove", report, limit=LIMIT, own=own))
 
 
-def prove(own: str, report: Report) -> Document:
+def prove(own: str, report: Report) -> dict[str, Any]:
     """In a process of its own."""
     from lockstep.console import Progress
     from lockstep.convert.verify import verify

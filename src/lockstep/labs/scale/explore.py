@@ -11,7 +11,7 @@ from typing import Any
 import numpy
 import torch
 
-from lockstep.labs.scale.apart import Report
+from lockstep.labs.apart import Report
 from lockstep.labs.scale.samples import CLASSES, PIXELS, digits
 from lockstep.labs.scale.stack import Stack
 from lockstep.labs.scale.training import Momentum, train

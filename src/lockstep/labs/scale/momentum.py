@@ -9,7 +9,7 @@ from typing import Any
 import numpy
 import torch
 
-from lockstep.labs.scale.apart import Report
+from lockstep.labs.apart import Report
 from lockstep.labs.scale.drawing import Figure, axes, band, dots, line, ticks
 from lockstep.labs.scale.explore import SIZES, plain
 from lockstep.labs.scale.samples import digits

@@ -13,7 +13,7 @@ import torch
 from torch.nn.functional import cross_entropy
 
 from lockstep.engine.sampler import GlobalOrder
-from lockstep.labs.scale.apart import Report
+from lockstep.labs.apart import Report
 from lockstep.labs.scale.explore import SIZES, Explored
 from lockstep.labs.scale.samples import Samples, digits
 from lockstep.labs.scale.stack import alone

@@ -9,7 +9,7 @@ from typing import Any
 import numpy
 import torch
 
-from lockstep.labs.scale.apart import Report
+from lockstep.labs.apart import Report
 from lockstep.labs.scale.drawing import Figure, axes, line, spread, ticks
 from lockstep.labs.scale.explore import plain
 from lockstep.labs.scale.normed import NormedStack

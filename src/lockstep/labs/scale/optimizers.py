@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.optim import SGD
 
-from lockstep.labs.scale.apart import Report
+from lockstep.labs.apart import Report
 from lockstep.labs.scale.explore import plain
 from lockstep.labs.scale.members import Maker, Members
 from lockstep.labs.scale.samples import CLASSES, PIXELS, Samples, digits

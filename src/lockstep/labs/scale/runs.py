@@ -22,7 +22,7 @@ from lockstep.engine.job import Job
 from lockstep.engine.recipe import Recipe
 from lockstep.engine.recipes import DIGITS
 from lockstep.errors import NotFinite
-from lockstep.labs.scale.apart import Report, apart
+from lockstep.labs.apart import Report, apart
 from lockstep.labs.scale.throughput import sizes_here
 from lockstep.scaling.rules import linear_rule, sqrt_rule
 from lockstep.scaling.schedule import constant

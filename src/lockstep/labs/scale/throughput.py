@@ -21,7 +21,7 @@ from lockstep.bench.task import Task
 from lockstep.bench.works import Work
 from lockstep.console import Console
 from lockstep.errors import RunError
-from lockstep.labs.scale.apart import Report, apart
+from lockstep.labs.apart import Report, apart
 from lockstep.tune import Probe
 from lockstep.world import gpu_count
 

@@ -18,7 +18,7 @@ from torch.nn.functional import avg_pool2d, cross_entropy
 
 from lockstep.data import Data, digits, fashion_mnist
 from lockstep.data.images import FASHION_DEBIAN
-from lockstep.labs.why.apart import Report, apart
+from lockstep.labs.apart import Report, apart
 
 SEEDS = 6
 WIDTH = 64

@@ -23,7 +23,7 @@ from lockstep.engine.job import Job
 from lockstep.engine.recipe import Recipe
 from lockstep.engine.recipes import DIGITS
 from lockstep.engine.timeline import EXCHANGE, PARTS, layers_of
-from lockstep.labs.why.apart import Report, apart
+from lockstep.labs.apart import Report, apart
 from lockstep.world import World, gpu_count
 
 LOCAL_BATCH = 64

@@ -24,7 +24,7 @@ from lockstep.engine.link import finish
 from lockstep.engine.metrics import cross_entropy
 from lockstep.engine.pipeline import Pipeline
 from lockstep.engine.traffic import Traffic, replicated
-from lockstep.labs.why.apart import Report, apart
+from lockstep.labs.apart import Report, apart
 from lockstep.labs.why.kept import Kept, state_bytes
 from lockstep.world import World, gpu_count
 

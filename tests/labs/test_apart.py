@@ -1,15 +1,16 @@
-"""Measurements that fork replicas run in a process of their own."""
+"""What forks replicas, or runs a learner's program, runs in a process of its own."""
 
 from __future__ import annotations
 
 import os
+import signal
 import time
 from dataclasses import dataclass
 
 import pytest
 
 from lockstep.errors import PlanError, RunError
-from lockstep.labs.scale.apart import Report, apart
+from lockstep.labs.apart import Late, Report, apart
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,6 +33,15 @@ def breaks(report: Report) -> Told:
     raise ZeroDivisionError("of its own")
 
 
+def killed(report: Report) -> Told:
+    os.kill(os.getpid(), signal.SIGKILL)
+    raise AssertionError
+
+
+def plain(report: Report, number: int) -> dict[str, int]:
+    return {"number": number + 1}
+
+
 def waits(report: Report) -> Told:
     report(0.0, str(os.getpid()))
     time.sleep(600)
@@ -46,7 +56,7 @@ def importable(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def call(name: str, heard: list[tuple[float, str]], **given: object) -> dict[str, object]:
-    return apart(f"test_scale_apart:{name}", lambda *said: heard.append(said), **given)
+    return apart(f"test_apart:{name}", lambda *said: heard.append(said), **given)
 
 
 def test_the_result_and_the_progress_come_back():
@@ -67,6 +77,20 @@ def test_any_other_error_shows_what_it_printed():
         call("breaks", [])
 
 
+def test_who_is_killed_is_told_with_the_exit_code():
+    with pytest.raises(RunError, match="exit code -9"):
+        call("killed", [])
+
+
+def test_plain_data_come_back_as_they_are():
+    assert call("plain", [], number=4) == {"number": 5}
+
+
+def test_whose_time_is_over_is_ended():
+    with pytest.raises(Late, match=r"^It took longer than 2 seconds and was ended.$"):
+        apart("test_apart:waits", limit=2)
+
+
 def test_who_is_interrupted_leaves_no_process_behind():
     class Stop(Exception):
         pass
@@ -78,6 +102,6 @@ def test_who_is_interrupted_leaves_no_process_behind():
 
     pid = 0
     with pytest.raises(Stop):
-        apart("test_scale_apart:waits", stops)
+        apart("test_apart:waits", stops)
     with pytest.raises(ProcessLookupError):
         os.kill(pid, 0)
