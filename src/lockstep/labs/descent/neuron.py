@@ -59,7 +59,7 @@ def whole(noise: float) -> Sums:
 
 @dataclass(frozen=True)
 class Descent:
-    """The way of one run."""
+    """The path of one run."""
 
     w: Array
     b: Array

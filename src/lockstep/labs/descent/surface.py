@@ -1,4 +1,4 @@
-"""The loss surface and the way over it, flat and in three dimensions."""
+"""The loss surface and the path over it, flat and in three dimensions."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SIDE, SIDE_3D = 200, 60
 W, B = (-8.0, 22.0), (-12.0, 14.0)
 FRAMES = 60
 POINTS = 400
-"""Of a way, at most: more cannot be told apart."""
+"""Of a path, at most: more cannot be told apart."""
 SHADES = [[0.0, "#0d3b66"], [0.35, BLUE], [0.7, "#9cc5e6"], [1.0, "#eef5fb"]]
 
 
@@ -36,7 +36,7 @@ def grid(part: Sums, side: int = SIDE) -> tuple[Array, Array, Array]:
 
 
 def flat(rate: float, batch: int, noise: float, epochs: int, own: bool) -> dict[str, Any]:
-    """The way over the surface of all samples, or over that of the last step's batch."""
+    """The path over the surface of all samples, or over that of the last step's batch."""
     way = descend(rate, batch, noise, epochs)
     part = _last_batch(batch, noise, epochs) if own else whole(noise)
     w, b, loss = grid(part)
@@ -79,7 +79,7 @@ def flat(rate: float, batch: int, noise: float, epochs: int, own: bool) -> dict[
 
 
 def solid(rate: float, batch: int, noise: float, epochs: int) -> dict[str, Any]:
-    """The way in three dimensions: (w, b, loss)."""
+    """The path in three dimensions: (w, b, loss)."""
     way = descend(rate, batch, noise, epochs)
     w, b, loss = grid(whole(noise), SIDE_3D)
     at = _thinned(way)
@@ -100,7 +100,7 @@ def solid(rate: float, batch: int, noise: float, epochs: int) -> dict[str, Any]:
             {
                 "type": "scatter3d",
                 "mode": "lines",
-                "name": "the way",
+                "name": "path",
                 "x": _short(way.w[inside]),
                 "y": _short(way.b[inside]),
                 "z": np.round(way.loss[inside], 2).tolist(),
@@ -180,7 +180,7 @@ def _last_batch(batch: int, noise: float, epochs: int, seed: int = 0) -> Sums:
 
 
 def _thinned(way: Descent) -> Any:
-    """Places on a way, closer together at its beginning, where most happens."""
+    """Places on a path, closer together at its beginning, where most happens."""
     last = len(way.w) - 1
     share = np.linspace(0.0, 1.0, POINTS)
     return np.unique(np.round(last * share**2).astype(int))
@@ -190,7 +190,7 @@ def _way(way: Descent, at: Any) -> dict[str, Any]:
     return {
         "x": _short(way.w[at]),
         "y": _short(way.b[at]),
-        "name": "the way",
+        "name": "path",
         "line": {"color": ORANGE, "width": 2},
     }
 

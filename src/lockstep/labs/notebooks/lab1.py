@@ -42,7 +42,7 @@ def _():
     $$w \leftarrow w - \eta\,\frac{\partial L}{\partial w} \qquad b \leftarrow b - \eta\,\frac{\partial L}{\partial b}$$
 
     With all 100 samples in a batch this is *gradient descent*, with one *stochastic gradient descent*; in between, and
-    in practice, *mini-batches*. Move the sliders; press Play to watch the way being made.
+    in practice, *mini-batches*. Move the sliders; press Play to watch the path being made.
     """)
     return
 
@@ -64,9 +64,9 @@ def _():
 @app.cell
 def _():
     mo.md("""
-    **What to see.** The bowl is a long valley: across it the way is steep, along it flat. Gradient descent finds the
+    **What to see.** The bowl is a long valley: across it the slope is steep, along it flat. Gradient descent finds the
     valley in a few steps and then creeps. Raise the rate: it swings from wall to wall, and beyond a limit it leaves the
-    picture. At batch 1 the way trembles and never comes to rest: every sample has a valley of its own. Turn on the switch
+    picture. At batch 1 the path trembles and never comes to rest: every sample has a valley of its own. Turn on the switch
     at batch 1: the loss of one sample is a trough without an end.
     """)
     return
