@@ -42,13 +42,17 @@ def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @cache
-def seen(text: str, prepared: bool = False, whole: bool = False) -> Observed:
+def seen(text: str, prepared: bool, whole: bool) -> Observed:
     return observe(text, prepared=prepared, whole=whole)
 
 
 def before(step: Step) -> Observed:
     """The program before a step: the one that the step before it ends with."""
-    return seen(step.before, whole=False)
+    return seen(step.before, False, False)
+
+
+def after(step: Step) -> Observed:
+    return seen(step.after, step.prepared, step.whole)
 
 
 def changed(name: str, old: str, new: str) -> str:
@@ -66,12 +70,11 @@ def test_the_program_before_a_step_is_told_what_the_step_is_about(name):
 
 @pytest.mark.parametrize("name", STEPS)
 def test_the_program_after_a_step_passes_it(name):
-    step = STEPS[name]
-    assert judge(step, seen(step.after, prepared=step.prepared, whole=step.whole)) == []
+    assert judge(STEPS[name], after(STEPS[name])) == []
 
 
 def test_what_later_steps_are_about_is_not_asked_for_and_what_earlier_ones_were_is():
-    found = seen(STEPS["wrap"].after)
+    found = after(STEPS["wrap"])
     assert {"LS20", "LS25"} <= {finding["code"] for finding in found.findings}
     assert judge(STEPS["wrap"], found) == []
     said = judge(STEPS["first"], found)
