@@ -12,7 +12,7 @@ ROUNDS = 3
 BUSY = 0.2
 """Share of their time that the grader's programs wait for a CPU, above which times say little."""
 CLEAR = 2.0
-"""Times as fast or as slow as asked: that is not for want of a CPU."""
+"""Times as slow as asked: that is not for want of a CPU."""
 
 
 @dataclass
@@ -52,7 +52,8 @@ class Times:
 def outcome(times: Times, share: float) -> bool | None:
     """Whether it is fast enough; None: the machine is too busy with other things to say."""
     busy = bool(times.waited) and fmean(times.waited) > BUSY
-    if busy and 1 / CLEAR < times.share / share < CLEAR:
+    # For want of a CPU ranks that wait for each other lose more than they could ever win.
+    if busy and 1 / CLEAR < times.share / share < 1 + NEAR:
         return None
     return times.share >= share
 
