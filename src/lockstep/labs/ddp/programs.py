@@ -27,6 +27,9 @@ def run(
     folder: Path, text: str, processes: int, arguments: tuple[str, ...]
 ) -> tuple[list[Printed], str]:
     """What each process printed, and why it failed if it did."""
+    # Here and not above: only this process, which forks, has use for torch.
+    from lockstep.engine.stay import stay
+
     folder.mkdir()
     folder.joinpath(SCRIPT).write_text(text)
     write_digits(folder)
@@ -42,6 +45,8 @@ def run(
         os.dup2(output, 2)
         if processes > 1:
             announce(World(rank=rank, size=processes, local_rank=rank), port)
+        # What comes after the training is not measured, and must not hang.
+        stay()
         sys.argv = [SCRIPT, *arguments]
         runpy.run_path(SCRIPT, run_name="__main__")
 
