@@ -162,6 +162,8 @@ def _started(
     arguments: tuple[str, ...],
     ranks: int,
     look: Callable[[], None] = lambda: None,
+    *,
+    alone: bool = False,
 ) -> Trace:
     outcome = run(
         Job(
@@ -174,7 +176,7 @@ def _started(
         ),
         look,
     )
-    return read(Path(settings.folder), outcome)
+    return read(Path(settings.folder), outcome, alone=alone)
 
 
 def _ask(what: Examination, folder: Path) -> Event:
@@ -195,8 +197,9 @@ def _ask(what: Examination, folder: Path) -> Event:
             stand_in_data=what.stand_in_data,
             early=what.early,
         )
-        alone = _started(what, settings, what.arguments, 1)
-        for rank in alone.ranks:
+        # Some programs make no group for one process.
+        one = _started(what, settings, what.arguments, 1, alone=True)
+        for rank in one.ranks:
             verdict = next(rank.of("oracle"), verdict)
         if verdict.get("why") != MORE_BATCHES:
             break
