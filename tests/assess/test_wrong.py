@@ -15,6 +15,8 @@ from lockstep.assess.grade import Grade, Grading, grade
 from lockstep.assess.recount import build
 from lockstep.assess.samples import deal
 
+torch.set_num_threads(1)
+
 CASES = sorted((Path(__file__).parents[1] / "cases" / "assess").glob("*.py"))
 SEED = 5
 TINY = replace(
