@@ -199,7 +199,12 @@ def test_an_instructor_sees_who_is_how_far(tmp_path: Path):
     history.append(bob, history.attempt(poor("speed"), task(minutes_ago=200), "Bob"))
     (bob / "progress.json").write_text(
         json.dumps(
-            {"labs": {"0": {"tasks": {"a": True, "b": False}, "quiz": {"right": 4, "of": 5}}}}
+            {
+                "labs": {
+                    "0": {"tasks": {"a": True, "b": False}, "quiz": {"right": 4, "of": 5}},
+                    "1": {"tasks": {"a": {"tries": 3, "passed": None}}, "quiz": None},
+                }
+            }
         )
     )
     (eve / "history.jsonl").write_text('{"half a li\n')
@@ -217,7 +222,10 @@ def test_an_instructor_sees_who_is_how_far(tmp_path: Path):
     assert rows["ada"]["certificate"]["by"] == "instructor"
     assert rows["bob"]["failing"] == ["speed"]
     assert rows["bob"]["in_time"] is False
-    assert rows["bob"]["labs"] == {"0": {"done": 1, "tasks": 2, "quiz": "4/5"}}
+    assert rows["bob"]["labs"] == {
+        "0": {"done": 1, "tasks": 2, "quiz": "4/5"},
+        "1": {"done": 0, "tasks": 1, "quiz": None},
+    }
     assert rows["eve"]["certificate"]["valid"] is False
     assert rows["eve"]["problems"] == [
         "1 line(s) of history.jsonl are damaged",

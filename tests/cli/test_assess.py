@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from lockstep.assess.exam import EXAMS
+from lockstep.labs.progress import Progress
 from replicas import lockstep
 
 TINY = replace(
@@ -47,10 +48,13 @@ def test_from_the_task_to_a_certificate(tmp_path: Path, monkeypatch, capfd):
     assert "0 of 10 checks passed; in time." in shown
     assert not (folder / "certificate.svg").exists()
 
+    Progress().attempt(1, "batches", "secret", passed=True)
     (folder / "train.py").write_text(TINY.reference)
     assert run("grade", str(folder), "--key", str(key), "--json") == 0
     document = json.loads(capfd.readouterr().out)
     assert document["score"] == document["of"] == 10
+    labs = json.loads((folder / "progress.json").read_text())["labs"]
+    assert labs["1"]["tasks"] == {"convergence": False, "batches": True}
     assert document["certificate"] == [str(folder / f"certificate.{f}") for f in ("svg", "pdf")]
 
     for form in ("svg", "pdf"):

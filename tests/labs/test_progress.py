@@ -24,6 +24,15 @@ def test_what_was_passed_stays_passed(tmp_path: Path) -> None:
     assert Progress(tmp_path).passed(2) == []
 
 
+def test_an_outline_has_every_task_and_no_text(tmp_path: Path) -> None:
+    Progress(tmp_path).attempt(1, "batches", "secret", passed=True)
+    Progress(tmp_path).attempt(1, "convergence", "secret", passed=False)
+    outline = Progress(tmp_path).outline()
+    assert outline["labs"]["1"]["tasks"] == {"convergence": False, "batches": True}
+    assert list(outline["labs"]) == ["0", "1", "2", "3"]
+    assert "secret" not in str(outline)
+
+
 def test_the_best_quiz_counts(tmp_path: Path) -> None:
     for right in (3, 5, 2):
         Progress(tmp_path).quiz(0, right, 5)

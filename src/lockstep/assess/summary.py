@@ -92,7 +92,7 @@ def _labs(folder: Path, problems: list[str]) -> dict[str, Any] | None:
         labs = json.loads(path.read_text())["labs"]
         return {
             str(number): {
-                "done": sum(bool(done) for done in lab.get("tasks", {}).values()),
+                "done": sum(_passed(task) for task in lab.get("tasks", {}).values()),
                 "tasks": len(lab.get("tasks", {})),
                 "quiz": _quiz(lab.get("quiz")),
             }
@@ -101,6 +101,11 @@ def _labs(folder: Path, problems: list[str]) -> dict[str, Any] | None:
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         problems.append(f"{PROGRESS} is damaged: {type(error).__name__}")
         return None
+
+
+def _passed(task: Any) -> bool:
+    """Whether a task is passed: in an outline that is all, in the labs' own file it has texts."""
+    return bool(task.get("passed") if isinstance(task, dict) else task)
 
 
 def _quiz(quiz: Any) -> str | None:

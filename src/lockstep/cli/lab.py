@@ -64,15 +64,9 @@ def _list(console: Console) -> None:
     from lockstep.labs.catalogue import LABS
     from lockstep.labs.progress import Progress
 
-    progress = Progress()
+    done = Progress().outline()["labs"]
     found: list[dict[str, Any]] = [
-        {
-            "lab": one.number,
-            "title": one.title,
-            "question": one.question,
-            "tasks": {name: name in progress.passed(one.number) for name in one.tasks},
-            "quiz": progress.of(one.number)["quiz"],
-        }
+        {"lab": one.number, "title": one.title, "question": one.question, **done[str(one.number)]}
         for one in LABS
     ]
     if console.as_json:

@@ -16,7 +16,7 @@ EPOCHS, BATCH = 2, 32
 TRAIN, TEST = 128, 25
 """Samples in a check: few, so that it takes seconds; and an odd test set, as the real one is."""
 RANKS = 2
-PATIENCE = 12.0
+PATIENCE = 25.0
 """Seconds without progress after which a run has hung."""
 LIMIT = 90.0
 """Seconds of a check in all."""
