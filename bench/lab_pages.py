@@ -109,7 +109,7 @@ def measured(number: int, home: Path, moves: int) -> dict[str, object]:
     headless = json.loads(run.stdout)["seconds"]
     with served(number, home) as address, browsing() as browser:
         watched = Watched(browser.new_page(viewport={"width": 1280, "height": 900}))
-        watched.open(address, "What to remember")
+        watched.open(address, number)
         pictures = []
         for place in range(len(watched.turns())):
             controls = watched.page.locator(".picture").nth(place)

@@ -32,7 +32,7 @@ def main() -> None:
             )
             with served(number, Path(folder)) as address:
                 page = Watched(browser.new_page(viewport={"width": 1000, "height": 1400}))
-                page.open(address, "What to remember")
+                page.open(address, number)
                 picture = page.page.locator(".picture").filter(has_text=label)
                 picture.scroll_into_view_if_needed()
                 page.page.wait_for_timeout(1500)

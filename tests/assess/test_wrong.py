@@ -86,7 +86,8 @@ def test_the_given_program_is_told_what_it_lacks(tmp_path: Path):
 
 @pytest.mark.parametrize("path", CASES, ids=lambda path: path.stem)
 def test_a_wrong_solution_fails_for_its_own_reason(path: Path, tmp_path: Path, monkeypatch):
-    monkeypatch.setattr("lockstep.assess.speeds.ROUNDS", 1)
+    monkeypatch.setattr("lockstep.assess.speeds.LEAST", 1)
+    monkeypatch.setattr("lockstep.assess.speeds.MOST", 1)
     case = runpy.run_path(str(path))
     fails = case["FAILS"]
     (tmp_path / "train.py").write_text(changed(TINY.reference, case["CHANGES"]))

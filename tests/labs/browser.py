@@ -16,12 +16,16 @@ from typing import Any
 
 import pytest
 
+from lockstep.labs.catalogue import lab
+
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 PATIENCE = 120.0
 """Seconds, for a machine that does other things as well."""
-DRAWN = """() => {
+LAST = "What to remember"
+"""The heading of every lab's last cell."""
+DRAWN = """count => {
   const all = pictures(document);
-  return all.length > 0 && all.every(one => one.dataset.turn !== undefined);
+  return all.length === count && all.every(one => one.dataset.turn !== undefined);
 }"""
 # Widgets live in shadow trees, which selectors of the page do not enter.
 HELPERS = """
@@ -120,11 +124,12 @@ class Watched:
         if not re.match(r"(data|blob):|(http|ws)://127\.0\.0\.1", request.url):
             self.outside.append(request.url)
 
-    def open(self, address: str, last: str) -> None:
-        """Until every picture is drawn and the last cell's text is there."""
+    def open(self, address: str, number: int) -> None:
+        """Until every picture of a lab is drawn and the last cell's text is there."""
         self.page.goto(address)
-        self.page.get_by_text(last, exact=False).first.wait_for()
-        self.page.wait_for_function(DRAWN)
+        self.page.get_by_text(LAST, exact=False).first.wait_for()
+        written = lab(number).notebook.read_text().count("page.picture(")
+        self.page.wait_for_function(DRAWN, arg=written)
 
     def turns(self) -> list[str]:
         return self.page.evaluate("() => pictures(document).map(one => one.dataset.turn)")

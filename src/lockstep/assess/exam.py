@@ -27,7 +27,7 @@ class Exam:
     """That people have, if nobody says otherwise."""
     seconds: float
     """That the program may run, start and all epochs."""
-    speed_epochs: int = 4
+    speed_epochs: int = 8
     """Epochs of the runs that are only timed."""
     share: float = 0.75
     """Of the reference's speed, what is asked for."""

@@ -16,7 +16,7 @@ from lockstep.assess.exam import Exam, arguments
 from lockstep.assess.recount import Recount, recount
 from lockstep.assess.room import Sat, Sitting, hold
 from lockstep.assess.samples import Samples, deal
-from lockstep.assess.speeds import Times, between, decided
+from lockstep.assess.speeds import LEAST, Times, between, decided
 from lockstep.assess.submission import PROGRAM, Submission
 from lockstep.assess.watched import Watched, watched
 from lockstep.assess.witness import UNTRAINED
@@ -149,32 +149,36 @@ class Grader:
         )
 
     def timed(self, submission: Submission, first: Sat) -> Times:
-        """The same for the given program, for the reference and again, as often as noise asks."""
+        """The submission, the given program and a reference in turns, as often as noise asks."""
         exam = self.how.exam
-        times = Times(submission=between(first.appeared), rounds=1)
-        self.progress.say("the given program and a reference are timed")
-        single, _ = self.run(_text(exam.program), epochs=exam.speed_epochs, replicas=1)
-        times.single += between(single.appeared)
-        times.waited.append(single.waited)
+        times = Times(submission=between(first.appeared))
         while True:
-            sat, _ = self.run(
-                _text(exam.reference), epochs=exam.speed_epochs, replicas=self.how.replicas
-            )
-            times.reference += between(sat.appeared)
-            times.waited.append(sat.waited)
+            times.rounds += 1
+            self.progress.say(f"speeds are compared, round {times.rounds}")
+            if times.rounds > LEAST:
+                self.progress.end()
+                self.progress.begin(self.epochs + 3 * exam.speed_epochs, self.epochs, 0)
+            if times.rounds > 1:
+                times.submission += self.again(submission)
+            for text, replicas, seconds in (
+                (exam.program, 1, times.single),
+                (exam.reference, self.how.replicas, times.reference),
+            ):
+                sat, _ = self.run(_text(text), epochs=exam.speed_epochs, replicas=replicas)
+                seconds += between(sat.appeared)
+                times.waited.append(sat.waited)
             if not times.complete or decided(times, exam.share):
                 return times
-            times.rounds += 1
-            self.progress.say("the times are near the limit: once more")
-            self.progress.end()
-            self.progress.begin(self.epochs + 2 * exam.speed_epochs, self.epochs, 0)
-            sat, sitting = self.run(
-                submission.copy_to, epochs=exam.speed_epochs, replicas=self.how.replicas
-            )
-            short = replace(exam, epochs=exam.speed_epochs)
-            # It may know that it is only timed now, and leave its samples out.
-            if samples.judge(self.seen(sat, sitting, short)).passed:
-                times.submission += between(sat.appeared)
+
+    def again(self, submission: Submission) -> list[float]:
+        """Seconds of epochs in another run, if it is one.
+
+        It may know that it is only timed now, and leave its samples out.
+        """
+        exam = replace(self.how.exam, epochs=self.how.exam.speed_epochs)
+        sat, sitting = self.run(submission.copy_to, epochs=exam.epochs, replicas=self.how.replicas)
+        good = samples.judge(self.seen(sat, sitting, exam)).passed
+        return between(sat.appeared) if good else []
 
 
 def grade(folder: Path, how: Grading, progress: Progress | None = None) -> Grade:

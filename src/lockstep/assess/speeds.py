@@ -7,8 +7,11 @@ from itertools import pairwise
 from statistics import fmean
 
 NEAR = 0.15
-"""A share this close to the one asked for (of it) may be noise: it is measured again."""
-ROUNDS = 3
+"""A gain this close to the one asked for (of it) may be noise: it is measured again."""
+LEAST, MOST = 2, 3
+"""Rounds. One says little: a shared machine may be a third slower a few seconds later."""
+ROOM = 0.1
+"""More of the reference's speed, which is asked for where that makes it faster than one device."""
 BUSY = 0.2
 """Share of their time that the grader's programs wait for a CPU, above which times say little."""
 CLEAR = 2.0
@@ -43,19 +46,23 @@ class Times:
         """How many times as fast the reference is."""
         return typical(self.single) / typical(self.reference)
 
-    @property
-    def share(self) -> float:
-        """Of the reference's speed."""
-        return typical(self.reference) / typical(self.submission)
+    def asked(self, share: float) -> float:
+        """The gain that is asked for: a share of what is possible, and no loss where none must be.
+
+        >>> [round(Times([p], [1.0], [1.0]).asked(0.75), 2) for p in (3.0, 1.3, 1.2, 1.0)]
+        [2.25, 1.0, 1.0, 0.85]
+        """
+        return max(share * self.possible, min(1.0, (share + ROOM) * self.possible))
 
 
 def outcome(times: Times, share: float) -> bool | None:
     """Whether it is fast enough; None: the machine is too busy with other things to say."""
     busy = bool(times.waited) and fmean(times.waited) > BUSY
+    reached = times.gain / times.asked(share)
     # For want of a CPU ranks that wait for each other lose more than they could ever win.
-    if busy and 1 / CLEAR < times.share / share < 1 + NEAR:
+    if busy and 1 / CLEAR < reached < 1 + NEAR:
         return None
-    return times.share >= share
+    return reached >= 1
 
 
 def typical(seconds: list[float]) -> float:
@@ -77,12 +84,7 @@ def between(appeared: dict[int, float]) -> list[float]:
 
 
 def decided(times: Times, share: float) -> bool:
-    """Whether another round could not change the outcome, or too many were.
-
-    Who fails is measured at least twice: a machine may be busy with something else for a while.
-    """
-    if times.rounds >= ROUNDS:
-        return True
-    if abs(times.share - share) <= NEAR * share:
+    """Whether there were rounds enough: one more where the gain is near the limit."""
+    if times.rounds < LEAST:
         return False
-    return times.share > share or times.rounds > 1
+    return times.rounds >= MOST or abs(times.gain / times.asked(share) - 1) > NEAR

@@ -85,7 +85,7 @@ def grade(
     progress = LiveProgress(console, "grading, epochs")
     exam = task.exam
     source = data or (None if task.folder is None else Path(task.folder))
-    progress.begin(exam.epochs + 2 * exam.speed_epochs, 0, 0)
+    progress.begin(exam.epochs + 5 * exam.speed_epochs, 0, 0)
     try:
         result = graded(folder, Grading(exam=exam, replicas=number, source=source), progress)
     finally:

@@ -11,7 +11,7 @@ from lockstep.console import duration
 
 def judge(evidence: Evidence) -> Verdict:
     """From the times of all three programs."""
-    times, asked = evidence.times, evidence.exam.share
+    times, share = evidence.times, evidence.exam.share
     if times is None:
         return unjudged("not judged: a program is timed once all other checks pass")
     if not times.complete:
@@ -21,9 +21,9 @@ def judge(evidence: Evidence) -> Verdict:
     words = (
         f"{times.gain:.2f} times as fast as one device ({duration(typical(times.submission))} for "
         f"an epoch); a program that is right gains {times.possible:.2f} here, and "
-        f"{asked * times.possible:.2f} is asked for"
+        f"{times.asked(share):.2f} is asked for"
     )
-    good = outcome(times, asked)
+    good = outcome(times, share)
     if good is None:
         return unjudged(
             f"not judged: this machine does other things as well, and programs wait "
