@@ -61,6 +61,7 @@ DRAG = """async place => {
 PLAY = """async place => {
   const picture = pictures(document)[place], player = picture.querySelector(".player");
   if (player.hidden) return null;
+  await new Promise(done => setTimeout(done, 1000));  // what is on its way stops a play
   player.querySelector("button").click();
   let frames = 0, longest = 0, last = performance.now();
   const began = last;

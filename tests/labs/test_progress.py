@@ -20,7 +20,7 @@ def test_what_was_passed_stays_passed(tmp_path: Path) -> None:
     Progress(tmp_path).attempt(1, "batches", "worse", passed=False)
     assert Progress(tmp_path).passed(1) == ["batches"]
     task = Progress(tmp_path).of(1)["tasks"]["batches"]
-    assert (task["text"], task["tries"]) == ("worse", 2)
+    assert (task["text"], task["tries"]) == ("good", 2)
     assert Progress(tmp_path).passed(2) == []
 
 

@@ -62,12 +62,12 @@ class Progress:
         }
 
     def attempt(self, number: int, name: str, text: str, passed: bool) -> None:
-        """The learner has tried a task. What was passed once stays passed."""
+        """The learner has tried a task. What was passed once stays passed, and so does its text."""
         lab = self.of(number)
         before = lab["tasks"].get(name, {})
         when = time.strftime("%Y-%m-%d %H:%M") if passed else None
         lab["tasks"][name] = {
-            "text": text,
+            "text": before["text"] if before.get("passed") and not passed else text,
             "tries": before.get("tries", 0) + 1,
             "passed": before.get("passed") or when,
         }

@@ -63,7 +63,7 @@ def flat(rate: float, batch: int, noise: float, epochs: int, own: bool) -> dict[
         },
     ]
     frames = [
-        {"traces": [1], "data": [{"x": _short(way.w[at[:k]]), "y": _short(way.b[at[:k]])}]}
+        {"traces": [1], "points": k}
         for k in np.unique(np.linspace(1, len(at), FRAMES).astype(int)).tolist()
     ]
     layout = {

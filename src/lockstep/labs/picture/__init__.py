@@ -23,7 +23,8 @@ from lockstep.labs.picture.controls import Choice, Control, Slider, Switch, step
 __all__ = ["Choice", "Control", "Figure", "Picture", "Slider", "Switch", "shades", "steps"]
 
 Figure = dict[str, Any]
-"""`data` and `layout` as Plotly takes them; also `frames` and their `pause` in ms, and a `note`."""
+"""`data` and `layout` as Plotly takes them, and a `note`. Also `frames` and their `pause` in ms: a
+frame has new `data` for some of the `traces`, or shows their first `points` alone."""
 HERE = Path(__file__).parent
 
 

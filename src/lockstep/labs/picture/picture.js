@@ -115,39 +115,61 @@ function player(draw) {
   return {bar, load, stop};
 }
 
+const isLine = trace => (trace.type || "scatter") === "scatter";
+// A figure in words: Plotly writes into what it is given, so that it cannot be compared later.
+const worded = figure => ({layout: JSON.stringify(figure.layout),
+  data: (figure.data || []).map(trace => JSON.stringify(trace))});
+
+// The lines that are all that differs from the figure before, if the axes stay; null: more differs.
+function moved(figure, before, now) {
+  const axes = [figure.layout?.xaxis, figure.layout?.yaxis];
+  if (!figure.data || before.data.length !== now.data.length || before.layout !== now.layout
+    || !axes.every(axis => axis?.range)) return null;
+  const places = [...now.data.keys()].filter(k => before.data[k] !== now.data[k]);
+  return places.every(k => isLine(figure.data[k])) ? places : null;
+}
+
 function render({model, el}) {
   const plot = element("div", {className: "plot"});
   const note = element("p", {className: "note"});
   const controls = element("div", {className: "controls"});
   const host = element("div", {className: "picture"});
-  let base = null, busy = false, waiting = null;
+  let base = null, words = {data: []}, busy = false, waiting = null;
   plot.style.height = `${model.get("height")}px`;
 
   // Traces are copied: Plotly writes a frame's values into those that it was given.
   const paint = (data, layout) => globalThis.Plotly.react(plot, data.map(one => ({...one})),
     themed(layout, host), {responsive: true, displayModeBar: false, doubleClick: "reset"});
+  // Moves these lines alone: whatever lies behind them is not drawn again.
+  const move = (traces, data) => globalThis.Plotly.animate(plot, {data, traces},
+    {mode: "immediate", transition: {duration: 0}, frame: {duration: 0, redraw: false}});
   const play = player(frame => {
     if (!frame) return;
-    const lines = frame.traces.every(place => (base.data[place].type || "scatter") === "scatter");
-    if (lines && !frame.layout) {
-      // Moves these lines alone: whatever lies behind them is not drawn again.
-      globalThis.Plotly.animate(plot, {data: frame.data, traces: frame.traces},
-        {mode: "immediate", transition: {duration: 0}, frame: {duration: 0, redraw: false}});
+    words = {data: []};  // what is drawn is no longer the figure
+    const cut = place => ({x: base.data[place].x.slice(0, frame.points),
+      y: base.data[place].y.slice(0, frame.points)});
+    const data = frame.data || frame.traces.map(cut);
+    if (frame.traces.every(place => isLine(base.data[place])) && !frame.layout) {
+      move(frame.traces, data);
       return;
     }
-    const data = base.data.map((trace, place) => {
+    const whole = base.data.map((trace, place) => {
       const part = frame.traces.indexOf(place);
-      return part < 0 ? trace : {...trace, ...frame.data[part]};
+      return part < 0 ? trace : {...trace, ...data[part]};
     });
-    paint(data, {...base.layout, ...frame.layout});
+    paint(whole, {...base.layout, ...frame.layout});
   });
-  const draw = () => {
+  const draw = (anew = true) => {
+    const before = words;
     base = model.get("figure");
+    words = worded(base);
     note.textContent = base.note || "";
     note.hidden = !base.note;
     play.load(base);
     const done = () => { host.dataset.turn = base.turn; };
-    if (base.data) Promise.resolve(paint(base.data, base.layout || {})).then(done);
+    const lines = anew ? null : moved(base, before, words);
+    if (lines) Promise.resolve(move(lines, lines.map(place => base.data[place]))).then(done);
+    else if (base.data) Promise.resolve(paint(base.data, base.layout || {})).then(done);
     else done();
   };
   const send = () => {
@@ -164,7 +186,7 @@ function render({model, el}) {
     if (!busy) send();
   };
   const answered = () => {
-    draw();
+    draw(false);
     busy = false;
     if (waiting) send();
   };
