@@ -49,13 +49,12 @@ def environment_of(
     rank: int, size: int, port: int, settings: Path, entry: Path, *, on_gpus: bool
 ) -> dict[str, str]:
     """The environment of a script's rank that is watched; without a size, of a plain process."""
-    path = os.environ.get("PYTHONPATH")
     found = dict(os.environ)
     for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK"):
         found.pop(name, None)
     found |= {
         "LOCKSTEP_PROBES": str(settings),
-        "PYTHONPATH": os.pathsep.join([str(entry), *([path] if path else [])]),
+        "PYTHONPATH": os.pathsep.join([str(entry), *_import_folders()]),
         "PYTHONUNBUFFERED": "1",
         "MASTER_ADDR": "127.0.0.1",
         "MASTER_PORT": str(port),
@@ -77,6 +76,17 @@ def environment_of(
     return found
 
 
+def _import_folders() -> list[str]:
+    """The folders of PYTHONPATH, as they are called from anywhere."""
+    given = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    return [os.path.abspath(folder) for folder in given if folder]
+
+
+def elsewhere() -> dict[str, str]:
+    """This environment, for a process that starts in another folder."""
+    return dict(os.environ) | {"PYTHONPATH": os.pathsep.join(_import_folders())}
+
+
 def confined(home: Path, mark: str, *, see_gpus: bool) -> dict[str, str]:
     """The environment of a program that nobody trusts: little is left, and home is elsewhere."""
     kept = ("PATH", "LANG", "LANGUAGE", "TZ", "LD_LIBRARY_PATH")
@@ -86,7 +96,8 @@ def confined(home: Path, mark: str, *, see_gpus: bool) -> dict[str, str]:
         "HOME": str(home),
         "TMPDIR": str(home),
         "XDG_CACHE_HOME": str(home),
-        "PYTHONPATH": str(Path(__file__).parents[1]),
+        # What this process can import, it can too.
+        "PYTHONPATH": os.pathsep.join([str(Path(__file__).parents[1]), *_import_folders()]),
         # Whoever it starts has it too, and is found by it.
         "LOCKSTEP_ASSESSED": mark,
     }
@@ -125,6 +136,11 @@ def die_with(parent: int) -> None:
 def writable(path: Path) -> bool:
     """Whether this process may write `path`, or make it if it is not there."""
     return os.access(path if path.exists() else path.resolve().parent, os.W_OK)
+
+
+def hide_gpus() -> None:
+    """From this process, if it has not used one yet, and from those that it starts."""
+    os.environ["CUDA_VISIBLE_DEVICES"] = ""
 
 
 def gpus_here() -> int:

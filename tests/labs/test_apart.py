@@ -50,9 +50,10 @@ def waits(report: Report) -> Told:
 
 @pytest.fixture(autouse=True)
 def importable(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The other process finds this file as a module."""
+    """The other process finds this file as a module, although it starts in another folder."""
     before = os.environ.get("PYTHONPATH", "")
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([os.path.dirname(__file__), before]))
+    here = os.path.relpath(os.path.dirname(__file__))
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([here, before]))
 
 
 def call(name: str, heard: list[tuple[float, str]], **given: object) -> dict[str, object]:

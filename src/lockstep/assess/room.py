@@ -166,7 +166,9 @@ def _read_report(notes: Path, sat: Sat, ended: str | None) -> None:
     try:
         report = json.loads((notes / REPORT).read_text())
     except (OSError, json.JSONDecodeError):
-        report = {"error": "the process that watched it was ended"}
+        log = notes.parent / "proctor.log"
+        said = _lines(log)[-1:] if log.is_file() else []
+        report = {"error": ": ".join(["the process that watched it was ended", *said])}
     if ended is not None or "error" in report:
         sat.how, sat.error = ended or "broken", str(report.get("error", ""))
         return

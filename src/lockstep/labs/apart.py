@@ -21,6 +21,7 @@ from threading import Timer
 from typing import Any
 
 from lockstep.errors import LockstepError, RunError
+from lockstep.world import elsewhere
 
 GRACE = 15.0
 """Seconds that a process has to end what it started when its time is over."""
@@ -59,6 +60,7 @@ def apart(
         process = subprocess.Popen(
             [sys.executable, "-m", __name__, function, str(writing), str(limit or 0)],
             cwd=folder,
+            env=elsewhere(),
             stdin=subprocess.PIPE,
             stdout=log,
             stderr=subprocess.STDOUT,

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import marimo as mo
 
-from lockstep.errors import RunError
+from lockstep.errors import LockstepError, RunError
 from lockstep.labs.catalogue import lab
 from lockstep.labs.picture import Control, Figure, Picture
 from lockstep.labs.progress import Progress
@@ -87,19 +87,7 @@ class Page:
             assert found is not None
             return found
         began = time.perf_counter()
-        if self.headless:
-            result = measure(lambda share, what: None)
-        else:
-            with mo.status.progress_bar(total=100, remove_on_exit=True) as bar:
-                at = 0
-
-                def report(share: float, what: str) -> None:
-                    nonlocal at
-                    now = max(at, min(100, round(100 * share)))
-                    bar.update(increment=now - at, subtitle=what)
-                    at = now
-
-                result = measure(report)
+        result = measure(lambda share, what: None) if self.headless else _shown(measure)
         self._note(f"measured {name}", began, "")
         self.progress.keep(number, name, result)
         # As a later visit will see it: JSON knows no tuples.
@@ -169,6 +157,25 @@ class Page:
 
     def _note(self, what: str, began: float, found: str) -> None:
         self.events.append(Event(what, time.perf_counter() - began, found))
+
+
+def _shown(measure: Measure[Measured]) -> Measured:
+    """Measure under a bar; what cannot be measured here stops the cell, and says why."""
+    try:
+        with mo.status.progress_bar(total=100, remove_on_exit=True) as bar:
+            at = 0
+
+            def report(share: float, what: str) -> None:
+                nonlocal at
+                now = max(at, min(100, round(100 * share)))
+                bar.update(increment=now - at, subtitle=what)
+                at = now
+
+            return measure(report)
+    except LockstepError as error:
+        said = mo.md(f"**That failed.** Press the button to try again.\n\n```text\n{error}\n```")
+        mo.stop(True, mo.callout(said, kind="danger"))
+        raise
 
 
 def table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> Any:

@@ -12,6 +12,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 
+from lockstep.world import elsewhere
+
 SECONDS = 20.0
 MOST = 4000
 """Characters of what an attempt printed that are shown."""
@@ -55,6 +57,7 @@ def _attempt(check: str, text: str, seconds: float, folder: str) -> list[str]:
             stdout=output,
             stderr=subprocess.STDOUT,
             cwd=folder,
+            env=elsewhere(),
             pass_fds=(writing,),
             start_new_session=True,
         )

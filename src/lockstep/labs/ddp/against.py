@@ -9,6 +9,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from lockstep.errors import RunError
 from lockstep.labs.apart import Report, apart
 from lockstep.labs.ddp import programs
 from lockstep.labs.ddp.data import TEST
@@ -84,8 +85,12 @@ def measure(report: Report, own: str) -> Runs:
 
 def compare(own: str, epochs: int, batches: list[int], report: Report) -> dict[str, Any]:
     """In a process of its own."""
-    from lockstep.world import gpus_here
+    from lockstep.world import gpus_here, hide_gpus
 
+    device = "GPU" if gpus_here() >= 2 else "CPU"
+    if device == "CPU":
+        # Alike for all: two processes do not fit on one GPU, so nobody gets it.
+        hide_gpus()
     plan = [(name, batch) for batch in batches for name in (ONE, OWN, CONVERTED)]
     # At the larger batch the converter's has nothing new to say.
     plan = [(name, batch) for name, batch in plan if batch == batches[0] or name != CONVERTED]
@@ -96,8 +101,10 @@ def compare(own: str, epochs: int, batches: list[int], report: Report) -> dict[s
         report(number / len(plan), f"{name}, {processes} process(es), batch {batch}")
         arguments = ("--epochs", str(epochs), "--batch-size", str(batch))
         found = programs.run(Path(f"run{number}"), texts[name], processes, arguments)
-        runs.append(asdict(_run(name, processes, batch, found)))
-    device = "GPU" if gpus_here() >= 2 else "CPU"
+        ran = _run(name, processes, batch, found)
+        if name != OWN and (ran.failed or ran.rate is None):
+            raise RunError(f"{name}, batch {batch}, did not run here: {ran.failed or 'no output'}")
+        runs.append(asdict(ran))
     return asdict(Runs(device=device, cores=os.cpu_count() or 1, runs=runs))
 
 
