@@ -193,6 +193,22 @@ main()
     assert result.messages == []
 
 
+def test_the_step_that_is_compared_has_all_digits_and_those_after_it_what_the_script_wants(written):
+    script = written("""
+    torch.backends.cudnn.allow_tf32 = True
+    torch.set_float32_matmul_precision("high")
+    for inputs, targets in loader:
+        places = (torch.backends.cudnn.conv, torch.backends.cuda.matmul)
+        print(*(place.fp32_precision for place in places))
+        step(inputs, targets)
+    print(torch.backends.cudnn.allow_tf32, torch.get_float32_matmul_precision())
+
+main()
+""")
+    lines = run(script).words[0].splitlines()
+    assert lines == ["ieee ieee", *["tf32 tf32"] * 7, "True high"]
+
+
 def test_batches_that_cannot_be_kept_leave_the_script_alone_and_give_no_verdict(written):
     script = written("""
     class Batch:

@@ -12,6 +12,7 @@ from torch.optim.optimizer import Optimizer
 from lockstep.probes import wrapper
 from lockstep.probes.optimizers import parameters_of
 from lockstep.probes.oracle.batches import mapped, tensors
+from lockstep.probes.oracle.full import FullDigits
 from lockstep.probes.oracle.step import FirstStep, Given, gradients_of
 from lockstep.probes.randomness import dropout_state, states
 from lockstep.probes.record import Batch, Recorder
@@ -32,11 +33,13 @@ class Keeper:
         self.others: dict[str, int] = {}
         """Generators besides torch's own, when the last batch was there."""
         self.room, self.over = MOST_BYTES, False
+        self.digits = FullDigits()
 
     def batch(self, data: Any, batch: Batch) -> Any:
         """On its way to the script."""
         if self.over or self.recorder.worker:
             return data
+        self.digits.begin()
         kept = self.batches.setdefault(batch.loader, [])
         if batch.number == 0:
             self.room += sum(_bytes(tensors(given.data)) for given in kept)
@@ -103,6 +106,7 @@ class Keeper:
 
     def _end(self) -> None:
         self.over, self.batches, self.parameters = True, {}, {}
+        self.digits.end()
 
 
 def _bytes(kept: list[Tensor]) -> int:

@@ -16,6 +16,7 @@ from lockstep.probes.optimizers import parameters_of
 from lockstep.probes.oracle.batches import counted, joined, mapped
 from lockstep.probes.oracle.by_rank import Joined
 from lockstep.probes.oracle.compare import compared
+from lockstep.probes.oracle.full import FullDigits
 from lockstep.probes.oracle.step import FirstStep, Given, gradients_of, read
 from lockstep.probes.oracle.watch import Watch
 from lockstep.probes.randomness import dropout_state, set_dropout_state
@@ -32,6 +33,7 @@ class Repeater:
         """Ranks that the last batch came from."""
         self.joined = Joined()
         self.watch = Watch(self.joined)
+        self.digits = FullDigits()
         self.joined.install()
         self.watch.install()
 
@@ -50,6 +52,7 @@ class Repeater:
         kept = [rank.batches.get(batch.loader, []) for rank in self.ranks]
         if not any(kept):
             return data  # a loader that the step does not use
+        self.digits.begin()
         given = self._given(kept, batch.number)
         if not self.recorder.settings.joined:
             set_dropout_state(given[0].random)
