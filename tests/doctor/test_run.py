@@ -209,6 +209,43 @@ main()
     assert lines == ["ieee ieee", *["tf32 tf32"] * 7, "True high"]
 
 
+CHAOS = """
+    class Chaos(nn.Module):
+        def forward(self, x):
+            x = torch.sigmoid(x)
+            for _ in range(20):
+                x = 3.9 * x * (1 - x)
+            return x
+
+    model = DDP(nn.Sequential(nn.Linear(6, 8), Chaos(), nn.Linear(8, 1)))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+    for inputs, targets in {batches}:
+        size = len(inputs) + 1.7  # on one rank the batch is larger, and this rounds otherwise
+        loss = {factor} * nn.functional.mse_loss(model(inputs * size / size), targets)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+
+main()
+"""
+
+
+@pytest.mark.parametrize("batches", ["loader", "[next(iter(loader))]"])
+def test_what_a_rounding_of_the_weights_changes_as_much_is_no_bug(written, batches: str):
+    right = written(CHAOS.format(batches=batches, factor="1"))
+    oracle = run(right, steps=3).facts["oracle"]
+    if batches == "loader":
+        assert oracle["verdict"] == "agrees", oracle
+        assert 3.5e-4 < oracle["worst"] < oracle["tolerance"] < 0.1
+    else:
+        assert oracle["verdict"] == "differs"  # there is no second step to learn it from
+    wrong = right.with_name("wrong.py")
+    wrong.write_text(right.read_text().replace("1 * nn", "(1.1 if len(inputs) == 4 else 1) * nn"))
+    oracle = run(wrong, steps=3).facts["oracle"]
+    assert oracle["verdict"] == "differs"
+    assert oracle["ratio"] == pytest.approx(1.1, abs=0.02)
+
+
 def test_batches_that_cannot_be_kept_leave_the_script_alone_and_give_no_verdict(written):
     script = written("""
     class Batch:

@@ -10,6 +10,8 @@ from torch import Tensor
 
 FLOOR = 0.01
 """A parameter's difference is measured against its gradient, or this share of the whole one."""
+LUCK = 4.0
+"""Times what rounding the weights changed: another rounding may change more."""
 
 
 def compared(
@@ -17,32 +19,41 @@ def compared(
     ranks: list[Tensor | None],
     one: list[Tensor | None],
     autocast: set[torch.dtype],
+    nudged: list[Tensor | None] | None = None,
 ) -> dict[str, Any]:
-    """Where and how much the ranks' gradient differs from that of one process."""
-    bound = tolerance(one, autocast)
-    both = list(zip(names, ranks, one, strict=True))
+    """Where and how much the ranks' gradient differs from that of one process.
+
+    `nudged` is what one process finds when its weights are off by a rounding.
+    """
+    least = tolerance(one, autocast)
+    both = list(zip(names, ranks, one, nudged or one, strict=True))
     pairs = [
-        (name, a.double().cpu(), b.double().cpu())
-        for name, a, b in both
+        (
+            name,
+            a.double().cpu(),
+            b.double().cpu(),
+            b.double().cpu() if n is None else n.double().cpu(),
+        )
+        for name, a, b, n in both
         if a is not None and b is not None
     ]
-    whole = math.sqrt(sum(float(b.square().sum()) for _, _, b in pairs))
-    differences = [
-        (name, float((a - b).norm()) / max(float(b.norm()), FLOOR * whole, 1e-300))
-        for name, a, b in pairs
-    ]
-    apart: list[tuple[str, float | None]] = [
-        # Not `>`: a difference may be no number.
-        *((name, difference) for name, difference in differences if not difference <= bound),
-        *((name, None) for name, a, b in both if (a is None) != (b is None)),
-    ]
-    first, difference = apart[0] if apart else (None, None)
-    inner = sum(float((a * b).sum()) for _, a, b in pairs)
-    length = math.sqrt(sum(float(a.square().sum()) for _, a, _ in pairs))
+    whole = math.sqrt(sum(float(b.square().sum()) for _, _, b, _ in pairs))
+
+    def relative(a: Tensor, b: Tensor) -> float:
+        return float((a - b).norm()) / max(float(b.norm()), FLOOR * whole, 1e-300)
+
+    found = [(name, relative(a, b), max(least, LUCK * relative(n, b))) for name, a, b, n in pairs]
+    # Not `>`: a difference may be no number.
+    apart: list[tuple[str, float | None, float]] = [one for one in found if not one[1] <= one[2]]
+    apart += [(name, None, least) for name, a, b, _ in both if (a is None) != (b is None)]
+    worst = max(found, key=lambda one: one[1], default=("", 0.0, least))
+    first, difference, bound = apart[0] if apart else (None, None, worst[2])
+    inner = sum(float((a * b).sum()) for _, a, b, _ in pairs)
+    length = math.sqrt(sum(float(a.square().sum()) for _, a, _, _ in pairs))
     return {
         "verdict": "differs" if apart else "agrees",
         "tolerance": bound,
-        "worst": max([0.0, *(difference for _, difference in differences)]),
+        "worst": worst[1],
         "first": first,
         "difference": difference,
         "ratio": inner / whole**2 if whole else None,
