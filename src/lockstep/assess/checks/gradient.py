@@ -24,12 +24,12 @@ def judge(evidence: Evidence) -> Verdict:
             "rounding"
         )
     ratio, cosine = oracle.get("ratio"), oracle.get("cosine")
-    if ratio and cosine and cosine > SAME_DIRECTION:
+    if ratio and cosine and cosine > SAME_DIRECTION and abs(ratio - 1) > 0.01:
         return failed(
             f"the gradient of the first step has the right direction and {ratio:.3g} times the "
             "length that one process finds on the same samples: it must be the mean over the ranks"
         )
     return failed(
         f"the gradient of the first step differs from that of one process on the same samples by "
-        f"{oracle['worst']:.0%}: the ranks do not learn from each other's samples"
+        f"{oracle['worst']:.2g} of its length, and rounding explains {oracle['tolerance']:.2g}: the ranks do not learn from each other's samples"
     )

@@ -25,15 +25,9 @@ def compared(
 
     `nudged` is what one process finds when its weights are off by a rounding.
     """
-    least = tolerance(one, autocast)
     both = list(zip(names, ranks, one, nudged or one, strict=True))
     pairs = [
-        (
-            name,
-            a.double().cpu(),
-            b.double().cpu(),
-            b.double().cpu() if n is None else n.double().cpu(),
-        )
+        (name, a.double().cpu(), b.double().cpu(), None if n is None else n.double().cpu())
         for name, a, b, n in both
         if a is not None and b is not None
     ]
@@ -42,18 +36,22 @@ def compared(
     def relative(a: Tensor, b: Tensor) -> float:
         return float((a - b).norm()) / max(float(b.norm()), FLOOR * whole, 1e-300)
 
-    found = [(name, relative(a, b), max(least, LUCK * relative(n, b))) for name, a, b, n in pairs]
-    # Not `>`: a difference may be no number.
-    apart: list[tuple[str, float | None, float]] = [one for one in found if not one[1] <= one[2]]
-    apart += [(name, None, least) for name, a, b, _ in both if (a is None) != (b is None)]
-    worst = max(found, key=lambda one: one[1], default=("", 0.0, least))
-    first, difference, bound = apart[0] if apart else (None, None, worst[2])
+    # Of all parameters the largest: whose turn it is to be hit by a rounding is chance.
+    noise = [relative(n, b) for _, _, b, n in pairs if n is not None]
+    bound = max([tolerance(one, autocast), *(LUCK * value for value in noise)])
+    differences = [(name, relative(a, b)) for name, a, b, _ in pairs]
+    apart: list[tuple[str, float | None]] = [
+        # Not `>`: a difference may be no number.
+        *((name, difference) for name, difference in differences if not difference <= bound),
+        *((name, None) for name, a, b, _ in both if (a is None) != (b is None)),
+    ]
+    first, difference = apart[0] if apart else (None, None)
     inner = sum(float((a * b).sum()) for _, a, b, _ in pairs)
     length = math.sqrt(sum(float(a.square().sum()) for _, a, _, _ in pairs))
     return {
         "verdict": "differs" if apart else "agrees",
         "tolerance": bound,
-        "worst": worst[1],
+        "worst": max([0.0, *(difference for _, difference in differences)]),
         "first": first,
         "difference": difference,
         "ratio": inner / whole**2 if whole else None,
