@@ -31,5 +31,6 @@ def judge(evidence: Evidence) -> Verdict:
         )
     return failed(
         f"the gradient of the first step differs from that of one process on the same samples by "
-        f"{oracle['worst']:.2g} of its length, and rounding explains {oracle['tolerance']:.2g}: the ranks do not learn from each other's samples"
+        f"{oracle['worst']:.2g} of its length, and rounding explains {oracle['tolerance']:.2g}: "
+        "the ranks do not learn from each other's samples"
     )
