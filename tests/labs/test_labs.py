@@ -46,6 +46,7 @@ def test_a_lab_looks_right_and_its_sliders_move_the_picture(
             assert is_dark(page) == (scheme == "dark")
             if name == "desktop":
                 every_slider_moves_its_picture(page)
+                playing_leaves_what_lies_behind(page)
             assert page.errors == []
             assert page.outside == []
             context.close()
@@ -84,6 +85,24 @@ def every_slider_moves_its_picture(page: Watched) -> None:
             assert _state(page, place)["figure"] != before["figure"], (place, control)
 
 
+def playing_leaves_what_lies_behind(page: Watched) -> None:
+    """Where there is something to play, the lines move, and the images under them stay."""
+    for place in range(len(page.turns())):
+        picture = page.page.locator(".picture").nth(place)
+        button, seek = picture.locator(".player button"), picture.locator(".player input")
+        if not button.is_visible():
+            continue
+        images = "one => one.querySelectorAll('image').length"
+        before = picture.evaluate(images)
+        button.click()
+        page.page.wait_for_function(
+            "place => pictures(document)[place].querySelector('.player input').value > 5", arg=place
+        )
+        assert picture.evaluate(images) == before
+        assert "NaN" not in picture.inner_html()
+        assert seek.input_value() != "0"
+
+
 def _move(control: Any) -> None:
     kind = control.evaluate("one => one.type")
     if kind == "checkbox":
@@ -101,7 +120,8 @@ def _state(page: Watched, place: int) -> dict[str, Any]:
     return page.page.evaluate(
         """place => {
           const one = pictures(document)[place], plot = one.querySelector(".plot");
-          const figure = [plot.data, plot.layout.shapes, plot.layout.annotations,
+          const {shapes, annotations, images} = plot.layout;
+          const figure = [plot.data, shapes, annotations, images,
             one.querySelector(".note").textContent];
           return {turn: one.dataset.turn, figure: JSON.stringify(figure)};
         }""",

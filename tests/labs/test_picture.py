@@ -9,7 +9,7 @@ import pytest
 
 pytest.importorskip("anywidget")
 
-from lockstep.labs.picture import Choice, Picture, Slider, Switch, shades
+from lockstep.labs.picture import Choice, Picture, Slider, Switch, ground
 
 
 def drawn(**values: object) -> dict[str, object]:
@@ -57,11 +57,20 @@ def test_a_figure_that_fails_at_first_fails_the_lab() -> None:
         Picture(drawn, rate=Slider("Rate", [3.0], 3.0), own=Switch("Own"))
 
 
-def test_shades_keep_the_order_and_the_shape() -> None:
-    packed = shades(np.array([[1.0, 2.0, 3.0], [3.0, 2.0, 1.0]]))
-    assert packed["shape"] == "2, 3"
-    assert list(base64.b64decode(packed["bdata"])) == [0, 128, 255, 255, 128, 0]
-    assert list(base64.b64decode(shades(np.ones((1, 2)))["bdata"])) == [0, 0]
+def test_a_ground_keeps_the_order_the_shape_and_the_colours() -> None:
+    x, y, colours = (
+        np.array([0.0, 1.0, 2.0]),
+        np.array([5.0, 7.0]),
+        [(0.0, "#ff0000"), (1.0, "#0000ff")],
+    )
+    found = ground(x, y, np.array([[1.0, 2.0, 3.0], [3.0, 2.0, 1.0]]), colours)
+    assert (found["rows"], found["columns"]) == (2, 3)
+    assert list(base64.b64decode(found["values"])) == [0, 128, 255, 255, 128, 0]
+    assert (found["x"], found["y"]) == ([0.0, 2.0], [5.0, 7.0])
+    assert len(found["colours"]) == 256
+    assert (found["colours"][0], found["colours"][255]) == ([255, 0, 0], [0, 0, 255])
+    level = ground(x[:2], y[:1], np.ones((1, 2)), colours)
+    assert list(base64.b64decode(level["values"])) == [0, 0]
 
 
 def test_nothing_is_loaded_from_elsewhere() -> None:

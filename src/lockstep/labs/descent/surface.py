@@ -18,7 +18,7 @@ from lockstep.labs.descent.neuron import (
     sums,
     whole,
 )
-from lockstep.labs.picture import shades
+from lockstep.labs.picture import ground
 from lockstep.report.page import BLUE, GREEN, GREY, ORANGE, RED
 
 SIDE, SIDE_3D = 200, 60
@@ -26,7 +26,7 @@ W, B = (-8.0, 22.0), (-12.0, 14.0)
 FRAMES = 60
 POINTS = 400
 """Of a path, at most: more cannot be told apart."""
-SHADES = [[0.0, "#0d3b66"], [0.35, BLUE], [0.7, "#9cc5e6"], [1.0, "#eef5fb"]]
+SHADES = ((0.0, "#0d3b66"), (0.35, BLUE), (0.7, "#9cc5e6"), (1.0, "#eef5fb"))
 
 
 def grid(part: Sums, side: int = SIDE) -> tuple[Array, Array, Array]:
@@ -43,16 +43,6 @@ def flat(rate: float, batch: int, noise: float, epochs: int, own: bool) -> dict[
     at = _thinned(way)
     best = fitted(noise)
     data = [
-        {
-            "type": "heatmap",
-            "x": _short(w),
-            "y": _short(b),
-            "z": shades(np.log10(loss + 1e-9)),
-            "colorscale": SHADES,
-            "showscale": False,
-            "zsmooth": "fast",
-            "hoverinfo": "skip",
-        },
         _way(way, at) | {"mode": "lines+markers", "marker": {"size": 4}},
         {
             "x": [round(best[0], 3)],
@@ -63,15 +53,16 @@ def flat(rate: float, batch: int, noise: float, epochs: int, own: bool) -> dict[
         },
     ]
     frames = [
-        {"traces": [1], "points": k}
+        {"traces": [0], "points": k}
         for k in np.unique(np.linspace(1, len(at), FRAMES).astype(int)).tolist()
     ]
     layout = {
-        "xaxis": {"title": {"text": "w"}, "range": list(W)},
-        "yaxis": {"title": {"text": "b"}, "range": list(B)},
+        "xaxis": {"title": {"text": "w"}, "range": list(W), "showgrid": False, "zeroline": False},
+        "yaxis": {"title": {"text": "b"}, "range": list(B), "showgrid": False, "zeroline": False},
     }
     return {
         "data": data,
+        "ground": ground(w, b, np.log10(loss + 1e-9), SHADES),
         "layout": layout,
         "frames": frames,
         "note": told(way),

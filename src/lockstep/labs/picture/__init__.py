@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import base64
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -20,21 +20,38 @@ from numpy.typing import NDArray
 
 from lockstep.labs.picture.controls import Choice, Control, Slider, Switch, steps
 
-__all__ = ["Choice", "Control", "Figure", "Picture", "Slider", "Switch", "shades", "steps"]
+__all__ = ["Choice", "Control", "Figure", "Picture", "Slider", "Switch", "ground", "steps"]
 
 Figure = dict[str, Any]
-"""`data` and `layout` as Plotly takes them, and a `note`. Also `frames` and their `pause` in ms: a
-frame has new `data` for some of the `traces`, or shows their first `points` alone."""
+"""`data` and `layout` as Plotly takes them, a `ground`, and a `note`. Also `frames` and their
+`pause` in ms: a frame has new `data` for some of the `traces`, or shows their first `points`."""
 HERE = Path(__file__).parent
 
 
-def shades(values: NDArray[np.float64]) -> dict[str, Any]:
-    """A grid of values for a heat map, in 256 steps: a tenth of what it would be as text."""
+def ground(
+    x: NDArray[np.float64],
+    y: NDArray[np.float64],
+    values: NDArray[np.float64],
+    colours: Sequence[tuple[float, str]],
+) -> dict[str, Any]:
+    """What lies behind the lines of a figure: a grid of values in 256 shades, rows by y.
+
+    The page paints it once. A heat map would be drawn again with every line that moves.
+    """
     low, high = float(values.min()), float(values.max())
     scaled = np.round(255.0 * (values - low) / max(high - low, 1e-300)).astype(np.uint8)
-    text = base64.b64encode(scaled.tobytes()).decode()
-    rows, columns = values.shape
-    return {"bdata": text, "dtype": "u1", "shape": f"{rows}, {columns}"}
+    stops = [int(colour[1:], 16) for _, colour in colours]
+    parts = [[stop >> shift & 255 for stop in stops] for shift in (16, 8, 0)]
+    at = [place for place, _ in colours]
+    palette = [np.interp(np.linspace(0.0, 1.0, 256), at, part).round() for part in parts]
+    return {
+        "values": base64.b64encode(scaled.tobytes()).decode(),
+        "rows": values.shape[0],
+        "columns": values.shape[1],
+        "colours": np.stack(palette, 1).astype(int).tolist(),
+        "x": [float(x[0]), float(x[-1])],
+        "y": [float(y[0]), float(y[-1])],
+    }
 
 
 @cache

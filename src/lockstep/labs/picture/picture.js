@@ -116,17 +116,34 @@ function player(draw) {
 }
 
 const isLine = trace => (trace.type || "scatter") === "scatter";
-// A figure in words: Plotly writes into what it is given, so that it cannot be compared later.
-const worded = figure => ({layout: JSON.stringify(figure.layout),
-  data: (figure.data || []).map(trace => JSON.stringify(trace))});
+// What lies behind the lines, as an image in the units of the axes.
+function painted({values, rows, columns, colours, x, y}) {
+  const canvas = element("canvas", {width: columns, height: rows});
+  const context = canvas.getContext("2d"), image = context.createImageData(columns, rows);
+  [...atob(values)].forEach((value, k) => {
+    const row = rows - 1 - Math.floor(k / columns);
+    image.data.set([...colours[value.charCodeAt(0)], 255], 4 * (row * columns + k % columns));
+  });
+  context.putImageData(image, 0, 0);
+  const wide = (x[1] - x[0]) / (columns - 1), high = (y[1] - y[0]) / (rows - 1);
+  return {source: canvas.toDataURL(), xref: "x", yref: "y", layer: "below", sizing: "stretch",
+    x: x[0] - wide / 2, y: y[1] + high / 2, sizex: wide * columns, sizey: high * rows};
+}
 
-// The lines that are all that differs from the figure before, if the axes stay; null: more differs.
+// A figure in words: Plotly writes into what it is given, so that it cannot be compared later.
+const worded = figure => ({
+  layout: JSON.stringify([figure.layout, figure.ground]),
+  data: (figure.data || []).map(({x, y, ...rest}) => [JSON.stringify([x, y]), JSON.stringify(rest)]),
+});
+
+// The lines whose points are all that differs from the figure before, if the axes stay; or null.
 function moved(figure, before, now) {
   const axes = [figure.layout?.xaxis, figure.layout?.yaxis];
   if (!figure.data || before.data.length !== now.data.length || before.layout !== now.layout
     || !axes.every(axis => axis?.range)) return null;
-  const places = [...now.data.keys()].filter(k => before.data[k] !== now.data[k]);
-  return places.every(k => isLine(figure.data[k])) ? places : null;
+  if (now.data.some(([, rest], k) => rest !== before.data[k][1])) return null;
+  if (!figure.data.every(isLine)) return null;
+  return [...now.data.keys()].filter(k => now.data[k][0] !== before.data[k][0]);
 }
 
 function render({model, el}) {
@@ -139,8 +156,8 @@ function render({model, el}) {
 
   // Traces are copied: Plotly writes a frame's values into those that it was given.
   const paint = (data, layout) => globalThis.Plotly.react(plot, data.map(one => ({...one})),
-    themed(layout, host), {responsive: true, displayModeBar: false, doubleClick: "reset"});
-  // Moves these lines alone: whatever lies behind them is not drawn again.
+    {...themed(layout, host), images: base.ground ? [painted(base.ground)] : []}, {responsive: true, displayModeBar: false, doubleClick: "reset"});
+  // Moves these lines alone: nothing else is drawn again. Traces that are no lines would vanish.
   const move = (traces, data) => globalThis.Plotly.animate(plot, {data, traces},
     {mode: "immediate", transition: {duration: 0}, frame: {duration: 0, redraw: false}});
   const play = player(frame => {
@@ -149,7 +166,7 @@ function render({model, el}) {
     const cut = place => ({x: base.data[place].x.slice(0, frame.points),
       y: base.data[place].y.slice(0, frame.points)});
     const data = frame.data || frame.traces.map(cut);
-    if (frame.traces.every(place => isLine(base.data[place])) && !frame.layout) {
+    if (base.data.every(isLine) && !frame.layout) {
       move(frame.traces, data);
       return;
     }
@@ -168,7 +185,8 @@ function render({model, el}) {
     play.load(base);
     const done = () => { host.dataset.turn = base.turn; };
     const lines = anew ? null : moved(base, before, words);
-    if (lines) Promise.resolve(move(lines, lines.map(place => base.data[place]))).then(done);
+    const points = place => ({x: base.data[place].x, y: base.data[place].y});
+    if (lines) Promise.resolve(move(lines, lines.map(points))).then(done);
     else if (base.data) Promise.resolve(paint(base.data, base.layout || {})).then(done);
     else done();
   };
