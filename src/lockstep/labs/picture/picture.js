@@ -116,6 +116,7 @@ function player(draw) {
 }
 
 const isLine = trace => (trace.type || "scatter") === "scatter";
+
 // What lies behind the lines, as an image in the units of the axes.
 function painted({values, rows, columns, colours, x, y}) {
   const canvas = element("canvas", {width: columns, height: rows});
@@ -156,7 +157,8 @@ function render({model, el}) {
 
   // Traces are copied: Plotly writes a frame's values into those that it was given.
   const paint = (data, layout) => globalThis.Plotly.react(plot, data.map(one => ({...one})),
-    {...themed(layout, host), images: base.ground ? [painted(base.ground)] : []}, {responsive: true, displayModeBar: false, doubleClick: "reset"});
+    {...themed(layout, host), images: base.ground ? [painted(base.ground)] : []},
+    {responsive: true, displayModeBar: false, doubleClick: "reset"});
   // Moves these lines alone: nothing else is drawn again. Traces that are no lines would vanish.
   const move = (traces, data) => globalThis.Plotly.animate(plot, {data, traces},
     {mode: "immediate", transition: {duration: 0}, frame: {duration: 0, redraw: false}});
@@ -186,8 +188,8 @@ function render({model, el}) {
     const done = () => { host.dataset.turn = base.turn; };
     const lines = anew ? null : moved(base, before, words);
     const points = place => ({x: base.data[place].x, y: base.data[place].y});
-    if (lines) Promise.resolve(move(lines, lines.map(points))).then(done);
-    else if (base.data) Promise.resolve(paint(base.data, base.layout || {})).then(done);
+    if (lines && lines.length) Promise.resolve(move(lines, lines.map(points))).then(done);
+    else if (base.data && !lines) Promise.resolve(paint(base.data, base.layout || {})).then(done);
     else done();
   };
   const send = () => {
