@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import asdict, replace
 from functools import cache
 
@@ -175,7 +176,8 @@ def test_programs_are_run_and_what_they_print_is_read():
         assert not one.failed
         assert one.speakers == 1
     assert compared.ratio(CONVERTED, 128)
-    assert own.failed == "Replica 0 failed with SystemExit: no data"
+    # Both do: whose end is seen first is chance.
+    assert re.fullmatch(r"Replica [01] failed with SystemExit: no data", own.failed)
     assert compared.ratio(OWN, 128) is None
 
 
