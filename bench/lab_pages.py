@@ -115,13 +115,13 @@ def measured(number: int, home: Path, moves: int) -> dict[str, object]:
         for place in range(len(watched.turns())):
             controls = watched.page.locator(".picture").nth(place)
             count = controls.locator(".control input, .control select").count()
-            times = [
-                [watched.page.evaluate(MOVE, [place, control]) for _ in range(moves)]
-                for control in range(count)
+            found = [
+                [moved(watched, place, control) for _ in range(moves)] for control in range(count)
             ]
             pictures.append(
                 {
-                    "moves_ms": times,
+                    "moves_ms": [[move["ms"] for move in control] for control in found],
+                    "stolen": [[move["stolen"] for move in control] for control in found],
                     "drag": watched.page.evaluate(DRAG, place),
                     "play": watched.page.evaluate(PLAY, place),
                 }
@@ -129,15 +129,33 @@ def measured(number: int, home: Path, moves: int) -> dict[str, object]:
     return {"headless_seconds": headless, "pictures": pictures}
 
 
+def moved(watched: Watched, place: int, control: int) -> dict[str, float]:
+    """How long one move took, and the share of the CPU time that the host took away in it."""
+    before = cpu_time()
+    ms = watched.page.evaluate(MOVE, [place, control])
+    whole, stolen = (now - then for now, then in zip(cpu_time(), before, strict=True))
+    return {"ms": ms, "stolen": stolen / max(1, whole)}
+
+
+def cpu_time() -> tuple[int, int]:
+    """In ticks, since the machine started: all, and what its host gave to others."""
+    ticks = [int(part) for part in Path("/proc/stat").read_text().split("\n")[0].split()[1:9]]
+    return sum(ticks), ticks[7]
+
+
 def summary(lab: dict[str, object]) -> dict[str, object]:
     """Median and slowest move, slowest drag and play."""
     pictures: list[dict[str, object]] = lab["pictures"]  # type: ignore[assignment]
-    moves = [ms for one in pictures for control in one["moves_ms"] for ms in control]  # type: ignore[attr-defined]
+    moves, stolen = (
+        [value for one in pictures for control in one[what] for value in control]  # type: ignore[attr-defined]
+        for what in ("moves_ms", "stolen")
+    )
+    slowest = sorted(zip(moves, stolen, strict=True), reverse=True)[:3]
     return {
         "headless_seconds": lab["headless_seconds"],
         "moves": len(moves),
         "median_ms": median(moves) if moves else None,
-        "slowest_ms": max(moves, default=None),
+        "slowest": [{"ms": ms, "stolen": share} for ms, share in slowest],
         "drag": [one["drag"] for one in pictures],
         "play": [one["play"] for one in pictures],
     }

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import socket
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -80,3 +82,30 @@ def test_a_missing_library_is_told_with_what_to_install(
     monkeypatch.setattr(serve, "find_spec", lambda name: None if name == missing else found(name))
     with pytest.raises(UsageError, match=rf"need {missing}\. Install it with: pip install"):
         serve.check_installed()
+
+
+def test_where_no_browser_can_be_opened_it_says_how_to_get_there(tmp_path: Path) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "lockstep", "lab", "1"],
+        # It is chosen where there is no screen, and shows no lab.
+        env=os.environ | {"HOME": str(tmp_path), "NO_COLOR": "1", "BROWSER": "w3m"},
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    with process:
+        said = [process.stdout.readline() for _ in range(5)]
+        process.terminate()
+    port = re.match(r"http://127\.0\.0\.1:(\d+)/", said[1])
+    assert port is not None, said
+    assert said[3] == "No browser could be opened here: open the address in one.\n"
+    assert f"ssh -L {port[1]}:127.0.0.1:{port[1]} " in said[4]
+
+
+@pytest.mark.parametrize(("name", "works"), [("firefox", True), ("firefox", False), ("w3m", True)])
+def test_a_browser_that_does_not_open_or_shows_no_lab_is_none(
+    name: str, works: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = SimpleNamespace(name=f"/usr/bin/{name}", open=lambda url: works)
+    monkeypatch.setattr("webbrowser.get", lambda: found)
+    assert serve.opened("http://127.0.0.1:2718") == (name == "firefox" and works)

@@ -155,7 +155,7 @@ def test_a_description_shows_functions_as_they_would_be_typed():
         {"clip": 1.0},
         {"precision": "bf16"},
     ],
-    ids=str,
+    ids=lambda changes: next(iter(changes)),
 )
 def test_descriptions_tell_two_recipes_apart(changes: dict):
     assert replace(DIGITS, **changes).described() != DIGITS.described()
@@ -187,7 +187,6 @@ class Ramp:
         (Ramp(), "Ramp"),
         ({"a": cosine}, {"a": "cosine"}),
     ],
-    ids=str,
 )
 def test_values_are_described_in_words_and_numbers(value, words):
     assert describe(value) == words

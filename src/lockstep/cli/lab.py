@@ -1,7 +1,9 @@
 """lockstep lab: the workshop, in the browser."""
 
+import socket
 import sys
 from typing import TYPE_CHECKING, Annotated, Any
+from urllib.parse import urlsplit
 
 import typer
 
@@ -41,7 +43,7 @@ def command(
         _list(console)
         return
     chosen = lab(number)
-    from lockstep.labs.serve import check_installed, serve
+    from lockstep.labs.serve import check_installed, opened, serve
 
     check_installed()
     if run:
@@ -54,10 +56,20 @@ def command(
         console.say(f"Lab {chosen.number}: {chosen.title}")
         console.say(url)
         console.say("Ctrl-C ends it; what you have done is kept.")
-        if host not in ("127.0.0.1", "localhost", "::1"):
+        here = host in ("127.0.0.1", "localhost", "::1")
+        if not here:
             console.warn("everyone who knows this address runs code on this machine.")
+        if not no_browser and not opened(url):
+            console.say("No browser could be opened here: open the address in one.")
+            if here:
+                console.say(f"From another computer, do this there first: {_tunnel(url)}")
 
-    sys.exit(serve(chosen, host=host, port=port, browser=not no_browser, announce=announce))
+    sys.exit(serve(chosen, host=host, port=port, announce=announce))
+
+
+def _tunnel(url: str) -> str:
+    parts = urlsplit(url)
+    return f"ssh -L {parts.port}:{parts.netloc} {socket.gethostname()}"
 
 
 def _list(console: Console) -> None:

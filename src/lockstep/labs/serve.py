@@ -13,12 +13,15 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from importlib.util import find_spec
+from pathlib import Path
 
 from lockstep.errors import RunError, UsageError
 from lockstep.labs.catalogue import Lab
 from lockstep.world import die_with
 
 FIRST_PORT = 2718
+IN_TERMINALS = ("www-browser", "links", "elinks", "lynx", "w3m")
+"""Browsers that Python may choose where there is no screen: they show no lab."""
 
 
 def check_installed() -> None:
@@ -50,10 +53,17 @@ def _try(host: str, port: int) -> None:
         one.bind((host, port))
 
 
-def serve(
-    lab: Lab, *, host: str, port: int | None, browser: bool, announce: Callable[[str], None]
-) -> int:
-    """Serve until Ctrl-C; the exit code of marimo."""
+def opened(url: str) -> bool:
+    """Whether a browser could be told to open it."""
+    try:
+        browser = webbrowser.get()
+        return Path(getattr(browser, "name", "")).name not in IN_TERMINALS and browser.open(url)
+    except webbrowser.Error:
+        return False
+
+
+def serve(lab: Lab, *, host: str, port: int | None, announce: Callable[[str], None]) -> int:
+    """Serve until Ctrl-C, and tell the address; the exit code of marimo."""
     port = free_port(host, port)
     token = secrets.token_urlsafe(16)
     shown = f"[{host}]" if ":" in host else host
@@ -77,9 +87,6 @@ def serve(
     try:
         _wait(process, host, port)
         announce(url)
-        if browser:
-            with suppress(webbrowser.Error):
-                webbrowser.open(url)
         return process.wait()
     except KeyboardInterrupt:
         return 0
