@@ -47,6 +47,7 @@ def test_a_lab_looks_right_and_its_sliders_move_the_picture(
             if name == "desktop":
                 every_slider_moves_its_picture(page)
                 playing_leaves_what_lies_behind(page)
+                a_turned_view_stays(page)
             assert page.errors == []
             assert page.outside == []
             context.close()
@@ -107,6 +108,34 @@ def playing_leaves_what_lies_behind(page: Watched) -> None:
             )
         assert picture.evaluate(images) == before
         assert "NaN" not in picture.inner_html()
+
+
+def a_turned_view_stays(page: Watched) -> None:
+    """What is drawn in three dimensions turns under the mouse, and sliders leave it so."""
+    views = """() => pictures(document).map(one => {
+      const eye = one.querySelector(".plot")._fullLayout.scene?.camera.eye;
+      return eye ? [Math.atan2(eye.y, eye.x), Math.hypot(eye.x, eye.y, eye.z)] : null;
+    })"""
+    for place, before in enumerate(page.page.evaluate(views)):
+        if before is None:
+            continue
+        picture = page.page.locator(".picture").nth(place)
+        picture.scroll_into_view_if_needed()
+        box = picture.locator(".plot").bounding_box()
+        x, y = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
+        page.page.mouse.move(x, y)
+        page.page.mouse.down()
+        page.page.mouse.move(x + 80, y, steps=5)
+        page.page.mouse.up()
+        turn = _state(page, place)["turn"]
+        _move(picture.locator("input[type=range]").first)
+        page.page.wait_for_function(
+            "([place, turn]) => pictures(document)[place].dataset.turn !== turn",
+            arg=[place, turn],
+        )
+        turned = page.page.evaluate(views)[place]
+        assert turned[0] != pytest.approx(before[0], abs=0.1)
+        assert turned[1] == pytest.approx(before[1], rel=0.01)
 
 
 def _move(control: Any) -> None:

@@ -103,11 +103,15 @@ def _mb(size: int) -> str:
     return f"{size / 1e6:.2f} MB"
 
 
+def _buckets(notes: Notes) -> str:
+    count = len(notes["buckets"])
+    return f"{count} bucket{'s' * (count > 1)}"
+
+
 def _said(rank: int, notes: Notes) -> str:
     hidden, exchanged, waited = overlap(notes)
-    count = len(notes["buckets"])
     return (
-        f"Rank {rank}: {count} bucket{'s' * (count > 1)}, {exchanged:.1f} ms of all-reduce, "
+        f"Rank {rank}: {_buckets(notes)}, {exchanged:.1f} ms of all-reduce, "
         f"{hidden:.0%} of it beside the backward pass; {waited:.1f} ms of waiting after the last "
         "gradient."
     )
@@ -176,7 +180,7 @@ def by_cap(found: Recorded) -> Figure:
         whole.append(round(median(p["end"] - p["start"] for p in passes) - median(waits), 3))
         waited.append(round(median(waits), 3))
         share = median(overlap(one)[0] for one in passes)
-        notes.append(f"{named(cap)}: {len(passes[0]['buckets'])} buckets, {share:.0%} beside")
+        notes.append(f"{named(cap)}: {_buckets(passes[0])}, {share:.0%} beside")
     x = [named(cap) for cap in found.caps]
     layout = {
         "barmode": "stack",

@@ -24,7 +24,7 @@ function themed(layout, host) {
   // For what the browser draws itself: sliders, boxes, lists.
   host.style.colorScheme = Math.max(...text) > 128 ? "dark" : "light";
   const axis = {gridcolor: line, zerolinecolor: line, linecolor: line, automargin: true};
-  const narrow = host.clientWidth < 520;
+  const narrow = host.clientWidth < 520, touch = matchMedia("(pointer: coarse)").matches;
   const result = {
     margin: {l: 10, r: 12, t: 34, b: 10},
     legend: {orientation: "h", x: 0, y: 1.02, yanchor: "bottom"},
@@ -38,15 +38,19 @@ function themed(layout, host) {
     result[name] = {...axis, ...layout[name]};
   }
   for (const name of Object.keys(layout).filter(k => /^scene\d*$/.test(k))) {
-    const scene = {...layout[name]};
+    // Who turned it keeps the view as sliders move.
+    const scene = {dragmode: touch ? false : "turntable", uirevision: true, ...layout[name]};
+    const camera = scene.camera;
+    if (narrow && camera?.eye) {
+      const back = Object.fromEntries(Object.entries(camera.eye).map(([k, at]) => [k, 1.3 * at]));
+      scene.camera = {...camera, eye: back};  // the labels of its axes would be cut
+    }
     for (const one of ["xaxis", "yaxis", "zaxis"]) {
       scene[one] = {gridcolor: line, zerolinecolor: line, backgroundcolor: CLEAR, ...scene[one]};
     }
     result[name] = scene;
   }
-  if (!layout.dragmode) {
-    result.dragmode = matchMedia("(pointer: coarse)").matches ? false : "zoom";
-  }
+  if (!layout.dragmode) result.dragmode = touch ? false : "zoom";
   return result;
 }
 
