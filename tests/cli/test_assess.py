@@ -114,7 +114,7 @@ def test_without_a_key_it_is_self_graded(tmp_path: Path, monkeypatch, capfd):
         (["grade", "nowhere"], "Begin with: lockstep assess start nowhere"),
         (["grade", "."], "holds no task.json"),
         (["verify", "nothing.svg"], "cannot be read"),
-        (["verify", "plain.svg"], "no certificate of lockstep"),
+        (["verify", "plain.svg"], "plain.svg is no certificate of lockstep"),
         (["summary", "nowhere"], "is no folder"),
         (["summary", "."], "holds no learner's folder"),
         (["key", "plain.svg"], "is there already"),

@@ -67,7 +67,7 @@ def opened(content: bytes) -> Signed:
         match = re.search(rb"(?<=\n)" + line + rb"\Z", content)
         found = found or (match and (begin, match))
     if not payloads and found is None and WORD not in content:
-        raise AssessError("this is no certificate of lockstep.")
+        raise AssessError("is no certificate of lockstep.")
     if found is None:
         raise Refused("it was cut off or added to: its last line is not the signature.")
     begin, match = found

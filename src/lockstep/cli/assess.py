@@ -152,6 +152,19 @@ def _show(console: Console, result: "Grade", line: dict[str, Any], written: list
     console.lines(lines)
 
 
+def _of_this_machine() -> bytes:
+    from lockstep.assess import keys
+    from lockstep.errors import Refused
+
+    own = keys.own_key(make=False)
+    if own is None:
+        raise Refused(
+            "this machine has no key of its own to check it with. Give the instructor's with "
+            "--public-key FILE."
+        )
+    return keys.raw(own.public_key())
+
+
 @app.command()
 def verify(
     file: Annotated[Path, typer.Argument(help="certificate.svg or certificate.pdf.")],
@@ -171,20 +184,13 @@ def verify(
         content = file.read_bytes()
     except OSError as error:
         raise AssessError(f"{file} cannot be read: {error.strerror}.") from None
-    if public_key is not None:
-        trusted = keys.raw(keys.public_key(public_key))
-    else:
-        own = keys.own_key(make=False)
-        if own is None:
-            opened(content)
-            raise Refused(
-                f"{file}: this machine has no key of its own to check it with. Give the "
-                "instructor's with --public-key FILE."
-            )
-        trusted = keys.raw(own.public_key())
+    given = None if public_key is None else keys.raw(keys.public_key(public_key))
     console = Console(as_json=json)
     try:
-        found = verified(content, trusted, own=public_key is None)
+        opened(content)
+        found = verified(content, given or _of_this_machine(), own=given is None)
+    except AssessError as error:
+        raise AssessError(f"{file} {error}") from None
     except Refused as error:
         if json:
             console.emit({"valid": False, "why": str(error)})
