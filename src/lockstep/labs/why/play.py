@@ -8,7 +8,14 @@ from typing import Any
 import numpy
 
 from lockstep.engine.timeline import EXCHANGE, PARTS, WAITING
-from lockstep.labs.why.several import Lane, link_bandwidth, predicted, step_ms, waiting_ms
+from lockstep.labs.why.several import (
+    LATENCY,
+    Lane,
+    link_bandwidth,
+    predicted,
+    step_ms,
+    waiting_ms,
+)
 from lockstep.labs.why.step import Steps
 from lockstep.report.page import label
 from lockstep.report.run import COLOURS
@@ -126,7 +133,8 @@ def _note(found: Steps, gpus: int, link: float | None, lanes: list[Lane], measur
     else:
         speed = link or (link_bandwidth(found) or 0.0) * 8 / 1e9
         wire = "a link" if link else "the link measured here"
-        told = f"Predicted from the parts measured on one, with {wire} of {speed:,.4g} Gb/s"
+        late = f" and {1e6 * LATENCY:.0f} µs for each message" if link else ""
+        told = f"Predicted from the parts measured on one, with {wire} of {speed:,.4g} Gb/s{late}"
     alone = step_ms(lanes_of(found, 1, None)[0])
     text = (
         f"{told}: {taken:.1f} ms per step, {rate:,.0f} images/s, {gpus * alone / taken:.2f} times "
