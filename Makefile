@@ -9,8 +9,9 @@ INSTALL = (test -x $(VENV)/bin/python || $(PYTHON) -m venv --without-pip $(VENV)
 demo: $(VENV)/.installed
 	$(VENV)/bin/lockstep compare digits --replicas 2
 
+# Two files at a time: most tests wait for processes that they started.
 test: $(VENV)/.installed-dev lint
-	OMP_NUM_THREADS=1 $(VENV)/bin/python -m pytest
+	OMP_NUM_THREADS=1 $(VENV)/bin/python -m pytest --numprocesses 2 --dist loadfile
 
 # The property tests, on many examples that no run has seen.
 explore: $(VENV)/.installed-dev

@@ -32,6 +32,12 @@ TINY = replace(
 )
 
 
+@pytest.fixture(autouse=True)
+def _one_round(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("lockstep.assess.speeds.LEAST", 1)
+    monkeypatch.setattr("lockstep.assess.speeds.MOST", 1)
+
+
 def graded(folder: Path, exam: Exam = TINY, **how: bool) -> Grade:
     return grade(folder, Grading(exam=exam, seed=SEED, **{"speed": False, "oracle": False} | how))
 
@@ -85,9 +91,7 @@ def test_the_given_program_is_told_what_it_lacks(tmp_path: Path):
 
 
 @pytest.mark.parametrize("path", CASES, ids=lambda path: path.stem)
-def test_a_wrong_solution_fails_for_its_own_reason(path: Path, tmp_path: Path, monkeypatch):
-    monkeypatch.setattr("lockstep.assess.speeds.LEAST", 1)
-    monkeypatch.setattr("lockstep.assess.speeds.MOST", 1)
+def test_a_wrong_solution_fails_for_its_own_reason(path: Path, tmp_path: Path):
     case = runpy.run_path(str(path))
     fails = case["FAILS"]
     (tmp_path / "train.py").write_text(changed(TINY.reference, case["CHANGES"]))

@@ -6,6 +6,7 @@ import os
 import re
 import select
 import shutil
+import socket
 import subprocess
 import sys
 import time
@@ -74,7 +75,12 @@ needs_browser = pytest.mark.skipif(
 @contextmanager
 def served(number: int, home: Path) -> Iterator[str]:
     """The address of a lab that `lockstep lab` serves."""
-    command = [sys.executable, "-m", "lockstep", "lab", str(number), "--no-browser"]
+    with socket.socket() as one:
+        # The first that is free might be taken by another test before it is served.
+        one.bind(("127.0.0.1", 0))
+        port = one.getsockname()[1]
+    own = ["--no-browser", "--port", str(port)]
+    command = [sys.executable, "-m", "lockstep", "lab", str(number), *own]
     process = subprocess.Popen(
         command,
         env=os.environ | {"HOME": str(home), "NO_COLOR": "1"},
