@@ -58,15 +58,38 @@ def test_convergence_is_relative_and_between_epochs() -> None:
     assert neuron.converged(np.array([1.0, 0.5, 0.25])) is None
 
 
-@pytest.mark.parametrize("draw", [surface.flat, surface.solid, surface.losses])
+@pytest.mark.parametrize(
+    ("draw", "more"),
+    [
+        (surface.flat, {"own": True}),
+        (surface.solid, {}),
+        *((surface.losses, {"against": axis}) for axis in surface.AXES),
+    ],
+)
 @pytest.mark.parametrize("rate", [0.001, 0.2])
 @pytest.mark.parametrize("batch", [1, 100])
-def test_every_figure_holds_only_numbers(draw, rate: float, batch: int) -> None:
-    more = {"own": True} if draw is surface.flat else {}
+def test_every_figure_holds_only_numbers(draw, more, rate: float, batch: int) -> None:
     figure = draw(rate=rate, batch=batch, noise=3.0, epochs=20, **more)
     for trace in figure["data"]:
         for name in ("x", "y"):
             assert np.isfinite(np.array(trace.get(name, [0.0]), dtype=float)).all()
+
+
+def test_the_axes_count_the_same_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(surface, "step_seconds", lambda batch: 2e-6 + 1e-8 * batch)
+    ends = {
+        axis: [
+            trace["x"][-1] for trace in surface.losses(0.01, 7, 3.0, 20, axis)["data"] if trace["x"]
+        ][:3]
+        for axis in surface.AXES
+    }
+    assert ends["epochs"] == [20, 20, 20]
+    assert ends["steps"] == [20, 20 * 15, 20 * 100]  # 14 batches of seven and one of two
+    assert ends["milliseconds"] == pytest.approx([20 * 0.003, 300 * 0.00207, 2000 * 0.00201])
+
+
+def test_a_step_is_timed() -> None:
+    assert 0 < neuron.step_seconds(1) < 1
 
 
 def test_batch_sizes_are_measured_and_drawn() -> None:

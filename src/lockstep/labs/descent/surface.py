@@ -15,6 +15,7 @@ from lockstep.labs.descent.neuron import (
     descend,
     fitted,
     samples,
+    step_seconds,
     sums,
     whole,
 )
@@ -26,6 +27,7 @@ W, B = (-8.0, 22.0), (-12.0, 14.0)
 FRAMES = 60
 POINTS = 400
 """Of a path, at most: more cannot be told apart."""
+AXES = EPOCHS, STEPS, TIME = "epochs", "steps", "milliseconds"
 SHADES = ((0.0, "#0d3b66"), (0.35, BLUE), (0.7, "#9cc5e6"), (1.0, "#eef5fb"))
 
 
@@ -111,42 +113,54 @@ def solid(rate: float, batch: int, noise: float, epochs: int) -> dict[str, Any]:
     }
 
 
-def losses(rate: float, batch: int, noise: float, epochs: int) -> dict[str, Any]:
-    """The loss by epoch at three batch sizes: all samples, the chosen number, one."""
+def losses(rate: float, batch: int, noise: float, epochs: int, against: str) -> dict[str, Any]:
+    """The loss at three batch sizes, all samples, the chosen number, one, against one of `AXES`."""
     runs = {
-        f"all {SAMPLES}": (descend(rate, SAMPLES, noise, epochs), GREEN),
-        f"batch {batch}": (descend(rate, batch, noise, epochs), ORANGE),
-        "batch 1": (descend(rate, 1, noise, epochs), BLUE),
+        f"all {SAMPLES}": (SAMPLES, GREEN),
+        f"batch {batch}": (batch, ORANGE),
+        "batch 1": (1, BLUE),
     }
-    data, said = [], []
-    for name, (way, colour) in runs.items():
-        steps = np.arange(len(way.loss))
-        at = _thinned(way)
+    data, said, ends = [], [], []
+    for name, (size, colour) in runs.items():
+        way = descend(rate, size, noise, epochs)
+        # Steps and time differ by a factor of a hundred: on a logarithmic axis, which has no 0.
+        at = _thinned(way)[against != EPOCHS :]
+        x = [float(f"{value:.4g}") for value in at * _unit(against, size)]
+        ends += [x[0], x[-1]]
         data.append(
             {
-                "x": np.round(steps[at] / way.per_epoch, 3).tolist(),
+                "x": x,
                 "y": _significant(way.loss[at]),
                 "name": name,
                 "mode": "lines",
                 "line": {"color": colour, "width": 2},
             }
         )
-        said.append(f"{name}: {told(way)}")
+        steps = len(way.seen)
+        spent = f"{steps:,} steps in {steps * _unit(TIME, size):.3g} ms"
+        said.append(f"{name}: {told(way)}; {spent}")
     floor = whole(noise).loss(*(np.array(v) for v in fitted(noise))).item()
     data.append(
         {
-            "x": [0, epochs],
+            "x": [min(ends), max(ends)],
             "y": [floor, floor],
             "name": "least possible",
             "mode": "lines",
             "line": {"color": GREY, "dash": "dash", "width": 1.5},
         }
     )
+    axis = {"title": {"text": against}}
     layout = {
-        "xaxis": {"title": {"text": "epochs"}},
+        "xaxis": axis if against == EPOCHS else axis | {"type": "log", "dtick": 1},
         "yaxis": {"title": {"text": "mean squared error"}, "type": "log", "dtick": 1},
     }
     return {"data": data, "layout": layout, "note": "\n".join(said)}
+
+
+def _unit(against: str, batch: int) -> float:
+    """What one step counts on an axis."""
+    per_epoch = len(range(0, SAMPLES, batch))
+    return {EPOCHS: 1 / per_epoch, STEPS: 1.0, TIME: 1e3 * step_seconds(batch)}[against]
 
 
 def told(way: Descent) -> str:

@@ -60,7 +60,8 @@ def _():
     mo.md("""
     **What to see.** Trainings double in months, machines in a year or more. The gap is filled by *more machines for one
     training*, which is what the next labs are about. Shorten the years to 2012 to 2017: the growth of that time was faster
-    than what followed.
+    than what followed. Who waits less tries more: ResNet-50 on ImageNet took 29 hours on 8 GPUs, one hour on 256 (Goyal and
+    others, 2017), and later that year 15 minutes on 1,024 (Akiba and others).
     """)
     return
 
@@ -111,8 +112,9 @@ def _():
 
     Hestness and others (2017) trained on growing parts of many data sets, translation, language, images and speech, and found
     one law: $\text{error} = a\,m^{b} + c$ for $m$ samples, with $b$ between $-0.07$ and $-0.35$. Other models move $a$, hardly
-    $b$. Then the data that a target needs can be *predicted* before they are bought. Can it? Measure a curve here: six
-    small models at once on each size, each with samples and first weights of its own.
+    $b$; the size of the model that fits best grows with the data too, but more slowly than they do. Then what a target needs, in data
+    and so in compute, can be *predicted* before it is bought. Can it? Measure a curve here: six small models at once on each size, each
+    with samples and first weights of its own.
     """)
     return
 

@@ -329,8 +329,9 @@ def _():
     ## A rate for every layer
 
     One rate must suit all layers, and the most sensitive one decides. The ratio $|w|/|g|$ of a layer's weights to its gradient differs between
-    layers and changes along the training. Layer-wise optimizers make the step of each layer a share of its own length, or divide its
-    gradient by its length. By what the gradient of a layer is multiplied:
+    layers and changes along the training. *Adam* divides the gradient of every single weight by its usual size. Layer-wise optimizers
+    make the step of each layer a share of its own length, or divide its gradient by its length; LAMB does so with the step $u$ of Adam.
+    By what the gradient of a layer is multiplied:
     """),
             table(["optimizer", "factor of the layer's gradient"], _rows),
             mo.md(r"""
