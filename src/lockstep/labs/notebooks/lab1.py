@@ -92,7 +92,7 @@ def _():
     ## Epochs, steps, time
 
     The same number of epochs is the same work, but not the same number of steps: at batch 1 an epoch has a hundred of
-    them, at batch 100 one. And a step is not the same time at every size. The loss over all samples:
+    them, at batch 100 one. And what does a step cost at each size? The loss over all samples:
     """)
     return
 
