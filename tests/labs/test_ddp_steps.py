@@ -18,7 +18,8 @@ from lockstep.labs.ddp.texts import program
 STEPS = {step.name: step for step in steps()}
 REMOVED = {
     "group": "ended without a process group",
-    "prepare": "prepared.pt is written by ranks 0 and 1",
+    # By both, or one of them found what the other had written, all of it or half.
+    "prepare": "prepared.pt is written by rank",
     "device": "All ranks send their models to cuda:0",
     "sampler": "LS02 missing_sampler",
     "epoch": "LS01 missing_set_epoch",
@@ -81,6 +82,22 @@ def test_what_later_steps_are_about_is_not_asked_for_and_what_earlier_ones_were_
     assert any("LS20 same_seed" in one and "This is of an earlier step" in one for one in said)
     assert any(one.startswith("Of the earlier step “Throughput") for one in said)
     assert not any("batch norm" in one for one in said)  # that step may be left out
+
+
+@pytest.mark.parametrize("half", [True, False])
+def test_a_file_that_one_rank_makes_and_the_other_does_not_wait_for_is_told(half: bool):
+    hurried = changed(
+        "group",
+        '    if not Path("prepared.pt").exists():\n        prepare()\n',
+        "    if rank == 0:\n"
+        + ('        Path("prepared.pt").write_bytes(b"")\n        time.sleep(60)\n' if half else "")
+        + '        prepare()\n        Path("ready").touch()\n'
+        f'    while not Path("{"prepared.pt" if half else "ready"}").exists():\n'
+        "        time.sleep(0.01)\n",
+    )
+    said = check_step(STEPS["prepare"], hurried)
+    assert said[0].startswith("The script failed.") == half, said
+    assert "prepared.pt is written by rank 0, and nothing makes the others wait" in said[half]
 
 
 def test_an_average_of_accuracies_is_no_accuracy():

@@ -39,6 +39,8 @@ def install(recorder: Recorder) -> None:
             how = "saved"
         left -= 1
         recorder.note("wrote", path=name, how=how, place=where, step=recorder.step)
+        # Another rank may read it while it is half there, fail, and end us both.
+        recorder.flush()
 
     # Not an audit hook: that is called hundreds of times in a step, for each id() in torch.
     @wraps(open_file)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from lockstep.labs.ddp.lines import printed
-from lockstep.labs.ddp.observe import BATCH, RANKS, TEST, Observed
+from lockstep.labs.ddp.observe import BATCH, PREPARED, RANKS, TEST, Observed
 
 Need = Callable[[Observed], Iterator[str]]
 
@@ -39,13 +39,18 @@ def own_device(seen: Observed) -> Iterator[str]:
 
 
 def prepared_once(seen: Observed) -> Iterator[str]:
-    """One writer of the prepared data."""
-    for file in seen.facts["files"]:
-        if len(file["ranks"]) > 1 and file["path"] != "model.pt":
-            yield (
-                f"{file['path']} is written by ranks {' and '.join(map(str, file['ranks']))}. Let "
-                "local rank 0 make it, and let all wait at dist.barrier() before they read it."
-            )
+    """One writer of the prepared data, for whom the others wait."""
+    advice = "Let local rank 0 make it, and let all wait at dist.barrier() before they read it."
+    several = [f for f in seen.facts["files"] if len(f["ranks"]) > 1 and f["path"] != "model.pt"]
+    for file in several:
+        ranks = " and ".join(map(str, file["ranks"]))
+        yield f"{file['path']} is written by ranks {ranks}. {advice}"
+    if not several and seen.hurried is not None:
+        # Who came later found the file, and may have read it while it was written.
+        yield (
+            f"{PREPARED} is written by rank {seen.hurried}, and nothing makes the others wait "
+            f"until all of it is there. {advice}"
+        )
 
 
 def same_global_batch(seen: Observed) -> Iterator[str]:

@@ -23,6 +23,8 @@ LIMIT = 90.0
 TAIL = 10
 """Lines of a program's last words."""
 PROBE = "lockstep.labs.ddp.probe"
+PREPARED = "prepared.pt"
+"""The file that the program makes of its data."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,6 +42,8 @@ class Observed:
     """Lines with numbers that each rank printed."""
     devices: list[int | None] = field(default_factory=list)
     """The GPU that each rank sent its model to."""
+    hurried: int | None = None
+    """The rank that made the prepared file, and did not wait before it read it or ended."""
     norms: int = 0
     """Layers of batch norm in wrapped models that see the samples of their own rank only."""
     leaves: bool = False
@@ -129,7 +133,20 @@ def run(text: str, prepared: bool, whole: bool, patience: float, report: Report)
             devices=[
                 next((e["device"] for e in rank.of("placed")), None) for rank in result.trace.ranks
             ],
+            hurried=next((r.number for r in result.trace.ranks if _hurries(r.events)), None),
             norms=max((e["norms"] for e in result.trace.of("wrapped")), default=0),
             leaves=any(True for p in read for _ in Training(p).methods("destroy_process_group")),
         )
     )
+
+
+def _hurries(events: list[dict[str, Any]]) -> bool:
+    made = False
+    for event in events:
+        prepared = Path(event.get("path", "")).name == PREPARED
+        if made and event["kind"] in ("collective", "group"):
+            return False
+        if made and prepared and event["kind"] == "loaded":
+            return True
+        made = made or (prepared and event["kind"] == "wrote")
+    return made
