@@ -22,9 +22,9 @@ import torch
 import torch.distributed as dist
 
 from lockstep.bench import machine
-from lockstep.cluster.local import run_replicas
-from lockstep.engine.board import Board, set_up
+from lockstep.engine.exchange.shared_memory import Board, set_up
 from lockstep.engine.group import Group
+from lockstep.processes.replicas import run_replicas
 from lockstep.world import World
 
 ELEMENTS = 4_000_000

@@ -33,13 +33,13 @@ from lockstep.bench import machine
 from lockstep.cluster.launch import launch
 from lockstep.console import Console
 from lockstep.data import flip_alternating, pad_crop
-from lockstep.engine.job import Job
-from lockstep.engine.metrics import cross_entropy
-from lockstep.engine.recipe import Recipe
-from lockstep.engine.recipes import CIFAR10_FAST
+from lockstep.engine.recipe.builtin import CIFAR10_FAST
+from lockstep.engine.recipe.job import Job
+from lockstep.engine.recipe.recipe import Recipe
+from lockstep.engine.step.metrics import cross_entropy
 from lockstep.errors import LockstepError
-from lockstep.scaling.muon import Muon
-from lockstep.scaling.schedule import triangle
+from lockstep.scaling.optimizers.muon import Muon
+from lockstep.scaling.rates.schedules import triangle
 
 VARIANTS = [
     "",

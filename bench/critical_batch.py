@@ -26,7 +26,7 @@ from torch.nn.functional import cross_entropy
 
 from lockstep import data, models
 from lockstep.bench import machine
-from lockstep.scaling.critical import fitted, from_noise
+from lockstep.scaling.batch.critical import fitted, from_noise
 from lockstep.scaling.noise import NoiseScale, ShardNoise, StepNoise
 
 RATES = [0.01 * 2**n for n in range(10)]

@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from lockstep.scaling.critical import Tradeoff, from_noise
+from lockstep.scaling.batch.critical import Tradeoff, from_noise
 
 WIDTH, HEIGHT, LEFT, TOP, RIGHT, BOTTOM = 430, 330, 58, 34, 14, 46
 COLOURS = {"fit": "#2f78c4", "noise": "#d6453d"}

@@ -18,8 +18,8 @@ import textwrap
 from pathlib import Path
 from typing import Any
 
+from lockstep.probes.run_script import Job, run
 from lockstep.probes.settings import Settings
-from lockstep.probes.start import Job, run
 
 SCRIPT = """
 import sys, time, torch, torch.distributed as dist

@@ -32,10 +32,10 @@ from lockstep import data, models
 from lockstep.bench import machine
 from lockstep.cluster.launch import launch
 from lockstep.console import Console
-from lockstep.engine.job import WIRES, Job
-from lockstep.engine.metrics import cross_entropy
-from lockstep.engine.recipe import Recipe
-from lockstep.engine.recipes import DIGITS
+from lockstep.engine.recipe.builtin import DIGITS
+from lockstep.engine.recipe.job import WIRES, Job
+from lockstep.engine.recipe.recipe import Recipe
+from lockstep.engine.step.metrics import cross_entropy
 
 SIDES: dict[str, dict[str, Any]] = {
     "fp32, one bucket": {"bucket_mb": 1024.0},

@@ -101,7 +101,7 @@ def line(runs: list[dict[str, Any]]) -> str:
 def fitted(args: argparse.Namespace) -> Any:
     """The recipe as asked for."""
     from lockstep import data, models
-    from lockstep.engine.recipes import CIFAR10_FAST, FASHION_MNIST
+    from lockstep.engine.recipe.builtin import CIFAR10_FAST, FASHION_MNIST
 
     load = partial(data.fashion_mnist, folder=args.folder, samples=args.samples)
     if args.side == "fast":
@@ -129,7 +129,7 @@ def by_lockstep(args: argparse.Namespace) -> list[tuple[float, float]]:
     """Train with the engine; the time and the accuracy of each test."""
     from lockstep.cluster.launch import launch
     from lockstep.console import Console
-    from lockstep.engine.job import Job
+    from lockstep.engine.recipe.job import Job
 
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "run"
@@ -150,7 +150,7 @@ def by_course(args: argparse.Namespace) -> list[tuple[float, float]]:
     from torch import nn
     from torch.utils.data import DataLoader, TensorDataset
 
-    from lockstep.scaling.schedule import cosine
+    from lockstep.scaling.rates.schedules import cosine
 
     recipe = fitted(args)
     torch.manual_seed(args.seed)

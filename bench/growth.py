@@ -22,8 +22,8 @@ from large_batch import BASELINES, TIMES
 from lockstep.bench import machine
 from lockstep.cluster.launch import launch
 from lockstep.console import Console
-from lockstep.engine.job import Job
-from lockstep.engine.recipe import Recipe
+from lockstep.engine.recipe.job import Job
+from lockstep.engine.recipe.recipe import Recipe
 
 
 def sides(base: Recipe) -> dict[str, Recipe]:

@@ -21,7 +21,7 @@ from statistics import median
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 
 from labs.browser import Watched, browsing, served
-from lockstep.labs.catalogue import LABS
+from lockstep.labs.shared.catalogue import LABS
 
 MOVE = """async ([place, control]) => {
   const picture = pictures(document)[place];

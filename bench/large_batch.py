@@ -30,10 +30,10 @@ from lockstep.bench import machine
 from lockstep.cluster.launch import launch
 from lockstep.console import Console
 from lockstep.data import fashion_mnist
-from lockstep.engine.job import Job
-from lockstep.engine.recipe import Recipe
-from lockstep.engine.recipes import DIGITS, RECIPES
-from lockstep.scaling.advice import advise
+from lockstep.engine.recipe.builtin import DIGITS, RECIPES
+from lockstep.engine.recipe.job import Job
+from lockstep.engine.recipe.recipe import Recipe
+from lockstep.scaling.batch.advice import advise
 from lockstep.tune import Probe, followed
 from lockstep.tune.advise import before_timing
 

@@ -18,17 +18,17 @@ from pathlib import Path
 
 from lockstep import data, models
 from lockstep.bench import machine
-from lockstep.bench.crew import free_port
-from lockstep.bench.pace import Enough, Few, peak_memory
-from lockstep.bench.samples import images
+from lockstep.bench.assignment import Task
+from lockstep.bench.side_processes import free_port
 from lockstep.bench.sides import handwritten
-from lockstep.bench.task import Task
+from lockstep.bench.synthetic_data import images
+from lockstep.bench.turns import Enough, Few, peak_memory
 from lockstep.bench.works import WRN_16_2
 from lockstep.cluster.launch import launch
-from lockstep.cluster.local import run_replicas
 from lockstep.console import Console
-from lockstep.engine.job import Job
-from lockstep.engine.recipes import DIGITS
+from lockstep.engine.recipe.builtin import DIGITS
+from lockstep.engine.recipe.job import Job
+from lockstep.processes.replicas import run_replicas
 from lockstep.world import World
 
 SIZES = (784, 6144, 6144, 10)

@@ -22,10 +22,10 @@ from torch.nn.functional import cross_entropy
 from torch.nn.parallel import DistributedDataParallel
 
 from lockstep.bench import machine
-from lockstep.cluster.local import run_replicas
+from lockstep.engine.exchange.noise import ReplicaNoise
 from lockstep.engine.group import Group
-from lockstep.engine.noise import ReplicaNoise
 from lockstep.models import wideresnet
+from lockstep.processes.replicas import run_replicas
 from lockstep.scaling.noise import StepNoise
 from lockstep.world import World
 

@@ -51,8 +51,8 @@ def second_launch() -> float:
     from lockstep import data, models
     from lockstep.cluster.launch import launch
     from lockstep.console import Console
-    from lockstep.engine.job import Job
-    from lockstep.engine.recipes import DIGITS
+    from lockstep.engine.recipe.builtin import DIGITS
+    from lockstep.engine.recipe.job import Job
 
     recipe = replace(
         DIGITS,

@@ -44,7 +44,9 @@ def _nothing_leaks() -> Iterator[None]:
 @pytest.fixture
 def gloo(monkeypatch: pytest.MonkeyPatch) -> None:
     """Replicas exchange as if they were on several machines."""
-    monkeypatch.setattr("lockstep.engine.exchange.set_up", lambda group, timeout: "this is a test")
+    monkeypatch.setattr(
+        "lockstep.engine.exchange.connect.set_up", lambda group, timeout: "this is a test"
+    )
 
 
 @pytest.fixture(params=["shared memory", "gloo"])

@@ -8,10 +8,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from lockstep.scaling.lamb import LAMB
-from lockstep.scaling.larc import LARC
-from lockstep.scaling.lars import LARS
-from lockstep.scaling.novograd import NovoGrad
+from lockstep.scaling.optimizers.lamb import LAMB
+from lockstep.scaling.optimizers.larc import LARC
+from lockstep.scaling.optimizers.lars import LARS
+from lockstep.scaling.optimizers.novograd import NovoGrad
 
 LAYERWISE = (LARS, LARC, LAMB, NovoGrad)
 

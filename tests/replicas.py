@@ -15,13 +15,13 @@ import torch
 from lockstep import data, models
 from lockstep.cli import main
 from lockstep.cluster.launch import launch
-from lockstep.cluster.local import run_replicas
 from lockstep.console import Console
 from lockstep.data import Data, Tensors, pad_crop
 from lockstep.engine.group import Group
-from lockstep.engine.job import Job
-from lockstep.engine.recipe import Recipe
-from lockstep.engine.recipes import DIGITS
+from lockstep.engine.recipe.builtin import DIGITS
+from lockstep.engine.recipe.job import Job
+from lockstep.engine.recipe.recipe import Recipe
+from lockstep.processes.replicas import run_replicas
 from lockstep.world import World
 
 torch.set_num_threads(1)

@@ -13,7 +13,7 @@ ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "src" / "lockstep"
 ROWS = [
     ["errors", "world", "console", "keys"],
-    ["data", "models", "scaling", "source"],
+    ["processes", "data", "models", "layers", "scaling", "source"],
     ["engine", "predict", "probes"],
     ["doctor", "cluster", "report"],
     ["convert", "bench", "tune"],
@@ -79,7 +79,7 @@ def test_torch_distributed_lives_in_the_engine():
     # And in the bench: the loops that others write by hand are written by hand there.
     for path in FILES:
         # Who reads scripts speaks of it, and imports no torch at all.
-        if package(path) not in ("engine", "cluster", "bench", "probes", *READERS):
+        if package(path) not in ("engine", "processes", "bench", "probes", *READERS):
             assert "torch.distributed" not in path.read_text(), path
 
 

@@ -9,9 +9,9 @@ from functools import partial
 from torch.optim import SGD
 
 from lockstep import models
-from lockstep.bench.samples import images
+from lockstep.bench.assignment import Task
 from lockstep.bench.sides import Entry, Side
-from lockstep.bench.task import Task
+from lockstep.bench.synthetic_data import images
 from lockstep.bench.works import Work
 
 TINY = Work(

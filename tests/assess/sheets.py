@@ -9,7 +9,7 @@ from lockstep.assess.checks import CHECKS
 from lockstep.assess.evidence import failed, passed
 from lockstep.assess.exam import EXAMS
 from lockstep.assess.grade import Grade
-from lockstep.assess.task import Task
+from lockstep.assess.starter import Task
 
 
 def good(**changes: Any) -> Grade:

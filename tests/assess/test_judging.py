@@ -11,14 +11,14 @@ import torch
 from assess.sheets import good, poor, task
 from lockstep.assess import history
 from lockstep.assess.certificate import payload_of, write
+from lockstep.assess.dealt_data import deal
 from lockstep.assess.exam import EXAMS
 from lockstep.assess.formulas import explained
 from lockstep.assess.keys import Ed25519PrivateKey, raw
 from lockstep.assess.recount import Recount, build, recount
-from lockstep.assess.samples import deal
 from lockstep.assess.speeds import Times, decided, outcome
+from lockstep.assess.starter import instructions, read_task, start
 from lockstep.assess.summary import summary
-from lockstep.assess.task import instructions, read_task, start
 from lockstep.assess.watched import Batch, Watched
 from lockstep.errors import AssessError
 

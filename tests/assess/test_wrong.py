@@ -10,10 +10,10 @@ import pytest
 import torch
 from torch import nn
 
+from lockstep.assess.dealt_data import deal
 from lockstep.assess.exam import EXAMS, Exam
 from lockstep.assess.grade import Grade, Grading, grade
 from lockstep.assess.recount import build
-from lockstep.assess.samples import deal
 
 torch.set_num_threads(1)
 

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from lockstep.bench.crew import Failure
+from lockstep.bench.assignment import Task
 from lockstep.bench.measure import Settings, Taken, document, measure
+from lockstep.bench.side_processes import Failure
 from lockstep.bench.sides import parse_entries
-from lockstep.bench.task import Task
 from tiny import TINY, steps_for_ever, told
 
 QUICK = Settings(rounds=3, steps=2, warmup=0.0, speed="eager")

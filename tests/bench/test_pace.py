@@ -7,7 +7,7 @@ from multiprocessing import Pipe
 import pytest
 import torch
 
-from lockstep.bench.pace import Enough, Few, Piped, Turn
+from lockstep.bench.turns import Enough, Few, Piped, Turn
 
 
 def test_only_the_steps_after_the_lead_are_counted():

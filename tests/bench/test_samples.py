@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from lockstep.bench.samples import Repeated, images, text
+from lockstep.bench.synthetic_data import Repeated, images, text
 from lockstep.bench.works import ON_CPU, ON_GPU, WORKS
 from lockstep.data import Resident
 

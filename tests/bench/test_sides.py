@@ -11,12 +11,12 @@ import torch
 from torch.nn.functional import cross_entropy
 from torch.utils.data import DataLoader, DistributedSampler
 
-from lockstep.bench.crew import free_port
-from lockstep.bench.pace import Enough, Few
+from lockstep.bench.assignment import Task
+from lockstep.bench.side_processes import free_port
 from lockstep.bench.sides import SIDES, default_entries, parse_entries
-from lockstep.bench.task import Task
-from lockstep.cluster.local import run_replicas
+from lockstep.bench.turns import Enough, Few
 from lockstep.errors import UsageError
+from lockstep.processes.replicas import run_replicas
 from lockstep.world import World
 from tiny import TINY
 

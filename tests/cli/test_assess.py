@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from lockstep.assess.exam import EXAMS
-from lockstep.labs.progress import Progress
+from lockstep.labs.shared.progress import Progress
 from replicas import lockstep
 
 TINY = replace(

@@ -14,8 +14,8 @@ import pytest
 from torch import nn
 
 from lockstep.bench import works
+from lockstep.bench.assignment import Task
 from lockstep.bench.sides import SIDES
-from lockstep.bench.task import Task
 from replicas import lockstep as command
 from tiny import TINY, Told, steps_for_ever
 

@@ -47,7 +47,7 @@ def test_accuracy_that_is_not_retained_is_exit_code_1(tmp_path, monkeypatch, cap
     def worse(one, many, **options):
         return {"retained": False, "sentence": "lost"}
 
-    monkeypatch.setattr("lockstep.engine.compare.retained", worse)
+    monkeypatch.setattr("lockstep.engine.run.comparison.retained", worse)
     arguments = ["compare", "digits", *TINY, "--fast", "--max-steps", "2"]
     monkeypatch.setattr("lockstep.report.comparison.write_comparison_report", lambda d, p: p)
     assert lockstep(monkeypatch, *arguments, "--out", str(tmp_path / "out")) == 1

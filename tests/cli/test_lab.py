@@ -14,8 +14,8 @@ from types import SimpleNamespace
 import pytest
 
 from lockstep.errors import UsageError
-from lockstep.labs import serve
-from lockstep.labs.catalogue import LABS
+from lockstep.labs.shared import serve
+from lockstep.labs.shared.catalogue import labs
 
 
 def lockstep(home: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -31,7 +31,7 @@ def lockstep(home: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 def test_without_a_number_the_labs_are_listed(tmp_path: Path) -> None:
     ended = lockstep(tmp_path)
     assert ended.returncode == 0
-    for lab in LABS:
+    for lab in labs():
         assert lab.title in ended.stdout
     assert list(tmp_path.iterdir()) == []
 

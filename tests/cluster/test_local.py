@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from lockstep.cluster.local import run_replicas
 from lockstep.errors import Interrupted, PlanError, ReplicaDied
+from lockstep.processes.replicas import run_replicas
 
 
 def test_the_first_replica_s_result_is_returned():
@@ -124,7 +124,7 @@ def test_replicas_die_with_a_killed_parent(tmp_path: Path):
     script = tmp_path / "parent.py"
     script.write_text(
         "import os, signal, time, sys\n"
-        "from lockstep.cluster.local import run_replicas\n"
+        "from lockstep.processes.replicas import run_replicas\n"
         "def work(rank, store):\n"
         "    sys.stdout.write(f'{os.getpid()}\\n'); sys.stdout.flush()\n"
         "    if rank == 0:\n"

@@ -13,13 +13,13 @@ import pytest
 from lockstep.console import Progress
 from lockstep.convert.verify import Comparison, Verdict, verify
 from lockstep.convert.verify.bounds import Bounds
-from lockstep.convert.verify.compare import compare
 from lockstep.convert.verify.printed import differing
 from lockstep.convert.verify.proof import Proof, examination
 from lockstep.convert.verify.reasons import UNKNOWN
 from lockstep.convert.verify.runs import Plan, Run
 from lockstep.convert.verify.scratch import furnish
-from lockstep.probes.start import Outcome
+from lockstep.convert.verify.step_by_step import compare
+from lockstep.probes.run_script import Outcome
 from lockstep.probes.trace import Event, Rank, Trace
 
 CASES = Path(__file__).parent.parent / "cases" / "convert_verify"

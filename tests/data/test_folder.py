@@ -20,11 +20,11 @@ from hypothesis import strategies as st
 
 from lockstep import models
 from lockstep.data import Finish, Request, Watch, flip, folder, make_loader
-from lockstep.data.folder import centre_box, random_box
-from lockstep.engine.find import find_function
-from lockstep.engine.metrics import accuracy, cross_entropy
-from lockstep.engine.recipe import Recipe
-from lockstep.engine.recipes import KNOWN
+from lockstep.data.image_folder import centre_box, random_box
+from lockstep.engine.recipe.builtin import KNOWN
+from lockstep.engine.recipe.recipe import Recipe
+from lockstep.engine.recipe.resolve import find_function
+from lockstep.engine.step.metrics import accuracy, cross_entropy
 from lockstep.errors import DataError, RecipeError
 from replicas import train
 
@@ -486,7 +486,7 @@ def test_without_pillow_the_way_to_install_it_is_named(tmp_path, monkeypatch):
 
 
 def test_importing_the_data_does_not_import_pillow():
-    code = "import sys, lockstep.engine.recipes; sys.exit('PIL' in sys.modules)"
+    code = "import sys, lockstep.engine.recipe.builtin; sys.exit('PIL' in sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
 
 

@@ -17,11 +17,11 @@ from safetensors.torch import load_file
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from lockstep.engine import board as module
-from lockstep.engine.board import Board, set_up
+from lockstep.engine.exchange.compression import AtOnce, attach
+from lockstep.engine.exchange.connect import shared_memory as module
+from lockstep.engine.exchange.reduce import tree_reduce
+from lockstep.engine.exchange.shared_memory import Board, set_up
 from lockstep.engine.group import Group
-from lockstep.engine.reduce import tree_reduce
-from lockstep.engine.wire import AtOnce, attach
 from lockstep.errors import ReplicaDied
 from replicas import in_double, on_replicas, small, train
 

@@ -8,7 +8,7 @@ from itertools import pairwise
 import torch
 from torch import nn
 
-from lockstep.engine.buckets import Buckets
+from lockstep.engine.exchange.buckets import Buckets
 from lockstep.engine.group import Group
 from replicas import on_replicas, world
 

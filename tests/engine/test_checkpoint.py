@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from lockstep.engine.checkpoint import (
+from lockstep.engine.run.checkpoint import (
     Checkpoint,
     Checkpoints,
     pack_optimizer,

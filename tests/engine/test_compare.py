@@ -8,8 +8,8 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from lockstep.engine.compare import compare_mode, judge, largest_difference, retained
-from lockstep.engine.recipes import DIGITS, LINE
+from lockstep.engine.recipe.builtin import DIGITS, LINE
+from lockstep.engine.run.comparison import compare_mode, judge, largest_difference, retained
 
 
 def test_equal_results_are_retained():

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from lockstep.engine.drift import buffer_drift
+from lockstep.engine.exchange.buffer_drift import buffer_drift
 from lockstep.engine.group import Group
 from replicas import on_replicas
 

@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 
 import lockstep
-from lockstep.engine.find import find_function, find_object, find_recipe
-from lockstep.engine.recipe import Recipe
-from lockstep.engine.recipes import DIGITS, KNOWN, RECIPES
+from lockstep.engine.recipe.builtin import DIGITS, KNOWN, RECIPES
+from lockstep.engine.recipe.recipe import Recipe
+from lockstep.engine.recipe.resolve import find_function, find_object, find_recipe
 from lockstep.errors import PlanError, RecipeError
 
 GOOD = """
 from dataclasses import replace
-from lockstep.engine.recipes import DIGITS
+from lockstep.engine.recipe.builtin import DIGITS
 recipe = replace(DIGITS, name="mine", epochs=3)
 """
 
@@ -287,9 +287,9 @@ def test_expressions_are_refused_and_not_evaluated(expression: str, form: str):
 
 
 def test_an_object_is_found_by_module_and_name():
-    assert find_object("lockstep.engine.recipes:DIGITS") is DIGITS
-    with pytest.raises(RecipeError, match=r"lockstep\.engine\.recipes defines no nothing"):
-        find_object("lockstep.engine.recipes:nothing")
+    assert find_object("lockstep.engine.recipe.builtin:DIGITS") is DIGITS
+    with pytest.raises(RecipeError, match=r"lockstep\.engine\.recipe\.builtin defines no nothing"):
+        find_object("lockstep.engine.recipe.builtin:nothing")
 
 
 @pytest.mark.parametrize("name", ["Muon", "LARS", "LARC", "LAMB", "NovoGrad"])

@@ -11,8 +11,8 @@ from safetensors.torch import load_model
 from torch import nn
 
 from lockstep import models
-from lockstep.engine.folder import RunFolder, state_of
-from lockstep.engine.replace import replace_file
+from lockstep.engine.run.atomic_write import replace_file
+from lockstep.engine.run.run_folder import RunFolder, state_of
 from lockstep.errors import FolderError, RunError
 from replicas import small, train
 

@@ -8,8 +8,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lockstep.engine.exchange.link import (
+    LARGE,
+    LEAST,
+    MOST,
+    SMALL,
+    Link,
+    best_bucket,
+    from_times,
+    measure,
+)
 from lockstep.engine.group import Group
-from lockstep.engine.link import LARGE, LEAST, MOST, SMALL, Link, best_bucket, from_times, measure
 from replicas import on_replicas
 
 links = st.builds(Link, latency=st.floats(1e-6, 1.0), bandwidth=st.floats(1e5, 1e12))

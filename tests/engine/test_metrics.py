@@ -13,7 +13,9 @@ from torch import Tensor, nn
 
 from lockstep.data import Finish, Tensors, Watch, make_loader
 from lockstep.engine.group import Group
-from lockstep.engine.metrics import (
+from lockstep.engine.recipe.plan import Plan, make_plan
+from lockstep.engine.recipe.recipe import Recipe
+from lockstep.engine.step.metrics import (
     Evaluation,
     Meter,
     Totals,
@@ -25,8 +27,6 @@ from lockstep.engine.metrics import (
     items_per_sample,
     squared_error,
 )
-from lockstep.engine.plan import Plan, make_plan
-from lockstep.engine.recipe import Recipe
 from lockstep.errors import LockstepError, RecipeError
 from lockstep.world import World
 from replicas import on_replicas, small

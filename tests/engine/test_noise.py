@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
+from lockstep.engine.exchange.noise import ReplicaNoise
 from lockstep.engine.group import Group
-from lockstep.engine.noise import ReplicaNoise
 from lockstep.scaling.noise import Moments, NoiseScale, adam_diagonal, moments
 from replicas import on_replicas
 

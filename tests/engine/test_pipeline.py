@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.distributed.pipelining import Schedule1F1B, ScheduleGPipe
 
+from lockstep.engine.exchange.traffic import Traffic, replicated
 from lockstep.engine.group import Group
-from lockstep.engine.metrics import cross_entropy
 from lockstep.engine.pipeline import Pipeline, cut, idle_share, largest_part
-from lockstep.engine.traffic import Traffic, replicated
+from lockstep.engine.step.metrics import cross_entropy
 from lockstep.errors import PlanError
 from lockstep.world import World
 from replicas import on_replicas

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from lockstep.engine.plan import Plan, cut, make_plan
+from lockstep.engine.recipe.plan import Plan, cut, make_plan
 from lockstep.errors import PlanError
 
 ORDER = ["shards", "global_batch", "replicas", "micro_batch"]

@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from lockstep.engine.exchange.powersgd import RANK, PowerSGD, compresses, payload
 from lockstep.engine.group import Group
-from lockstep.engine.powersgd import RANK, PowerSGD, compresses, payload
 from replicas import on_replicas
 
 SHAPES = [(48, 40), (7,), (), (24, 3, 3, 3), (3, 2)]

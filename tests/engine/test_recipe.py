@@ -11,10 +11,10 @@ import pytest
 import torch
 
 from lockstep.data import flip, pad_crop
-from lockstep.engine.recipe import Recipe, describe
-from lockstep.engine.recipes import DIGITS, LINE, RECIPES
+from lockstep.engine.recipe.builtin import DIGITS, LINE, RECIPES
+from lockstep.engine.recipe.recipe import Recipe, describe
 from lockstep.errors import RecipeError, UsageError
-from lockstep.scaling.schedule import cosine
+from lockstep.scaling.rates.schedules import cosine
 from replicas import small
 
 

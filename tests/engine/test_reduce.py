@@ -11,8 +11,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
+from lockstep.engine.exchange.reduce import ExactReduce, FastReduce, tree_reduce
 from lockstep.engine.group import Group
-from lockstep.engine.reduce import ExactReduce, FastReduce, tree_reduce
 from lockstep.world import World
 from replicas import on_replicas
 
@@ -50,7 +50,7 @@ def test_tree_reduce_adds_in_tree_order_bit_for_bit(replicas: int):
 
 
 def test_a_buffer_that_is_exchanged_in_slices_has_the_same_sum(monkeypatch):
-    monkeypatch.setattr("lockstep.engine.reduce.SLICE", 100)
+    monkeypatch.setattr("lockstep.engine.exchange.reduce.SLICE", 100)
 
     def reduce(group: Group) -> bytes:
         buffer = torch.from_numpy(piece(1003, group.world.rank))

@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from lockstep.data import Data
-from lockstep.engine.job import Job
+from lockstep.engine.recipe.job import Job
 from lockstep.errors import DataError, NotFinite, PlanError, RecipeError
 from lockstep.models import wideresnet
 from replicas import digits_subset, small, train

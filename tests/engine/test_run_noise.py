@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from lockstep import models
-from lockstep.engine.job import Job
+from lockstep.engine.recipe.job import Job
 from lockstep.errors import PlanError
 from replicas import in_double, small, train
 

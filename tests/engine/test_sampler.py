@@ -14,10 +14,10 @@ from torch.utils.data import IterableDataset, TensorDataset
 
 from lockstep.data import Tensors
 from lockstep.engine.group import Group
-from lockstep.engine.plan import make_plan
+from lockstep.engine.recipe.plan import make_plan
 from lockstep.engine.sampler import GlobalBatches, GlobalOrder, Part, Step
 from lockstep.errors import DataError
-from lockstep.scaling.growth import Growth
+from lockstep.scaling.batch.growth import Growth
 from lockstep.world import World
 from replicas import on_replicas
 

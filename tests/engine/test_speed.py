@@ -14,16 +14,16 @@ from torch import Tensor, nn
 
 from lockstep import models
 from lockstep.console import Progress
-from lockstep.engine.checkpoint import Checkpoint
-from lockstep.engine.graph import Blocks, Captured
 from lockstep.engine.group import Group
-from lockstep.engine.job import Job
-from lockstep.engine.metrics import Meter
-from lockstep.engine.recipe import Recipe
+from lockstep.engine.recipe.job import Job
+from lockstep.engine.recipe.recipe import Recipe
 from lockstep.engine.replica import Replica
-from lockstep.engine.speed import COMPILE_PAYS, Speed
-from lockstep.engine.step import Taken, TrainingStep
-from lockstep.engine.trial import State
+from lockstep.engine.run.checkpoint import Checkpoint
+from lockstep.engine.step.cuda_graph import Blocks, Captured
+from lockstep.engine.step.metrics import Meter
+from lockstep.engine.step.rollback import State
+from lockstep.engine.step.speed import COMPILE_PAYS, Speed
+from lockstep.engine.step.training_step import Taken, TrainingStep
 from lockstep.errors import PlanError
 from lockstep.world import World
 from replicas import in_double, on_replicas, small, train
@@ -322,7 +322,7 @@ def test_replicas_take_steps_in_blocks_only_if_all_of_them_can(
             def fits(*given: Any) -> bool:
                 return fits[group.world.rank]
 
-        monkeypatch.setattr("lockstep.engine.speed.Blocks", Recorded)
+        monkeypatch.setattr("lockstep.engine.step.speed.Blocks", Recorded)
         setting = Setting(tmp_path, even(), group, replicas=2)
         single = object.__new__(Captured)
         path = setting.speed._in_blocks(single, next(setting.tickets), 0.0)
@@ -348,7 +348,7 @@ def test_an_optimizer_that_cannot_be_recorded_goes_on_as_if_nobody_had_tried(
         optimizer.step()
         return object.__new__(Captured)
 
-    monkeypatch.setattr("lockstep.engine.speed.Captured", recorded)
+    monkeypatch.setattr("lockstep.engine.step.speed.Captured", recorded)
     monkeypatch.setattr(setting.speed, "_waits_for_host", lambda *given: None)
     kept = [dict(state) for state in optimizer.state.values()]
     graph, reason = setting.speed._record(setting.speed.eager, next(setting.tickets))

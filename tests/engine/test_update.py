@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import SGD, Adam, AdamW
 
-from lockstep.engine.update import Update, _as_laid_out
+from lockstep.engine.step.update import Update, _as_laid_out
 from replicas import small
 
 CPU = torch.device("cpu")

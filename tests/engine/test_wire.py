@@ -11,10 +11,10 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from lockstep.console import Progress
+from lockstep.engine.exchange.compression import Wire, attach, bf16
 from lockstep.engine.group import Group
-from lockstep.engine.job import Job
 from lockstep.engine.loop import train as loop
-from lockstep.engine.wire import Wire, attach, bf16
+from lockstep.engine.recipe.job import Job
 from lockstep.errors import PlanError
 from replicas import on_replicas, small, train
 

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from lockstep.labs.catalogue import lab
+from lockstep.labs.shared.catalogue import lab
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 PATIENCE = 120.0

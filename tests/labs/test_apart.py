@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import pytest
 
 from lockstep.errors import PlanError, RunError
-from lockstep.labs.apart import Late, Report, apart
+from lockstep.labs.shared.apart import Late, Report, apart
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,12 +9,12 @@ from functools import cache
 
 import pytest
 
-from lockstep.labs.apart import apart
-from lockstep.labs.ddp import against, buckets, exchange, parts, picture, proof
-from lockstep.labs.ddp.against import CONVERTED, ONE, OWN, Run, Runs
-from lockstep.labs.ddp.buckets import DEFAULT, Recorded
-from lockstep.labs.ddp.questions import questions
-from lockstep.labs.ddp.steps import steps
+from lockstep.labs.lab2_ddp import against, buckets, exchange, parts, picture, proof
+from lockstep.labs.lab2_ddp.against import CONVERTED, ONE, OWN, Run, Runs
+from lockstep.labs.lab2_ddp.buckets import DEFAULT, Recorded
+from lockstep.labs.lab2_ddp.questions import questions
+from lockstep.labs.lab2_ddp.steps import steps
+from lockstep.labs.shared.apart import apart
 
 
 def quiet(share: float, what: str) -> None:
@@ -160,7 +160,7 @@ def test_the_converters_program_is_shown_against_the_learners():
 
 def test_programs_are_run_and_what_they_print_is_read():
     found = apart(
-        "lockstep.labs.ddp.against:compare",
+        "lockstep.labs.lab2_ddp.against:compare",
         limit=100,
         own="raise SystemExit('no data')",
         epochs=1,

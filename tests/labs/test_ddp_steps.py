@@ -7,13 +7,13 @@ from functools import cache
 
 import pytest
 
-from lockstep.labs.ddp import observe as observing
-from lockstep.labs.ddp.check import check_step, judge
-from lockstep.labs.ddp.diff import diff, shown
-from lockstep.labs.ddp.observe import Observed, observe
-from lockstep.labs.ddp.steps import Step, steps
-from lockstep.labs.ddp.tasks import latest, passed_before, task
-from lockstep.labs.ddp.texts import program
+from lockstep.labs.lab2_ddp import observe as observing
+from lockstep.labs.lab2_ddp.check import check_step, judge
+from lockstep.labs.lab2_ddp.diff import diff, shown
+from lockstep.labs.lab2_ddp.observe import Observed, observe
+from lockstep.labs.lab2_ddp.steps import Step, steps
+from lockstep.labs.lab2_ddp.tasks import latest, passed_before, task
+from lockstep.labs.lab2_ddp.texts import program
 
 STEPS = {step.name: step for step in steps()}
 REMOVED = {

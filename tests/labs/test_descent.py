@@ -8,9 +8,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lockstep.labs.descent import batches, neuron, surface
-from lockstep.labs.descent.batches import BatchSizes
-from lockstep.labs.descent.questions import questions, stable_rate
+from lockstep.labs.lab1_descent import batches, neuron, surface
+from lockstep.labs.lab1_descent.batches import BatchSizes
+from lockstep.labs.lab1_descent.questions import questions, stable_rate
 
 
 @pytest.mark.parametrize("batch", [1, 7, 32, 100])

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from labs.browser import Watched, browsing, needs_browser, served
-from lockstep.labs.catalogue import LABS, Lab
+from lockstep.labs.shared.catalogue import Lab, labs
 
-NUMBERS = [lab.number for lab in LABS]
-BY_NUMBER = {lab.number: lab for lab in LABS}
+NUMBERS = [lab.number for lab in labs()]
+BY_NUMBER = {lab.number: lab for lab in labs()}
 SCREENS = {"desktop": (1280, "light"), "phone": (390, "dark")}
 
 

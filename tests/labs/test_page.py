@@ -6,7 +6,7 @@ import marimo as mo
 import pytest
 
 from lockstep.errors import RunError
-from lockstep.labs.page import Report, _shown
+from lockstep.labs.shared.page import Report, _shown
 
 
 def fails(report: Report) -> None:

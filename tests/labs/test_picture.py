@@ -9,7 +9,7 @@ import pytest
 
 pytest.importorskip("anywidget")
 
-from lockstep.labs.picture import Choice, Picture, Slider, Switch, ground
+from lockstep.labs.shared.picture import Choice, Picture, Slider, Switch, ground
 
 
 def drawn(**values: object) -> dict[str, object]:

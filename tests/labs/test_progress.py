@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from lockstep.labs.progress import Progress
+from lockstep.labs.shared.progress import Progress
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from typing import Any
 import numpy
 import pytest
 
-from lockstep.labs.scale import (
+from lockstep.labs.lab3_scale import (
     critical,
     explore,
     heat,
@@ -24,7 +24,7 @@ from lockstep.labs.scale import (
     trust,
     warmup,
 )
-from lockstep.scaling.critical import Tradeoff
+from lockstep.scaling.batch.critical import Tradeoff
 
 
 def silent(share: float, what: str) -> None:

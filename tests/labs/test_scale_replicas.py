@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from lockstep.labs.scale import race, runs, speedup, throughput
+from lockstep.labs.lab3_scale import race, runs, speedup, throughput
 
 
 def test_throughput_is_measured_on_real_replicas():

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from lockstep.labs.scale.rate_check import check
-from lockstep.labs.scale.task import ANSWER, STARTER, TASK
+from lockstep.labs.lab3_scale.rate_check import check
+from lockstep.labs.lab3_scale.tasks import ANSWER, STARTER, TASK
 
 HEAD = "def rate_at(step, base_rate, world_size, warmup_steps):\n"
 

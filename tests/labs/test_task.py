@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from lockstep.labs.descent.tasks import BATCHES, CONVERGENCE
-from lockstep.labs.task import by
+from lockstep.labs.lab1_descent.tasks import BATCHES, CONVERGENCE
+from lockstep.labs.shared.task import by
 
-JUDGE = by("lockstep.labs.descent.tasks:check_batches", seconds=20)
+JUDGE = by("lockstep.labs.lab1_descent.tasks:check_batches", seconds=20)
 
 
 @pytest.mark.parametrize("task", [CONVERGENCE, BATCHES], ids=lambda task: task.name)
@@ -80,7 +80,7 @@ open({str(note)!r}, "w").write(str(child.pid))
 while True:
     pass
 """
-    (said,) = by("lockstep.labs.descent.tasks:check_batches", seconds=4)(text)
+    (said,) = by("lockstep.labs.lab1_descent.tasks:check_batches", seconds=4)(text)
     assert "without an end" in said
     assert not alive(int(note.read_text()))
 

@@ -6,9 +6,18 @@ import json
 
 import pytest
 
-from lockstep.labs.why import growth, machines
-from lockstep.labs.why.facts import BOXES, DAY, MODELS, SUPERCOMPUTERS, by_tokens
-from lockstep.labs.why.machines import BROCHURE, CPU_SERVER, GPUS, H100, PEAK, RATES, SEEN, bill
+from lockstep.labs.lab0_why import growth, machines
+from lockstep.labs.lab0_why.facts import BOXES, DAY, MODELS, SUPERCOMPUTERS, by_tokens
+from lockstep.labs.lab0_why.machines import (
+    BROCHURE,
+    CPU_SERVER,
+    GPUS,
+    H100,
+    PEAK,
+    RATES,
+    SEEN,
+    bill,
+)
 
 
 def model(name: str):

@@ -9,10 +9,10 @@ import pytest
 import torch
 
 from lockstep.data import digits
-from lockstep.labs.why import law, learning
-from lockstep.labs.why.learning import Learning
-from lockstep.labs.why.tasks import LAW, NEEDED, TARGET, check_needed
-from lockstep.predict.curve import PowerLaw
+from lockstep.labs.lab0_why import law, learning
+from lockstep.labs.lab0_why.learning import Learning
+from lockstep.labs.lab0_why.tasks import LAW, NEEDED, TARGET, check_needed
+from lockstep.predict.learning_curve import PowerLaw
 
 
 @pytest.fixture(scope="module")

@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lockstep.engine.timeline import PARTS, WAITING
-from lockstep.labs.why.learning import Learning
-from lockstep.labs.why.questions import questions
-from lockstep.labs.why.step import Steps
-from lockstep.labs.why.ways import BATCHES, DATA, MODEL, ONE, WIDTHS, Ways
-from lockstep.predict.curve import PowerLaw
+from lockstep.engine.step.timeline import PARTS, WAITING
+from lockstep.labs.lab0_why.learning import Learning
+from lockstep.labs.lab0_why.questions import questions
+from lockstep.labs.lab0_why.step import Steps
+from lockstep.labs.lab0_why.ways import BATCHES, DATA, MODEL, ONE, WIDTHS, Ways
+from lockstep.predict.learning_curve import PowerLaw
 
 
 def curve(b: float, c: float, bend: float) -> Learning:

@@ -10,10 +10,10 @@ import pytest
 import torch
 
 from lockstep import models
-from lockstep.engine.timeline import EXCHANGE, PARTS, WAITING
-from lockstep.labs.why import play, step
-from lockstep.labs.why.several import link_bandwidth, predicted, step_ms
-from lockstep.labs.why.step import Steps, by_thirds, described
+from lockstep.engine.step.timeline import EXCHANGE, PARTS, WAITING
+from lockstep.labs.lab0_why import play, step
+from lockstep.labs.lab0_why.several import link_bandwidth, predicted, step_ms
+from lockstep.labs.lab0_why.step import Steps, by_thirds, described
 
 
 @pytest.fixture(scope="module")

@@ -12,11 +12,17 @@ from hypothesis import strategies as st
 from torch import nn
 
 from lockstep.engine.pipeline import idle_share
-from lockstep.labs.why import volume, ways
-from lockstep.labs.why.kept import Kept, state_bytes
-from lockstep.labs.why.stages import idle, schedule
-from lockstep.labs.why.volume import PARTS, activation_bytes, even_batch, gradient_bytes, parameters
-from lockstep.labs.why.ways import DATA, MODEL, ONE, Ways, perceptron
+from lockstep.labs.lab0_why import volume, ways
+from lockstep.labs.lab0_why.kept import Kept, state_bytes
+from lockstep.labs.lab0_why.stages import idle, schedule
+from lockstep.labs.lab0_why.volume import (
+    PARTS,
+    activation_bytes,
+    even_batch,
+    gradient_bytes,
+    parameters,
+)
+from lockstep.labs.lab0_why.ways import DATA, MODEL, ONE, Ways, perceptron
 
 WIDTH, SMALL, LARGE = 16, 8, 64
 

@@ -11,8 +11,8 @@ import torch
 
 from lockstep import LAMB, LARC, LARS, NovoGrad, data, models
 from lockstep.data.images import fashion_mnist
-from lockstep.engine.recipe import Recipe
-from lockstep.engine.recipes import DIGITS, RECIPES
+from lockstep.engine.recipe.builtin import DIGITS, RECIPES
+from lockstep.engine.recipe.recipe import Recipe
 from lockstep.errors import DataError
 from replicas import digits_subset, small, train
 

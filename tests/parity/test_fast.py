@@ -15,9 +15,9 @@ from torch import nn
 
 from lockstep.console import Progress
 from lockstep.engine.group import Group
-from lockstep.engine.job import Job
 from lockstep.engine.loop import train as loop
-from lockstep.engine.recipe import Recipe
+from lockstep.engine.recipe.job import Job
+from lockstep.engine.recipe.recipe import Recipe
 from replicas import in_double, on_replicas, small, train
 
 ROUNDING = 1e-10
@@ -97,8 +97,8 @@ def test_gradients_are_exchanged_once_per_step(tmp_path: Path, micro_batch: int 
                 hook.__annotations__.clear()
                 self.register_comm_hook(None, hook)
 
-        import lockstep.engine.exchange as exchange_module
-        import lockstep.engine.reduce as reduce_module
+        import lockstep.engine.exchange.connect as exchange_module
+        import lockstep.engine.exchange.reduce as reduce_module
 
         exchange_module.DistributedDataParallel = Counting
         reduce_module.DistributedDataParallel = real

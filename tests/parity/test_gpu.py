@@ -19,17 +19,17 @@ from torch.optim import SGD, Adam, AdamW
 from layers import LAYERWISE
 from lockstep import data, models
 from lockstep.cluster.launch import launch
-from lockstep.cluster.local import run_replicas
 from lockstep.console import Console, Progress
+from lockstep.engine.exchange.compression import Wire, attach, bf16
+from lockstep.engine.exchange.powersgd import PowerSGD
+from lockstep.engine.exchange.reduce import ExactReduce
 from lockstep.engine.group import Group
-from lockstep.engine.job import Job
 from lockstep.engine.loop import train
-from lockstep.engine.powersgd import PowerSGD
-from lockstep.engine.recipe import Recipe
-from lockstep.engine.recipes import RECIPES
-from lockstep.engine.reduce import ExactReduce
-from lockstep.engine.wire import Wire, attach, bf16
-from lockstep.scaling.layerwise import norms
+from lockstep.engine.recipe.builtin import RECIPES
+from lockstep.engine.recipe.job import Job
+from lockstep.engine.recipe.recipe import Recipe
+from lockstep.processes.replicas import run_replicas
+from lockstep.scaling.optimizers.layerwise import norms
 from lockstep.world import World, gpu_count, use_deterministic_blas
 from replicas import digits_subset, small
 
@@ -290,7 +290,7 @@ def test_auto_finds_that_a_graph_is_faster_and_equal(tmp_path: Path):
 def test_compiled_steps_stay_within_rounding_of_eager_ones(tmp_path: Path):
     # The bound is the one that --speed auto derives: a path beyond it is refused.
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("lockstep.engine.speed.COMPILE_PAYS", {"cuda": 0.0})
+        patch.setattr("lockstep.engine.step.speed.COMPILE_PAYS", {"cuda": 0.0})
         run = on_gpu(without_chance(epochs=40), tmp_path / "run")
     assert "compile" in run["speed"]["milliseconds"], run["speed"]["why"]
 

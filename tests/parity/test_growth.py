@@ -17,15 +17,15 @@ from lockstep import models
 from lockstep.console import Progress
 from lockstep.data import Arrival
 from lockstep.engine.group import Group
-from lockstep.engine.job import Job
-from lockstep.engine.metrics import Meter
-from lockstep.engine.recipe import Recipe
+from lockstep.engine.recipe.job import Job
+from lockstep.engine.recipe.recipe import Recipe
 from lockstep.engine.replica import Replica
 from lockstep.engine.sampler import Step
-from lockstep.engine.speed import Speeds
-from lockstep.engine.step import Taken, TrainingStep
+from lockstep.engine.step.metrics import Meter
+from lockstep.engine.step.speed import Speeds
+from lockstep.engine.step.training_step import Taken, TrainingStep
 from lockstep.errors import PlanError, RecipeError
-from lockstep.scaling.growth import LAG, LEAST_PERIOD
+from lockstep.scaling.batch.growth import LAG, LEAST_PERIOD
 from lockstep.scaling.noise import Moments, moments
 from lockstep.world import World
 from replicas import in_double, small, train

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from lockstep.engine.checkpoint import Checkpoints
+from lockstep.engine.run.checkpoint import Checkpoints
 from lockstep.errors import Interrupted, ReplicaDied
 from replicas import small, train
 
@@ -21,7 +21,7 @@ RECIPE = small(100, epochs=3)  # four steps an epoch, the last one uneven
 
 def dying_at(step: int, kind: int = signal.SIGKILL):
     """A loss that sends its own process a signal at the `step`-th call in training."""
-    from lockstep.engine.metrics import cross_entropy
+    from lockstep.engine.step.metrics import cross_entropy
 
     calls = 0
 

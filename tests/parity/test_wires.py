@@ -12,7 +12,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from lockstep.engine.recipe import Recipe
+from lockstep.engine.recipe.recipe import Recipe
 from replicas import in_double, small, train
 
 # Double precision: 2.2e-16 per operation, amplified over a dozen steps by less than 1e5.
@@ -55,7 +55,7 @@ def test_synchronised_batch_norm_exchanges_beside_a_wire(tmp_path: Path, wire: s
 def test_the_size_of_the_buckets_changes_no_bit_of_exact_mode(
     tmp_path: Path, monkeypatch, way: str
 ):
-    monkeypatch.setattr("lockstep.engine.exchange.NOT_MEASURED", 0)
+    monkeypatch.setattr("lockstep.engine.exchange.connect.NOT_MEASURED", 0)
     runs = [
         train(small(), tmp_path / str(size), 2, exact=True, bucket_mb=size)
         for size in (None, 0.01, 100.0)

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lockstep.errors import UsageError
-from lockstep.predict.curve import PowerLaw, fit
+from lockstep.predict.learning_curve import PowerLaw, fit
 
 SIZES = [100.0 * 2**n for n in range(8)]
 # Wider than the exponents that Hestness 2017 saw on four kinds of data, -0.07 to -0.35.
@@ -180,5 +180,5 @@ def test_targets_and_levels_that_make_no_sense_are_refused():
 
 
 def test_curves_are_fitted_without_torch():
-    code = "import sys, lockstep.predict.curve; sys.exit('torch' in sys.modules)"
+    code = "import sys, lockstep.predict.learning_curve; sys.exit('torch' in sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)

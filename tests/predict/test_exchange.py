@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lockstep.predict.exchange import all_reduce_seconds, exchanges
+from lockstep.predict.all_reduce_time import all_reduce_seconds, exchanges
 
 
 def test_a_gigabyte_takes_as_long_as_published_on_eight_h200():

@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import pack_sequence
 
 from lockstep.probes.oracle.batches import joined, mapped, tensors
-from lockstep.probes.oracle.compare import tolerance
+from lockstep.probes.oracle.difference import tolerance
 
 Pair = namedtuple("Pair", "x y")
 

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from lockstep.probes.run_script import Job, Outcome
+from lockstep.probes.run_script import run as start
 from lockstep.probes.settings import Settings
-from lockstep.probes.start import Job, Outcome
-from lockstep.probes.start import run as start
 from lockstep.probes.trace import pretended
 
 HIDE = """

@@ -3,8 +3,8 @@ import re
 
 import pytest
 
-from lockstep.engine.folder import RunFolder
-from lockstep.engine.timeline import EXCHANGE, PARTS, WAITING
+from lockstep.engine.run.run_folder import RunFolder
+from lockstep.engine.step.timeline import EXCHANGE, PARTS, WAITING
 from lockstep.errors import FolderError
 from lockstep.report.page import MOST_POINTS
 from lockstep.report.run import write_run_report

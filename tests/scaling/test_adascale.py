@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lockstep.scaling.adascale import AdaScale
 from lockstep.scaling.noise import Moments
-from lockstep.scaling.schedule import linear
+from lockstep.scaling.rates.adascale import AdaScale
+from lockstep.scaling.rates.schedules import linear
 
 
 @given(st.floats(1, 100), st.floats(-1e6, 1e6), st.floats(-1e6, 1e6))

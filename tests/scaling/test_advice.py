@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lockstep.scaling.advice import NEARLY, Measured, advise, candidates
-from lockstep.scaling.rules import adam_sqrt_rule
+from lockstep.scaling.batch.advice import NEARLY, Measured, advise, candidates
+from lockstep.scaling.rates.rules import adam_sqrt_rule
 
 
 def measured(**changes: Any) -> Measured:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lockstep.scaling.critical import Tradeoff, fitted, from_noise
+from lockstep.scaling.batch.critical import Tradeoff, fitted, from_noise
 
 
 @given(st.floats(1, 1e6), st.floats(4, 4e3))

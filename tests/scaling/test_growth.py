@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lockstep.scaling.growth import LAG, LEAST_PERIOD, Growth, Stride
+from lockstep.scaling.batch.growth import LAG, LEAST_PERIOD, Growth, Stride
 from lockstep.scaling.noise import Moments
-from lockstep.scaling.rules import adascale_gain
+from lockstep.scaling.rates.rules import adascale_gain
 
 powers = st.sampled_from([1, 2, 4, 8, 16])
 numbers = st.floats(-5.0, 5000.0) | st.sampled_from([math.nan, 0.0])

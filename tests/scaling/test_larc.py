@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from layers import assert_same_steps, by_hand, follow, network, train, two_groups
-from lockstep.scaling.larc import LARC
-from lockstep.scaling.lars import LARS
+from lockstep.scaling.optimizers.larc import LARC
+from lockstep.scaling.optimizers.lars import LARS
 
 RATES = [0.02, 0.01, 0.005, 0.03, 0.0, 0.02]
 

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from layers import assert_same_steps, by_hand, follow, network, numbers, train, two_groups
-from lockstep.scaling.lars import LARS
-from lockstep.scaling.layerwise import norms
+from lockstep.scaling.optimizers.lars import LARS
+from lockstep.scaling.optimizers.layerwise import norms
 
 RATES = [2.0, 1.0, 0.5, 3.0, 0.0, 1.0]
 

@@ -10,11 +10,11 @@ import torch
 from torch import Tensor, nn
 
 from layers import LAYERWISE, gradients, network, numbers, train, two_groups
-from lockstep.engine.checkpoint import pack_optimizer, unpack_optimizer
-from lockstep.scaling.lamb import LAMB
-from lockstep.scaling.lars import LARS
-from lockstep.scaling.layerwise import Layerwise
-from lockstep.scaling.novograd import NovoGrad
+from lockstep.engine.run.checkpoint import pack_optimizer, unpack_optimizer
+from lockstep.scaling.optimizers.lamb import LAMB
+from lockstep.scaling.optimizers.lars import LARS
+from lockstep.scaling.optimizers.layerwise import Layerwise
+from lockstep.scaling.optimizers.novograd import NovoGrad
 
 pytestmark = pytest.mark.parametrize("kind", LAYERWISE, ids=lambda kind: kind.__name__)
 
@@ -246,7 +246,7 @@ def test_a_large_model_in_pieces_takes_the_same_steps(kind, adapt, monkeypatch):
     whole, cut = network(), network()
     first = train(whole, build(kind, whole, adapt=adapt), range(3))
     # Pieces of one layer, of two, and of a matrix with vectors.
-    monkeypatch.setattr("lockstep.scaling.layerwise._CACHED", 150)
+    monkeypatch.setattr("lockstep.scaling.optimizers.layerwise._CACHED", 150)
     assert equal(train(cut, build(kind, cut, adapt=adapt), range(3)), first)
 
 

@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from lockstep.engine.checkpoint import pack_optimizer, unpack_optimizer
-from lockstep.scaling.muon import Muon, orthogonalised
+from lockstep.engine.run.checkpoint import pack_optimizer, unpack_optimizer
+from lockstep.scaling.optimizers.muon import Muon, orthogonalised
 
 
 def numbers(*shape: int, seed: int = 0) -> Tensor:

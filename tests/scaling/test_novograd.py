@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from layers import assert_same_steps, by_hand, follow, network, train, two_groups
-from lockstep.scaling.novograd import NovoGrad
+from lockstep.scaling.optimizers.novograd import NovoGrad
 
 RATES = [0.02, 0.01, 0.005, 0.03, 0.0, 0.02]
 

@@ -10,8 +10,8 @@ import pytest
 import torch
 
 import lockstep
-from lockstep.engine.find import find_function
-from lockstep.engine.recipes import KNOWN
+from lockstep.engine.recipe.builtin import KNOWN
+from lockstep.engine.recipe.resolve import find_function
 
 FOLDER = Path(__file__).parents[2] / "docs" / "scaling"
 NAMES = {"lars": "LARS", "larc": "LARC", "lamb": "LAMB", "novograd": "NovoGrad", "muon": "Muon"}

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from lockstep.scaling.adascale import predicted_steps
+from lockstep.scaling.rates.adascale import predicted_steps
 
 TABLES = Path(__file__).parents[3] / "shared" / "tables" / "pollux"
 pytestmark = pytest.mark.skipif(not TABLES.is_dir(), reason="needs the tables of Pollux")

@@ -9,7 +9,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lockstep.scaling.rules import (
+from lockstep.scaling.rates.rules import (
     adam_sqrt_rule,
     adascale_gain,
     legw_rule,

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lockstep.scaling.schedule import (
+from lockstep.scaling.rates.schedules import (
     constant,
     cosine,
     followed,

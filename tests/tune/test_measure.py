@@ -14,8 +14,8 @@ from torch import Tensor, nn
 
 from lockstep import Muon, models
 from lockstep.console import Console
-from lockstep.engine.job import Job
-from lockstep.engine.recipe import Recipe
+from lockstep.engine.recipe.job import Job
+from lockstep.engine.recipe.recipe import Recipe
 from lockstep.errors import PlanError, ReplicaDied
 from lockstep.tune import Probe, check_replicas, followed, optimizer_kind
 from replicas import small

@@ -6,11 +6,11 @@ import re
 from dataclasses import dataclass, field
 from typing import Any
 
+from lockstep.assess.dealt_data import Samples
 from lockstep.assess.exam import Exam
 from lockstep.assess.recount import Recount
-from lockstep.assess.room import Sat
-from lockstep.assess.samples import Samples
 from lockstep.assess.speeds import Times
+from lockstep.assess.supervise import Sat
 from lockstep.assess.watched import Watched
 
 PRINTED = re.compile(r"epoch (\d+) accuracy (\d\.\d{4})")

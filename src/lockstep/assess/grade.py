@@ -10,14 +10,14 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from lockstep.assess import submission as submissions
-from lockstep.assess.checks import CHECKS, judged, samples
+from lockstep.assess.checks import CHECKS, every_sample, judged
+from lockstep.assess.dealt_data import Samples, deal
 from lockstep.assess.evidence import Evidence, Verdict, described, failed, unjudged
 from lockstep.assess.exam import Exam, arguments
 from lockstep.assess.recount import Recount, recount
-from lockstep.assess.room import Sat, Sitting, hold
-from lockstep.assess.samples import Samples, deal
 from lockstep.assess.speeds import LEAST, Times, between, decided
 from lockstep.assess.submission import PROGRAM, Submission
+from lockstep.assess.supervise import Sat, Sitting, hold
 from lockstep.assess.watched import Watched, watched
 from lockstep.assess.witness import UNTRAINED
 from lockstep.console import Progress
@@ -177,7 +177,7 @@ class Grader:
         """
         exam = replace(self.how.exam, epochs=self.how.exam.speed_epochs)
         sat, sitting = self.run(submission.copy_to, epochs=exam.epochs, replicas=self.how.replicas)
-        good = samples.judge(self.seen(sat, sitting, exam)).passed
+        good = every_sample.judge(self.seen(sat, sitting, exam)).passed
         return between(sat.appeared) if good else []
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from lockstep.assess.grade import Grade
-from lockstep.assess.task import Task
+from lockstep.assess.starter import Task
 from lockstep.errors import AssessError
 
 FILE = "history.jsonl"

@@ -16,9 +16,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from lockstep.assess.processes import alive, below
 from lockstep.doctor import RULES
 from lockstep.doctor.run import Examination, examine
+from lockstep.processes.tree import alive, below
 
 LARGEST = 4 << 30
 """Bytes of a file that a submission may write."""

@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from lockstep.assess.dealt_data import Samples
 from lockstep.assess.exam import Exam
-from lockstep.assess.samples import Samples
 from lockstep.assess.witness import weight_sum
 
 PREFIX = "module."

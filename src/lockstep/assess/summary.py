@@ -8,7 +8,7 @@ from typing import Any
 
 from lockstep.assess import history
 from lockstep.assess.signature import opened
-from lockstep.assess.task import FILE, read_task
+from lockstep.assess.starter import FILE, read_task
 from lockstep.errors import AssessError, LockstepError
 
 PROGRESS = "progress.json"

@@ -10,9 +10,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from lockstep.assess.dealt_data import Samples
 from lockstep.assess.marks import WIDTH
-from lockstep.assess.room import WEIGHTS
-from lockstep.assess.samples import Samples
+from lockstep.assess.supervise import WEIGHTS
 from lockstep.probes.trace import Rank, Trace
 
 

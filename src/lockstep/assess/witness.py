@@ -22,8 +22,8 @@ from torch.optim.optimizer import (
 )
 
 from lockstep.assess.marks import marks
-from lockstep.probes.optimizers import parameters_of
-from lockstep.probes.record import Recorder
+from lockstep.probes.hooks.optimizers import parameters_of
+from lockstep.probes.recorder import Recorder
 
 MOST = 64
 """Notes that are kept on the device. To fetch each at once would have a GPU wait for it."""

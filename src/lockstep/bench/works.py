@@ -12,10 +12,10 @@ from torch.nn import functional
 from torch.optim import SGD, AdamW
 
 from lockstep import models
-from lockstep.bench.samples import Repeated, images, text
+from lockstep.bench.synthetic_data import Repeated, images, text
 from lockstep.data import Data, Resident, Tensors
-from lockstep.engine.metrics import accuracy, cross_entropy
-from lockstep.engine.recipe import Precision, Recipe
+from lockstep.engine.recipe.recipe import Precision, Recipe
+from lockstep.engine.step.metrics import accuracy, cross_entropy
 
 LONG_EPOCH = 1_000_000
 """Samples."""

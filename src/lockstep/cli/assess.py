@@ -12,7 +12,7 @@ from lockstep.errors import AssessError
 
 if TYPE_CHECKING:
     from lockstep.assess.grade import Grade
-    from lockstep.assess.task import Task
+    from lockstep.assess.starter import Task
 
 app = typer.Typer(
     help="The assessment: a task, a grader that says what is wrong, and a signed certificate.",
@@ -37,7 +37,7 @@ def start(
     name: Annotated[str, typer.Option(help="Whose task it is.")] = "",
 ) -> None:
     """Write the task: a program for one device, instructions, a time limit."""
-    from lockstep.assess.task import start as write_task
+    from lockstep.assess.starter import start as write_task
 
     if minutes is not None and not 0 < minutes < 1e6:
         raise AssessError(f"--minutes {minutes:g}: give minutes, more than 0.")
@@ -75,7 +75,7 @@ def grade(
     from lockstep.assess.grade import Grading
     from lockstep.assess.grade import grade as graded
     from lockstep.assess.keys import private_key
-    from lockstep.assess.task import read_task
+    from lockstep.assess.starter import read_task
 
     task = read_task(folder)
     number = _replicas(task.replicas if replicas is None else replicas)
@@ -105,8 +105,8 @@ def grade(
 
 def _keep_labs(folder: Path) -> None:
     """How far the learner is in the labs, for the instructor's summary."""
-    from lockstep.engine.replace import replace_file
-    from lockstep.labs.progress import Progress
+    from lockstep.engine.run.atomic_write import replace_file
+    from lockstep.labs.shared.progress import Progress
 
     progress = Progress()
     if progress.path.exists():
@@ -295,7 +295,7 @@ def _replicas(given: int | None) -> int:
 
 def _data(given: str) -> tuple[str, Path | None]:
     """The kind of data, and the folder that was named for it."""
-    from lockstep.assess.samples import find_cifar10
+    from lockstep.assess.dealt_data import find_cifar10
     from lockstep.errors import DataError
     from lockstep.world import gpus_here
 

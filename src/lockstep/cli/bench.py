@@ -134,9 +134,9 @@ def _command(arguments: list[str]) -> str:
 def _measure(
     console: Console, works: "list[Work]", entries: "list[Entry]", settings: "Settings"
 ) -> dict[str, Any]:
-    from lockstep.bench.crew import stoppable
     from lockstep.bench.machine import facts
     from lockstep.bench.measure import Stopped, measure
+    from lockstep.bench.side_processes import stoppable
 
     progress = LiveProgress(console, "bench", still=True)
     done = 0
@@ -176,7 +176,7 @@ def _tell(console: Console, document: dict[str, Any], save: Path | None, as_mark
     import json
 
     from lockstep.bench import machine, table
-    from lockstep.engine.replace import replace_file
+    from lockstep.engine.run.atomic_write import replace_file
 
     if save is not None:
         replace_file(save, (json.dumps(document, indent=2) + "\n").encode())

@@ -14,7 +14,7 @@ from lockstep.errors import FolderError, Interrupted, PlanError
 from lockstep.world import launched
 
 if TYPE_CHECKING:
-    from lockstep.engine.recipe import Recipe
+    from lockstep.engine.recipe.recipe import Recipe
 
 
 @with_recipe_flags
@@ -36,9 +36,9 @@ def command(
 ) -> None:
     """One replica against N: is the result the same, and is it faster?"""
     from lockstep.cluster.launch import choose, launch
-    from lockstep.engine.compare import compare_mode, judge
-    from lockstep.engine.job import Job
-    from lockstep.engine.replace import replace_file
+    from lockstep.engine.recipe.job import Job
+    from lockstep.engine.run.atomic_write import replace_file
+    from lockstep.engine.run.comparison import compare_mode, judge
     from lockstep.report.comparison import write_comparison_report
 
     if replicas < 2:

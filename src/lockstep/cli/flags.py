@@ -14,7 +14,7 @@ from lockstep.console import reserved_output
 from lockstep.errors import RecipeError
 
 if TYPE_CHECKING:
-    from lockstep.engine.recipe import Recipe
+    from lockstep.engine.recipe.recipe import Recipe
 
 RecipeArgument = Annotated[
     str, typer.Argument(help="A built-in recipe, path/to/file.py, or package.module:recipe.")
@@ -67,7 +67,7 @@ def with_recipe_flags(command: Callable[..., None]) -> Callable[..., None]:
 
     @functools.wraps(command)
     def wrapped(recipe: str, **given: Any) -> None:
-        from lockstep.engine.find import find_recipe
+        from lockstep.engine.recipe.resolve import find_recipe
 
         overrides = {n: v for n in _FLAGS if (v := given.pop(n)) is not None}
         run = {n: given.pop(n) for n in _RUN}
@@ -100,7 +100,7 @@ def _parameter(name: str, kind: Any, default: Any) -> inspect.Parameter:
 
 def override(recipe: Recipe, given: dict[str, Any]) -> Recipe:
     """`recipe` with the fields that flags gave; functions are looked up by name."""
-    from lockstep.engine import find, recipes
+    from lockstep.engine.recipe import builtin, resolve
 
     changes: dict[str, Any] = {}
     for name, value in given.items():
@@ -111,12 +111,14 @@ def override(recipe: Recipe, given: dict[str, Any]) -> Recipe:
             changes[name] = number
         elif name == "metrics":
             texts = [text.strip() for text in value.split(";")]
-            changes[name] = {t: find.find_function(name, t, recipes.KNOWN[name]) for t in texts}
+            changes[name] = {t: resolve.find_function(name, t, builtin.KNOWN[name]) for t in texts}
         elif name == "augment":
             texts = [] if value == "none" else [text.strip() for text in value.split(";")]
-            changes[name] = tuple(find.find_function(name, t, recipes.KNOWN[name]) for t in texts)
-        elif name in recipes.KNOWN:
-            changes[name] = find.find_function(name, value, recipes.KNOWN[name])
+            changes[name] = tuple(
+                resolve.find_function(name, t, builtin.KNOWN[name]) for t in texts
+            )
+        elif name in builtin.KNOWN:
+            changes[name] = resolve.find_function(name, value, builtin.KNOWN[name])
         else:
             changes[name] = value
     assert set(given) <= {field.name for field in fields(recipe)}

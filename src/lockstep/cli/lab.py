@@ -12,7 +12,7 @@ from lockstep.console import Console, duration, reserved_output
 from lockstep.errors import UsageError
 
 if TYPE_CHECKING:
-    from lockstep.labs.catalogue import Lab
+    from lockstep.labs.shared.catalogue import Lab
 
 
 def command(
@@ -34,7 +34,7 @@ def command(
     json: Json = False,
 ) -> None:
     """The workshop: list the labs, or open one in the browser."""
-    from lockstep.labs.catalogue import lab
+    from lockstep.labs.shared.catalogue import lab
 
     console = Console(as_json=json)
     if number is None:
@@ -43,7 +43,7 @@ def command(
         _list(console)
         return
     chosen = lab(number)
-    from lockstep.labs.serve import check_installed, opened, serve
+    from lockstep.labs.shared.serve import check_installed, opened, serve
 
     check_installed()
     if run:
@@ -73,13 +73,13 @@ def _tunnel(url: str) -> str:
 
 
 def _list(console: Console) -> None:
-    from lockstep.labs.catalogue import LABS
-    from lockstep.labs.progress import Progress
+    from lockstep.labs.shared.catalogue import labs
+    from lockstep.labs.shared.progress import Progress
 
     done = Progress().outline()["labs"]
     found: list[dict[str, Any]] = [
         {"lab": one.number, "title": one.title, "question": one.question, **done[str(one.number)]}
-        for one in LABS
+        for one in labs()
     ]
     if console.as_json:
         console.emit(found)
@@ -97,7 +97,7 @@ def _list(console: Console) -> None:
 
 
 def _run(console: Console, chosen: "Lab") -> None:
-    from lockstep.labs.headless import run
+    from lockstep.labs.shared.headless import run
 
     console.say(f"Lab {chosen.number}: {chosen.title}. Every cell is run; this may take a minute.")
     with reserved_output(console.as_json):

@@ -12,7 +12,7 @@ from lockstep.errors import PlanError, RunError
 from lockstep.world import launched
 
 if TYPE_CHECKING:
-    from lockstep.engine.recipe import Recipe
+    from lockstep.engine.recipe.recipe import Recipe
 
 
 @with_recipe_flags
@@ -47,7 +47,7 @@ def command(
 ) -> None:
     """Train a recipe on N replicas."""
     from lockstep.cluster.launch import choose, launch
-    from lockstep.engine.job import Job
+    from lockstep.engine.recipe.job import Job
     from lockstep.report.run import write_run_report
 
     if resume and out is None:

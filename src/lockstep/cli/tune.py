@@ -14,7 +14,7 @@ from lockstep.errors import FolderError, PlanError
 from lockstep.world import launched
 
 if TYPE_CHECKING:
-    from lockstep.engine.recipe import Recipe
+    from lockstep.engine.recipe.recipe import Recipe
 
 
 @with_recipe_flags
@@ -44,7 +44,7 @@ def command(
 ) -> None:
     """Global batch, learning rate and warmup for each number of replicas, and what they bring."""
     from lockstep.cluster.launch import choose
-    from lockstep.engine.replace import replace_file
+    from lockstep.engine.run.atomic_write import replace_file
     from lockstep.report.tuning import write_tuning_report
     from lockstep.tune import Probe, check_replicas, command_of, tune
 
@@ -87,8 +87,8 @@ def _verify(
 ) -> dict[str, Any]:
     """Train the recipe as it is, and as advised on the most replicas that this machine has."""
     from lockstep.cluster.launch import launch
-    from lockstep.engine.compare import retained
-    from lockstep.engine.job import Job
+    from lockstep.engine.recipe.job import Job
+    from lockstep.engine.run.comparison import retained
     from lockstep.tune import followed
     from lockstep.tune.advise import devices
 

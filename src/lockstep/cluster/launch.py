@@ -6,13 +6,13 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from lockstep.cluster.local import run_replicas
 from lockstep.console import Console, LiveProgress, Progress
 from lockstep.errors import PlanError, ReplicaDied
+from lockstep.processes.replicas import run_replicas
 from lockstep.world import World, gpu_count, launched, restarts
 
 if TYPE_CHECKING:
-    from lockstep.engine.job import Job
+    from lockstep.engine.recipe.job import Job
 
 
 def choose(device: str, replicas: int | None, share_gpu: bool = False) -> tuple[str, int]:

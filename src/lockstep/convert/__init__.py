@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from difflib import unified_diff
 
 from lockstep.convert import prelude
-from lockstep.convert.parts import Parts
+from lockstep.convert.analysis.parts import Parts
+from lockstep.convert.analysis.summary import understood
 from lockstep.convert.refuse import refusals
 from lockstep.convert.rewrites import (
     accumulation,
@@ -36,7 +37,6 @@ from lockstep.convert.rewrites import (
     validation,
     wrap,
 )
-from lockstep.convert.understood import understood
 from lockstep.convert.work import Change, Note, Options, Work
 from lockstep.errors import Already, ConvertError
 from lockstep.source.programs import programs

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import libcst as cst
 
-from lockstep.convert.blocks import statement_of
+from lockstep.convert.analysis.blocks import statement_of
+from lockstep.convert.analysis.parts import Parts
 from lockstep.convert.draft import Draft
-from lockstep.convert.parts import Parts
 from lockstep.source.script import Script
 
 WIDTH = 100

@@ -4,7 +4,7 @@ from lockstep.data.augment import cutout, flip, flip_alternating, pad_crop
 from lockstep.data.batches import Arrival, Finish, Loader, Request, Watch
 from lockstep.data.dataset import Data, Resident, Tensors, Windows
 from lockstep.data.digits import digits
-from lockstep.data.folder import Images, folder
+from lockstep.data.image_folder import Images, folder
 from lockstep.data.images import cifar10, fashion_mnist
 from lockstep.data.keyed import EpochKeys, SampleKeys
 from lockstep.data.loaders import make_loader

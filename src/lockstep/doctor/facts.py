@@ -11,13 +11,13 @@ from typing import Any
 
 from lockstep.doctor.findings import near, near_place
 from lockstep.doctor.run import Examined
-from lockstep.probes import start
-from lockstep.probes.start import Stuck
+from lockstep.probes import run_script
+from lockstep.probes.run_script import Stuck
 from lockstep.probes.trace import Loader, Pass, Trace
 
 Facts = dict[str, Any]
 _FRAME = re.compile(r'File "(?P<path>[^"]+)", line (?P<line>\d+) in (?P<name>\S+)')
-_PROBES = str(Path(start.__file__).parent)
+_PROBES = str(Path(run_script.__file__).parent)
 TAIL = 15
 """Lines of a script's last words."""
 

@@ -26,7 +26,7 @@ class Fix:
 
 @dataclass(frozen=True, kw_only=True)
 class Rule:
-    """One bug, and how to see it in the source. `seen/` has how to see it while a script runs."""
+    """One bug, and how to see it in the source. `watchers/` see it while a script runs."""
 
     name: str
     """Named for the bug."""

@@ -1,4 +1,4 @@
-"""All rules, by their codes: every file in `rules/` is one; one in `seen/` is its eyes in a run."""
+"""All rules by code: a file in `rules/` reads the source, its namesake in `watchers/` a run."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from importlib import import_module
 from pkgutil import iter_modules
 from typing import TYPE_CHECKING
 
-from lockstep.doctor import rules, seen
+from lockstep.doctor import rules
+from lockstep.doctor import watchers as package
 from lockstep.doctor.findings import Rule, Seen
 
 if TYPE_CHECKING:
@@ -25,5 +26,5 @@ RULES: tuple[Rule, ...] = tuple(
 @cache
 def watchers() -> dict[str, Callable[[Trace], Iterator[Seen]]]:
     """How rules see their bugs in a run, by the names of the rules."""
-    found = [m.name for m in iter_modules(seen.__path__)]
-    return {name: import_module(f"{seen.__name__}.{name}").seen for name in found}
+    found = [m.name for m in iter_modules(package.__path__)]
+    return {name: import_module(f"{package.__name__}.{name}").seen for name in found}

@@ -12,8 +12,8 @@ from lockstep.doctor.findings import Finding, Rule, witnessed
 from lockstep.doctor.ignore import ignored
 from lockstep.doctor.registry import watchers
 from lockstep.probes.names import FIRST_STEP, MORE_BATCHES
+from lockstep.probes.run_script import Job, run
 from lockstep.probes.settings import Settings
-from lockstep.probes.start import Job, run
 from lockstep.probes.trace import Event, Trace, read
 from lockstep.source.script import lines_of
 from lockstep.source.training import Training

@@ -7,10 +7,10 @@ from typing import Any
 
 from lockstep.console import Progress
 from lockstep.engine.group import Group
-from lockstep.engine.job import Job
-from lockstep.engine.record import Record
+from lockstep.engine.recipe.job import Job
 from lockstep.engine.replica import Replica
-from lockstep.engine.speed import Speeds
+from lockstep.engine.run.record import Record
+from lockstep.engine.step.speed import Speeds
 
 
 def train(

@@ -23,8 +23,8 @@ from torch.distributed.pipelining.schedules import PipelineScheduleSingle
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.dropout import _DropoutNd
 
+from lockstep.engine.exchange.traffic import Traffic
 from lockstep.engine.group import Group
-from lockstep.engine.traffic import Traffic
 from lockstep.errors import PlanError
 
 Loss = Callable[[Tensor, Tensor], Tensor]

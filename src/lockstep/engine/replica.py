@@ -25,24 +25,24 @@ from lockstep.data import (
     make_loader,
 )
 from lockstep.data.batches import in_channels_last
-from lockstep.engine.checkpoint import Checkpoint, pack_optimizer, unpack_optimizer
-from lockstep.engine.exchange import connect
-from lockstep.engine.folder import state_of
+from lockstep.engine.exchange.connect import connect
+from lockstep.engine.exchange.noise import RunNoise
 from lockstep.engine.group import Group
-from lockstep.engine.job import Job
-from lockstep.engine.lengths import Lengths
-from lockstep.engine.metrics import Evaluation
-from lockstep.engine.noise import RunNoise
-from lockstep.engine.prepare import check_model, configure_torch, load_data, seed_all, some
-from lockstep.engine.recipe import build
+from lockstep.engine.recipe.job import Job
+from lockstep.engine.recipe.prepare import check_model, configure_torch, load_data, seed_all, some
+from lockstep.engine.recipe.recipe import build
+from lockstep.engine.run.checkpoint import Checkpoint, pack_optimizer, unpack_optimizer
+from lockstep.engine.run.run_folder import state_of
 from lockstep.engine.sampler import GlobalOrder, Part, Step
-from lockstep.engine.timeline import Timeline
-from lockstep.engine.update import Update
+from lockstep.engine.step.metrics import Evaluation
+from lockstep.engine.step.shard_norms import Lengths
+from lockstep.engine.step.timeline import Timeline
+from lockstep.engine.step.update import Update
 from lockstep.errors import CheckpointError, DataError, RecipeError
 from lockstep.keys import key
+from lockstep.layers.shards import ShardBatchNorm, Shards, per_shard, unkeyed
 from lockstep.scaling.noise import Moments
-from lockstep.scaling.schedule import warmed
-from lockstep.scaling.shards import ShardBatchNorm, Shards, per_shard, unkeyed
+from lockstep.scaling.rates.schedules import warmed
 
 
 class Replica:

@@ -16,10 +16,10 @@ import torch.distributed as dist
 from torch import Tensor
 
 from lockstep.data import Finish, Request, Watch, make_loader
-from lockstep.engine.plan import Plan, cut
+from lockstep.engine.recipe.plan import Plan, cut
 from lockstep.errors import PlanError
 from lockstep.keys import key
-from lockstep.scaling.growth import Stride
+from lockstep.scaling.batch.growth import Stride
 
 
 class Part(NamedTuple):

@@ -10,7 +10,7 @@ from types import ModuleType
 
 from lockstep import world
 from lockstep.probes.imports import behind
-from lockstep.probes.record import Recorder, dump_on_request
+from lockstep.probes.recorder import Recorder, dump_on_request
 from lockstep.probes.settings import Settings
 
 
@@ -23,9 +23,9 @@ def enter() -> None:
     recorder = Recorder(settings)
     dump_on_request(settings)
     if settings.stand_in_data:
-        from lockstep.probes import pretend
+        from lockstep.probes import fake_data
 
-        pretend.install(recorder)
+        fake_data.install(recorder)
     sys.meta_path.insert(0, _AfterTorch(recorder))
 
 

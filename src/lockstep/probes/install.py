@@ -5,38 +5,38 @@ from __future__ import annotations
 from collections.abc import Callable
 from importlib import import_module
 
-from lockstep.probes.record import Recorder
+from lockstep.probes.recorder import Recorder
 
 
 def install(recorder: Recorder) -> None:
     """Set them."""
     settings = recorder.settings
     if settings.gpus is not None:
-        from lockstep.probes import standin
+        from lockstep.probes import fake_cuda
 
-        standin.install(settings.gpus)
+        fake_cuda.install(settings.gpus)
 
         def tell(*_: object) -> None:
-            recorder.note("stood_in", what=standin.touched())
+            recorder.note("stood_in", what=fake_cuda.touched())
 
         recorder.on_end.append(tell)
         # Also early, for a run that never comes to its end.
         recorder.on_backward.append(once(tell))
     if settings.stand_in_data:
-        from lockstep.probes.pretend import splits
+        from lockstep.probes.fake_data import splits
 
         splits.install()
-    from lockstep.probes import (
+    from lockstep.probes import oracle
+    from lockstep.probes.hooks import (
         collectives,
+        ddp,
         files,
         loaders,
         optimizers,
-        oracle,
         output,
         randomness,
         scalers,
         schedulers,
-        wrapper,
     )
 
     recorder.note("start")
@@ -49,7 +49,7 @@ def install(recorder: Recorder) -> None:
             collectives,
             randomness,
             loaders,
-            wrapper,
+            ddp,
             optimizers,
             scalers,
             schedulers,

@@ -12,7 +12,7 @@ from statistics import median
 from typing import Any
 
 from lockstep.probes.names import unpacked
-from lockstep.probes.start import Outcome
+from lockstep.probes.run_script import Outcome
 
 Event = dict[str, Any]
 

@@ -8,7 +8,7 @@ from statistics import fmean
 from typing import Any
 
 from lockstep.console import duration
-from lockstep.engine.folder import RunFolder
+from lockstep.engine.run.run_folder import RunFolder
 from lockstep.report import page
 from lockstep.report.run import points
 

@@ -14,7 +14,7 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from lockstep.engine.replace import replace_file
+from lockstep.engine.run.atomic_write import replace_file
 
 MOST_POINTS = 2000
 """Points per curve; more make a page heavy and no picture better."""

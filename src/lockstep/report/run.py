@@ -9,8 +9,8 @@ from statistics import fmean
 from typing import Any
 
 from lockstep.console import duration
-from lockstep.engine.folder import RunFolder
-from lockstep.engine.timeline import EXCHANGE, PARTS, WAITING
+from lockstep.engine.run.run_folder import RunFolder
+from lockstep.engine.step.timeline import EXCHANGE, PARTS, WAITING
 from lockstep.report import page
 
 MOST_LANES = 8

@@ -9,9 +9,9 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from lockstep.console import Console
-from lockstep.engine.recipe import Recipe
+from lockstep.engine.recipe.recipe import Recipe
 from lockstep.errors import PlanError
-from lockstep.scaling.advice import Advice, Measured, advise, candidates
+from lockstep.scaling.batch.advice import Advice, Measured, advise, candidates
 from lockstep.tune.measure import Probe, optimizer_kind
 from lockstep.world import gpu_count
 

@@ -16,16 +16,16 @@ import torch
 from torch.utils.data import Subset
 
 from lockstep.cluster.launch import launch
-from lockstep.cluster.local import run_replicas
 from lockstep.console import Console
 from lockstep.data import Data, Resident, Tensors
-from lockstep.engine.exchange import time_exchange
+from lockstep.engine.exchange.connect import time_exchange
 from lockstep.engine.group import Group
-from lockstep.engine.job import Job
-from lockstep.engine.recipe import Recipe, build
+from lockstep.engine.recipe.job import Job
+from lockstep.engine.recipe.recipe import Recipe, build
 from lockstep.errors import PlanError, ReplicaDied
-from lockstep.scaling.advice import Kind
-from lockstep.scaling.critical import from_noise
+from lockstep.processes.replicas import run_replicas
+from lockstep.scaling.batch.advice import Kind
+from lockstep.scaling.batch.critical import from_noise
 from lockstep.world import World
 
 FEW = 6

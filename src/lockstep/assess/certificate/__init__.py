@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lockstep.assess.grade import Grade
-from lockstep.assess.task import Task
-from lockstep.engine.replace import replace_file
+from lockstep.assess.starter import Task
+from lockstep.engine.run.atomic_write import replace_file
 from lockstep.errors import AssessError
 
 if TYPE_CHECKING:

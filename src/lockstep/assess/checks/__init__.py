@@ -6,11 +6,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from lockstep.assess.checks import (
+    every_sample,
     gradient,
     honest,
     order,
     replicas,
-    samples,
     saving,
     speed,
     start,
@@ -31,7 +31,7 @@ class Check:
 
 CHECKS = (
     Check("start", "It starts and ends", start.judge),
-    Check("samples", "Each sample once per epoch", samples.judge),
+    Check("samples", "Each sample once per epoch", every_sample.judge),
     Check("order", "Another order in each epoch", order.judge),
     Check("replicas", "Replicas stay equal", replicas.judge),
     Check("gradient", "The gradient of one process", gradient.judge),

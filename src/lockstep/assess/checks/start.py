@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from lockstep.assess.evidence import Evidence, Verdict, failed, passed
-from lockstep.assess.room import MOST_OUTPUT, MOST_PROCESSES
+from lockstep.assess.supervise import MOST_OUTPUT, MOST_PROCESSES
 from lockstep.console import duration
 
 TAIL = 8

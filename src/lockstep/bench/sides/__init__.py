@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from lockstep.errors import UsageError
 
 if TYPE_CHECKING:
-    from lockstep.bench.task import Task
+    from lockstep.bench.assignment import Task
 
 
 @dataclass(frozen=True, kw_only=True)

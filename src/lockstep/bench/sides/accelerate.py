@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from accelerate import Accelerator
 
-from lockstep.bench.task import Task, forever
+from lockstep.bench.assignment import Task, forever
 
 
 def run(task: Task) -> None:

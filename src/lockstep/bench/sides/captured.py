@@ -6,7 +6,7 @@ import torch
 from torch import nn
 from torch.nn.utils import clip_grad_norm_
 
-from lockstep.bench.task import Task, shuffled
+from lockstep.bench.assignment import Task, shuffled
 
 REHEARSALS = 3
 """Steps before the capture: the optimizer's state and the libraries' workspaces must exist."""

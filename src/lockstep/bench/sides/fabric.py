@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from lockstep.bench.task import Task, forever
+from lockstep.bench.assignment import Task, forever
 
 try:
     from lightning.fabric import Fabric

@@ -11,7 +11,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.nn.utils import clip_grad_norm_
 from torch.utils.data import DistributedSampler
 
-from lockstep.bench.task import Task
+from lockstep.bench.assignment import Task
 
 
 def run(task: Task) -> None:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from lockstep.bench.pace import Pace
-from lockstep.bench.task import Task
+from lockstep.bench.assignment import Task
+from lockstep.bench.turns import Pace
 from lockstep.console import Progress
 from lockstep.engine.group import Group
-from lockstep.engine.job import Job
 from lockstep.engine.loop import train
-from lockstep.engine.record import Record
+from lockstep.engine.recipe.job import Job
 from lockstep.engine.replica import Replica
+from lockstep.engine.run.record import Record
 from lockstep.engine.sampler import Step
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lockstep.bench.task import Batch, Task
+from lockstep.bench.assignment import Batch, Task
 
 try:
     from lightning.pytorch import LightningModule, Trainer

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils import clip_grad_norm_
 
+from lockstep.bench.assignment import Task, shuffled
 from lockstep.bench.sides import captured
-from lockstep.bench.task import Task, shuffled
 from lockstep.bench.works import Work
 
 

@@ -6,7 +6,7 @@ import torch
 from torch.nn.utils import clip_grad_norm_
 from torch.utils.data import DataLoader
 
-from lockstep.bench.task import Batch, Task, forever
+from lockstep.bench.assignment import Batch, Task, forever
 
 
 def run(task: Task) -> None:

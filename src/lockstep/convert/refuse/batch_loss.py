@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from lockstep.convert.refuse.losses import losses
-from lockstep.convert.refuse.pairs import compares_all
+from lockstep.convert.analysis.losses import losses
+from lockstep.convert.analysis.pairs import compares_all
 from lockstep.convert.refuse.refusal import Refusal
 from lockstep.doctor.rules import in_batch_loss
 from lockstep.source.script import Script

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from lockstep.convert.parts import Parts
+from lockstep.convert.analysis.parts import Parts
 from lockstep.convert.refuse.refusal import Refusal
 from lockstep.source.script import Script
 from lockstep.source.training import Training

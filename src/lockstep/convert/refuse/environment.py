@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from lockstep.convert.refuse.losses import losses
+from lockstep.convert.analysis.losses import losses
 from lockstep.convert.refuse.refusal import Refusal
 from lockstep.source.script import Script
 from lockstep.source.training import Training

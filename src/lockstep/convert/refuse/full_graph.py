@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from lockstep.convert.refuse.losses import losses
+from lockstep.convert.analysis.losses import losses
+from lockstep.convert.analysis.steady import Turns
 from lockstep.convert.refuse.refusal import Refusal
-from lockstep.convert.refuse.steady import Turns
 from lockstep.source.training import Training
 
 _ADVICE = (

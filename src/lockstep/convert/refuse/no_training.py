@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from lockstep.convert.refuse.losses import Loss, losses
+from lockstep.convert.analysis.losses import Loss, losses
 from lockstep.convert.refuse.refusal import Refusal
 from lockstep.source.loaders import iterated
 from lockstep.source.script import Script

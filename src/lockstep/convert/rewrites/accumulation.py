@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import libcst as cst
 
-from lockstep.convert.blocks import block_of, statement_of
+from lockstep.convert.analysis.blocks import block_of, statement_of
 from lockstep.convert.work import Work
 from lockstep.source.accumulation import is_one, windows
 from lockstep.source.tree import walk

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import libcst as cst
 
-from lockstep.convert.blocks import block_of, statement_of
-from lockstep.convert.parts import Model
+from lockstep.convert.analysis.blocks import block_of, statement_of
+from lockstep.convert.analysis.parts import Model
 from lockstep.convert.rewrites.wrap import CONVERT, after_wrap, has_norm, synchronised
 from lockstep.convert.work import Work
 from lockstep.source.script import Script

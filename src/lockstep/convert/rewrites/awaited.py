@@ -7,10 +7,10 @@ from collections.abc import Sequence
 
 import libcst as cst
 
-from lockstep.convert.blocks import names_in
-from lockstep.convert.rewrites.needed import runs_before
+from lockstep.convert.analysis.blocks import names_in
+from lockstep.convert.analysis.needed import runs_before
+from lockstep.convert.analysis.writing import opens_file, writes_file
 from lockstep.convert.rewrites.prepared import may_wait
-from lockstep.convert.rewrites.writing import opens_file, writes_file
 from lockstep.convert.work import Work
 from lockstep.source.script import Script
 from lockstep.source.tree import walk

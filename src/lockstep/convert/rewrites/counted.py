@@ -6,8 +6,8 @@ import re
 
 import libcst as cst
 
-from lockstep.convert.blocks import statement_of
-from lockstep.convert.refuse.losses import Loss, losses
+from lockstep.convert.analysis.blocks import statement_of
+from lockstep.convert.analysis.losses import Loss, losses
 from lockstep.convert.rewrites.loss import SIZE, SUM, criterion, kinds
 from lockstep.convert.work import WIDTH, Work
 from lockstep.errors import ConvertError

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import libcst as cst
 
-from lockstep.convert.blocks import block_of, statement_of
+from lockstep.convert.analysis.blocks import block_of, statement_of
 from lockstep.convert.rewrites.awaited import awaited
 from lockstep.convert.rewrites.prepared import prepared, within
 from lockstep.convert.work import Work

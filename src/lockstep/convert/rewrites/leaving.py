@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import libcst as cst
 
-from lockstep.convert.blocks import calls_in, is_main_guard, statement_of
+from lockstep.convert.analysis.blocks import calls_in, is_main_guard, statement_of
 from lockstep.convert.work import Work
 from lockstep.source.tree import walk_shallow
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import libcst as cst
 
-from lockstep.convert.blocks import out_of_branches, statement_of
-from lockstep.convert.rewrites.earlier import earlier
+from lockstep.convert.analysis.blocks import out_of_branches, statement_of
+from lockstep.convert.analysis.earlier import earlier
 from lockstep.convert.rewrites.wrap import PARALLEL
 from lockstep.convert.work import Work
 from lockstep.source.gradients import is_backward

@@ -7,19 +7,19 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from lockstep.convert.blocks import statement_of
-from lockstep.convert.rewrites import fed
-from lockstep.convert.rewrites.lists import Filled, is_on_host, lists_of
-from lockstep.convert.rewrites.loss import MASKED, MEAN, SUM, UNKNOWN, kinds
-from lockstep.convert.rewrites.meters import Meter, meters_of
-from lockstep.convert.rewrites.starts import is_zero
-from lockstep.convert.rewrites.sums import (
+from lockstep.convert.analysis import fed
+from lockstep.convert.analysis.blocks import statement_of
+from lockstep.convert.analysis.lists import Filled, is_on_host, lists_of
+from lockstep.convert.analysis.meters import Meter, meters_of
+from lockstep.convert.analysis.starts import is_zero
+from lockstep.convert.analysis.sums import (
     COUNT,
     is_read_later,
     kind_of_sum,
     read_after,
     sums_of,
 )
+from lockstep.convert.rewrites.loss import MASKED, MEAN, SUM, UNKNOWN, kinds
 from lockstep.convert.work import Work
 from lockstep.source.gradients import is_backward
 from lockstep.source.loss import loss_of

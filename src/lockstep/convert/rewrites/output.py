@@ -7,11 +7,11 @@ from collections.abc import Iterator, Sequence
 
 import libcst as cst
 
-from lockstep.convert.blocks import is_main_guard, runs
+from lockstep.convert.analysis.blocks import is_main_guard, runs
+from lockstep.convert.analysis.drawn import drawn_from
+from lockstep.convert.analysis.writing import of_all, only_writes, opens_file
 from lockstep.convert.rewrites import progress
-from lockstep.convert.rewrites.drawn import drawn_from
 from lockstep.convert.rewrites.prepared import prepared, within
-from lockstep.convert.rewrites.writing import of_all, only_writes, opens_file
 from lockstep.convert.work import Work
 from lockstep.source.script import Script
 from lockstep.source.tree import argument, constant, walk

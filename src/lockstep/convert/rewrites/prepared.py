@@ -7,12 +7,12 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from lockstep.convert.blocks import is_main_guard, statement_of
-from lockstep.convert.rewrites.drawn import drawn_by, drawn_from
-from lockstep.convert.rewrites.earlier import earlier
+from lockstep.convert.analysis.blocks import is_main_guard, statement_of
+from lockstep.convert.analysis.drawn import drawn_by, drawn_from
+from lockstep.convert.analysis.earlier import earlier
+from lockstep.convert.analysis.needed import runs_before
+from lockstep.convert.analysis.writing import writes_file
 from lockstep.convert.rewrites.loading import waits
-from lockstep.convert.rewrites.needed import runs_before
-from lockstep.convert.rewrites.writing import writes_file
 from lockstep.convert.work import Work
 from lockstep.source.gradients import is_backward
 from lockstep.source.script import Script

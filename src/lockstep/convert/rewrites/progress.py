@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 
 import libcst as cst
 
-from lockstep.convert.blocks import calls_in
+from lockstep.convert.analysis.blocks import calls_in
 from lockstep.convert.work import Work
 from lockstep.source.mentions import mentions, targets
 from lockstep.source.tree import dotted, walk

@@ -6,7 +6,7 @@ import re
 
 import libcst as cst
 
-from lockstep.convert.blocks import statement_of
+from lockstep.convert.analysis.blocks import statement_of
 from lockstep.convert.rewrites import shared
 from lockstep.convert.work import Work
 from lockstep.errors import ConvertError

@@ -6,7 +6,7 @@ import re
 
 import libcst as cst
 
-from lockstep.convert.blocks import statement_of
+from lockstep.convert.analysis.blocks import statement_of
 from lockstep.convert.work import Work
 from lockstep.source.script import Script
 from lockstep.source.tree import walk

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import libcst as cst
 
-from lockstep.convert.blocks import statement_of
+from lockstep.convert.analysis.blocks import statement_of
 from lockstep.convert.work import Work
 from lockstep.errors import ConvertError
 from lockstep.source.loaders import Loader, iterated

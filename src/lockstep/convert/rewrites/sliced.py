@@ -6,7 +6,7 @@ import re
 
 import libcst as cst
 
-from lockstep.convert.blocks import statement_of
+from lockstep.convert.analysis.blocks import statement_of
 from lockstep.convert.rewrites.sampler import even
 from lockstep.convert.work import Work
 from lockstep.source.gradients import without_gradient

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import libcst as cst
 
-from lockstep.convert.blocks import block_of, names_in, statement_of
-from lockstep.convert.parts import Model
-from lockstep.convert.rewrites.switches import Switch, frozen_when_made, switches
+from lockstep.convert.analysis.blocks import block_of, names_in, statement_of
+from lockstep.convert.analysis.parts import Model
+from lockstep.convert.analysis.switches import Switch, frozen_when_made, switches
 from lockstep.convert.rewrites.wrap import after_wrap, wrapped
 from lockstep.convert.work import Work
 from lockstep.errors import ConvertError

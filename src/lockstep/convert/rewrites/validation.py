@@ -7,14 +7,12 @@ from dataclasses import dataclass
 
 import libcst as cst
 
-from lockstep.convert.blocks import statement_of
-from lockstep.convert.rewrites import fed, lists
-from lockstep.convert.rewrites.lists import Filled, lists_of
-from lockstep.convert.rewrites.loss import SUM
-from lockstep.convert.rewrites.meters import Meter, meters_of
-from lockstep.convert.rewrites.sampler import dataset, is_stream, whole
-from lockstep.convert.rewrites.starts import is_zero
-from lockstep.convert.rewrites.sums import (
+from lockstep.convert.analysis import fed, lists
+from lockstep.convert.analysis.blocks import statement_of
+from lockstep.convert.analysis.lists import Filled, lists_of
+from lockstep.convert.analysis.meters import Meter, meters_of
+from lockstep.convert.analysis.starts import is_zero
+from lockstep.convert.analysis.sums import (
     Sum,
     bound_in,
     form_of_tensor,
@@ -23,7 +21,9 @@ from lockstep.convert.rewrites.sums import (
     read_after,
     sums_of,
 )
-from lockstep.convert.rewrites.traces import unclear
+from lockstep.convert.analysis.traces import unclear
+from lockstep.convert.rewrites.loss import SUM
+from lockstep.convert.rewrites.sampler import dataset, is_stream, whole
 from lockstep.convert.rewrites.wrap import has_norm
 from lockstep.convert.work import Work
 from lockstep.source.loaders import Loader, Loop, iterated

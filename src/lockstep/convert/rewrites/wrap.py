@@ -6,8 +6,8 @@ import re
 
 import libcst as cst
 
-from lockstep.convert.blocks import block_of, statement_of
-from lockstep.convert.parts import Model
+from lockstep.convert.analysis.blocks import block_of, statement_of
+from lockstep.convert.analysis.parts import Model
 from lockstep.convert.work import Work
 from lockstep.errors import ConvertError
 from lockstep.source.accumulation import is_one, windows

@@ -10,7 +10,6 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from lockstep.console import Progress
-from lockstep.convert.verify.compare import compare
 from lockstep.convert.verify.reasons import UNKNOWN
 from lockstep.convert.verify.runs import (
     DOUBLE,
@@ -22,6 +21,7 @@ from lockstep.convert.verify.runs import (
     scratch_of,
     started,
 )
+from lockstep.convert.verify.step_by_step import compare
 from lockstep.convert.verify.verdict import DIFFERS, EQUAL, Comparison, Verdict
 
 if TYPE_CHECKING:

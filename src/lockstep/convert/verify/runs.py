@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lockstep.convert.verify.scratch import furnish
+from lockstep.probes.run_script import Job, run
 from lockstep.probes.settings import Settings
-from lockstep.probes.start import Job, run
 from lockstep.probes.trace import Event, Rank, Trace, read
 
-INSIDE = "lockstep.convert.verify.inside"
+INSIDE = "lockstep.convert.verify.in_process"
 DOUBLE = f"{INSIDE}.double"
 BY_HAND = f"{INSIDE}.by_hand"
 ORIGINAL, NUDGED = "original", "nudged"

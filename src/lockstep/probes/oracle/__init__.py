@@ -17,7 +17,7 @@ from torch.optim.optimizer import Optimizer
 
 from lockstep.probes.oracle.keep import Keeper
 from lockstep.probes.oracle.repeat import Repeater
-from lockstep.probes.record import Recorder
+from lockstep.probes.recorder import Recorder
 
 
 def install(recorder: Recorder) -> None:

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from lockstep.probes.randomness import dropout_state, set_dropout_state
+from lockstep.probes.hooks.randomness import dropout_state, set_dropout_state
 
 DROPOUTS = ("dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout")
 

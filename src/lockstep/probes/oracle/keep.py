@@ -9,13 +9,13 @@ import torch
 from torch import Tensor, nn
 from torch.optim.optimizer import Optimizer
 
-from lockstep.probes import wrapper
-from lockstep.probes.optimizers import parameters_of
+from lockstep.probes.hooks import ddp
+from lockstep.probes.hooks.optimizers import parameters_of
+from lockstep.probes.hooks.randomness import dropout_state, states
 from lockstep.probes.oracle.batches import mapped, tensors
 from lockstep.probes.oracle.full import FullDigits
 from lockstep.probes.oracle.step import FirstStep, Given, gradients_of
-from lockstep.probes.randomness import dropout_state, states
-from lockstep.probes.record import Batch, Recorder
+from lockstep.probes.recorder import Batch, Recorder
 
 MOST_BYTES = 2_000_000_000
 """Batches and parameters that are kept; a step that needs more is not judged."""
@@ -71,7 +71,7 @@ class Keeper:
         elif before is None or not self.batches:
             self._give_up("the batches of the first step do not come from a DataLoader")
         else:
-            known = wrapper.names()
+            known = ddp.names()
             kept = FirstStep(
                 batches=self.batches,
                 parameters=before,

@@ -16,16 +16,16 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.optim.optimizer import Optimizer
 
+from lockstep.probes.hooks.optimizers import parameters_of
+from lockstep.probes.hooks.randomness import dropout_state, set_dropout_state
 from lockstep.probes.names import MORE_BATCHES
-from lockstep.probes.optimizers import parameters_of
 from lockstep.probes.oracle.batches import counted, joined, mapped
 from lockstep.probes.oracle.by_rank import Joined
-from lockstep.probes.oracle.compare import compared
+from lockstep.probes.oracle.difference import compared
 from lockstep.probes.oracle.full import FullDigits
 from lockstep.probes.oracle.step import FirstStep, Given, gradients_of, read
 from lockstep.probes.oracle.watch import Watch
-from lockstep.probes.randomness import dropout_state, set_dropout_state
-from lockstep.probes.record import Batch, Recorder
+from lockstep.probes.recorder import Batch, Recorder
 
 
 class Repeater:

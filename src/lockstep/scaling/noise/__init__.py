@@ -1,8 +1,8 @@
 """The gradient noise scale: the estimate, and what it can be read from on one replica."""
 
 from lockstep.scaling.noise.estimate import Estimate, Moments, NoiseScale, moments
-from lockstep.scaling.noise.lengths import Diagonal, adam_diagonal, squared_length
 from lockstep.scaling.noise.sources import ShardNoise, Source, StepNoise
+from lockstep.scaling.noise.squared_norms import Diagonal, adam_diagonal, squared_length
 
 __all__ = [
     "Diagonal",

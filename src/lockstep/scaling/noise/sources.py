@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from lockstep.scaling.noise.estimate import Estimate, NoiseScale, moments
-from lockstep.scaling.noise.lengths import Diagonal, gradients_of, scaled, squared_length
+from lockstep.scaling.noise.squared_norms import Diagonal, gradients_of, scaled, squared_length
 
 HANDED_OVER = 32
 """Steps whose lengths wait on the device: reading them makes the host wait for it."""

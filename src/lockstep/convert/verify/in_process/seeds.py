@@ -1,0 +1,70 @@
+"""The same seeds at the start, and anew before every batch and after every step."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.optim.optimizer import register_optimizer_step_post_hook
+
+from lockstep.convert.verify.in_process.now import Now
+from lockstep.keys import key
+from lockstep.probes.recorder import Batch
+
+SEED = 0
+
+
+def install(now: Now) -> None:
+    """Seed; scripts that seed themselves do so afterwards."""
+    seed(SEED)
+    # Not set by us from the clock, either.
+    torch.seed = torch.random.seed = lambda: seed(SEED)
+    fresh, left = np.random.default_rng, [0]
+
+    def default_rng(given: Any = None) -> Any:
+        left[0] += given is None
+        return fresh(key("default_rng", left[0]) if given is None else given)
+
+    setattr(np.random, "default_rng", default_rng)  # noqa: B010
+    state: list[Tensor] = []
+
+    def batch(data: Any, batch: Batch) -> Any:
+        if now.begun:
+            seed(key("batch", now.steps, batch.number))
+            state[:] = [torch.default_generator.get_state()]
+        return data
+
+    def stepped(*_: Any) -> None:
+        seed(key("step", now.steps))
+        state[:] = [torch.default_generator.get_state()]
+
+    def backward() -> None:
+        if state and not torch.equal(state[0], torch.default_generator.get_state()):
+            now.recorder.note("drew_itself", step=now.most_steps)
+
+    now.recorder.on_batch.append(batch)
+    now.recorder.on_backward.append(backward)
+    register_optimizer_step_post_hook(stepped)
+
+
+def seed(number: int) -> int:
+    """All generators of this process."""
+    torch.default_generator.manual_seed(number)
+    random.seed(number)
+    np.random.seed(number & 0xFFFFFFFF)
+    return number
+
+
+def state() -> tuple[Tensor, Any, Any]:
+    """Where all generators of this process are."""
+    return torch.default_generator.get_state(), random.getstate(), np.random.get_state()
+
+
+def restore(state: tuple[Tensor, Any, Any]) -> None:
+    """Set them back."""
+    torch.default_generator.set_state(state[0])
+    random.setstate(state[1])
+    np.random.set_state(state[2])

@@ -1,0 +1,158 @@
+"""Weights: the same at the start, and compared with those of the original after every step."""
+
+from __future__ import annotations
+
+import gc
+import zlib
+from functools import wraps
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.module import register_module_forward_pre_hook
+from torch.nn.parallel import DistributedDataParallel
+from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook
+
+from lockstep.convert.verify.in_process.now import Now
+from lockstep.keys import key
+from lockstep.probes.hooks.optimizers import parameters_of
+
+MOST = 1_000_000
+"""Elements of a tensor that are compared, evenly spread."""
+_randint = torch.randint  # as it is before draws are keyed
+
+
+def install(now: Now) -> None:
+    """Watch all optimizers."""
+    numbers: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
+    steps: dict[int, int] = {}
+    names: dict[int, str] = {}
+    create: Any = Optimizer.__init__
+
+    @wraps(create)
+    def created(self: Any, *args: Any, **kwargs: Any) -> None:
+        create(self, *args, **kwargs)
+        numbers.setdefault(self, len(numbers))
+        now.begun = True
+
+    def first(_: Any, args: Any) -> None:
+        # Not when the optimizer is made: scripts may set their weights after that.
+        if numbers and torch.is_grad_enabled():
+            handle.remove()
+            given = [list(x.shape) for x in args if isinstance(x, Tensor)]
+            now.recorder.note("forward", shapes=given)
+            for optimizer, number in list(numbers.items()):
+                _begin(now, number, parameters_of(optimizer))
+
+    def stepped(optimizer: Any, *_: Any) -> None:
+        number = numbers[optimizer]
+        step = steps[number] = steps.get(number, -1) + 1
+        now.steps += 1
+        now.most_steps = max(now.most_steps, step + 1)
+        now.evaluated = False
+        now.names.clear()
+        mine = parameters_of(optimizer)
+        if not all(id(p) in names for p in mine):
+            names.update(_names())
+        labels = [names.get(id(p), f"parameter {n}") for n, p in enumerate(mine)]
+        _compare(now, number, step, labels, [sampled(p) for p in mine])
+
+    handle = register_module_forward_pre_hook(first)
+    setattr(Optimizer, "__init__", created)  # noqa: B010
+    register_optimizer_step_post_hook(stepped)
+
+
+def _begin(now: Now, number: int, mine: list[Tensor]) -> None:
+    """The weights before the first step."""
+    if now.kept.writes:
+        now.kept.keep(f"{number}-start", [p.detach().clone() for p in mine])
+        return
+    theirs = now.kept.get(f"{number}-start")
+    if theirs is None or [p.shape for p in theirs] != [p.shape for p in mine]:
+        return
+    for p, other in zip(mine, theirs, strict=True):
+        if not torch.equal(p.detach(), other):
+            now.neutral("the first weights were set to those of the original")
+            p.data.copy_(other)
+    if now.kept.nudges:
+        _nudge(number, mine)
+
+
+def _nudge(number: int, mine: list[Tensor]) -> None:
+    """Move every weight by one rounding, up or down; a small one by that of its tensor's mean."""
+    means = [float(p.detach().abs().mean()) for p in mine if p.is_floating_point() and p.numel()]
+    typical = sum(means) / max(1, len(means)) or 1.0
+    generator = torch.Generator()
+    for n, p in enumerate(mine):
+        if not p.is_floating_point() or not p.numel():
+            continue
+        generator.manual_seed(key("nudge", number, n))
+        signs = _randint(0, 2, p.shape, generator=generator, device="cpu") * 2 - 1
+        least = float(p.detach().abs().mean()) or typical
+        p.data.add_(signs * p.data.abs().clamp(min=least) * torch.finfo(p.dtype).eps)
+
+
+def _compare(now: Now, number: int, step: int, names: list[str], mine: list[Tensor]) -> None:
+    facts: dict[str, Any] = {"optimizer": number, "step": step, "digest": digest(mine)}
+    theirs = None if now.kept.writes else now.kept.get(f"{number}-{step}")
+    if now.kept.writes:
+        now.kept.keep(f"{number}-{step}", mine)
+    elif theirs is None or [t.shape for t in theirs] != [t.shape for t in mine]:
+        facts["strange"] = theirs is not None
+    elif now.rank == 0:
+        facts["tensors"] = [_apart(*pair) for pair in zip(names, mine, theirs, strict=True)]
+        start = now.kept.get(f"{number}-start") if step == 0 else None
+        if start is not None:
+            facts["ratio"] = _ratio([sampled(s) for s in start], mine, theirs)
+    now.recorder.note("weights", **facts)
+
+
+def _apart(name: str, mine: Tensor, theirs: Tensor) -> list[Any]:
+    """[name, mean difference, what one rounding is, largest difference] of a tensor."""
+    a, b = mine.double(), theirs.double()
+    gap = torch.where((a == b) | (a.isnan() & b.isnan()), 0.0, (a - b).abs())
+    eps = torch.finfo(theirs.dtype).eps if theirs.is_floating_point() else 0.0
+    if not gap.numel():
+        return [name, 0.0, 0.0, 0.0]
+    return [name, float(gap.mean()), eps * float(b.abs().mean()), float(gap.max())]
+
+
+def _ratio(start: list[Tensor], mine: list[Tensor], theirs: list[Tensor]) -> float | None:
+    """How far the first step went, in steps of the original."""
+    both = own = 0.0
+    for s, a, b in zip(start, mine, theirs, strict=True):
+        both += float(((a - s).double() * (b - s).double()).sum())
+        own += float((b - s).double().square().sum())
+    return both / own if own else None
+
+
+def sampled(tensor: Tensor) -> Tensor:
+    """Its elements, as one row; of a large one a part, evenly spread."""
+    flat = tensor.detach().reshape(-1)
+    return flat[:: -(-flat.numel() // MOST) or 1].cpu().clone()
+
+
+def digest(tensors: list[Tensor]) -> int:
+    """A number that follows from the bits."""
+    found = 0
+    for tensor in tensors:
+        found = zlib.crc32(_bytes(tensor), found)
+    return found
+
+
+def _bytes(tensor: Tensor) -> Any:
+    return tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
+
+
+def _names() -> dict[int, str]:
+    """Of all parameters, by their identity: as the largest model calls them."""
+    # Not isinstance: objects that stand for others warn when they are asked.
+    models: list[Any] = [o for o in gc.get_objects() if issubclass(type(o), nn.Module)]
+    sizes = {id(m): sum(1 for _ in m.modules()) for m in models}
+    return {
+        id(p): f"{type(m).__name__}.{name}"
+        for m in sorted(models, key=lambda m: sizes[id(m)])
+        if not isinstance(m, DistributedDataParallel)
+        for name, p in m.named_parameters()
+    }

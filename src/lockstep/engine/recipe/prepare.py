@@ -1,0 +1,106 @@
+"""Before a replica is built: how torch computes, and the recipe's data and model, checked."""
+
+from __future__ import annotations
+
+import inspect
+import platform
+import random
+import warnings
+from typing import Any
+
+import numpy
+import torch
+import torch.utils.deterministic
+from torch import nn
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from lockstep.console import Progress
+from lockstep.data import Data, Resident
+from lockstep.data.batches import check_indexed, check_pair
+from lockstep.engine.recipe.job import Job
+from lockstep.engine.recipe.recipe import Recipe, build
+from lockstep.errors import DataError, RecipeError
+from lockstep.world import use_deterministic_blas
+
+
+def seed_all(number: int) -> None:
+    """All generators that a recipe's functions may draw from."""
+    random.seed(number)
+    numpy.random.seed(number & 0xFFFFFFFF)
+    torch.manual_seed(number)
+
+
+def some(names: list[str]) -> str:
+    """The first few of them.
+
+    >>> some(["a", "b", "c", "d", "e", "f"])
+    'a, b, c, d and 2 more'
+    """
+    return ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
+
+
+def check_model(module: nn.Module) -> None:
+    """Refuse a model that cannot be trained, or whose batch norm nobody could keep per shard."""
+    if not any(p.requires_grad for p in module.parameters()):
+        raise RecipeError("the model has no parameter that requires a gradient: nothing to train.")
+    known = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
+    for name, layer in module.named_modules():
+        odd = isinstance(layer, _BatchNorm) and type(layer) not in known
+        if odd and getattr(layer, "track_running_stats", True):
+            raise RecipeError(
+                f"{name or 'the model'} is a {type(layer).__name__}: lockstep keeps statistics per "
+                "shard only for torch's own nn.BatchNorm1d, 2d and 3d. Use one of them (and "
+                "--batch-norm sync for statistics over the global batch)."
+            )
+
+
+def load_data(recipe: Recipe, progress: Progress) -> Data:
+    """The recipe's data; a function that can report a download is given a listener."""
+    listens = "progress" in inspect.signature(recipe.data).parameters
+    given = {"progress": progress.download} if listens else {}
+    data = build(f"the data of {recipe.name}", recipe.data, **given)
+    if not isinstance(data, Data):
+        raise RecipeError(
+            f"the data of {recipe.name} is {type(data).__name__}; its function must return "
+            "lockstep.Data(train=..., test=...)."
+        )
+    for samples in (data.train, data.test):
+        check_indexed(samples)
+    if not len(data.train) or not len(data.test):
+        raise DataError(f"the data of {recipe.name} have no training or no test samples.")
+    for samples in (data.train, data.test):
+        if not isinstance(samples, Resident):
+            # Here and not in a worker, where the error would arrive wrapped and late.
+            check_pair(build(f"the first sample of {recipe.name}", samples.__getitem__, 0))
+    return data
+
+
+def configure_torch(job: Job, device: torch.device) -> None:
+    """Threads, precision and determinism, as the job wants them."""
+    torch.set_num_threads(job.threads)
+    # DDP says this of weights with one input channel, where both layouts are the same memory.
+    warnings.filterwarnings("ignore", message="Grad strides do not match bucket view strides")
+    # The recipe decides on TF32, not the compiler.
+    warnings.filterwarnings("ignore", message="TensorFloat32 tensor cores")
+    tf32 = job.recipe.precision == "tf32"
+    torch.set_float32_matmul_precision("high" if tf32 else "highest")
+    torch.backends.cudnn.allow_tf32 = tf32
+    if job.exact:
+        use_deterministic_blas()
+        torch.use_deterministic_algorithms(True)
+        # Deterministic without it: nothing here reads memory before it is written.
+        torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
+    torch.backends.cudnn.deterministic = job.exact
+    torch.backends.cudnn.benchmark = device.type == "cuda" and not job.exact
+
+
+def machine_facts(job: Job, device: torch.device) -> dict[str, Any]:
+    """What the last bits depend on besides the recipe."""
+    gpu = torch.cuda.get_device_name(device) if device.type == "cuda" else None
+    return {
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+        "device": gpu or "cpu",
+        "threads": job.threads,
+        "cpu_capability": torch.backends.cpu.get_cpu_capability(),
+    }

@@ -1,0 +1,227 @@
+"""A recipe: everything that decides what a run computes. The number of replicas is not in it."""
+
+from __future__ import annotations
+
+import functools
+import math
+import sysconfig
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields, is_dataclass
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+import torch
+from torch import Tensor, nn
+
+from lockstep.data import Data, SampleKeys
+from lockstep.errors import LockstepError, RecipeError
+from lockstep.scaling.batch.growth import Growth
+from lockstep.scaling.rates.schedules import Schedule, constant
+
+PerItem = Callable[[Tensor, Tensor], Tensor]
+Precision = Literal["fp32", "tf32", "bf16"]
+BatchNorm = Literal["shard", "sync"]
+MOST_DOUBLINGS = 10
+"""Of a batch that grows."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recipe:
+    """What to train, on what, and how. Functions are passed as functions, not as names."""
+
+    name: str
+    """What people call it; also names the run's folder."""
+    model: Callable[[], nn.Module]
+    """Builds the model; lockstep seeds torch before it calls this."""
+    data: Callable[[], Data]
+    """Loads the training and the test data."""
+    loss: PerItem
+    """(outputs, targets) to one loss per item (`reduction="none"`): a sample, or each token."""
+    metrics: Mapping[str, PerItem]
+    """Measured on the test data, one value per item; the first is the one that is compared."""
+    optimizer: Callable[..., torch.optim.Optimizer]
+    """Called with the parameters and `lr`; fix other arguments with functools.partial."""
+    learning_rate: float
+    """The peak rate, for this global batch."""
+    schedule: Schedule = constant
+    """Progress of the run (0 to 1) to a factor of the rate."""
+    warmup: float = 0.0
+    """Epochs over which the rate rises from `warmup_start`."""
+    warmup_start: float = 0.0
+    """Share of the rate at the start of a warmup: 1/N for a rate that was raised N times."""
+    global_batch: int
+    """Samples per optimizer step, over all replicas."""
+    shards: int = 4
+    """Slices of the global batch, a power of two: the most replicas the run can use."""
+    grow_to: int | None = None
+    """Samples that a step may take at most, where the noise of the gradient makes them worth it."""
+    grow_from: int | None = None
+    """Samples that it takes at least, once the noise is known; default: `global_batch`."""
+    epochs: int
+    """Passes over the training data; with `grow_to` as many as it takes to come as far."""
+    precision: Precision = "fp32"
+    """`fp32`, `tf32` (faster matrix products on NVIDIA GPUs) or `bf16` (autocast)."""
+    seed: int = 0
+    """Decides initial weights, order, augmentation and dropout."""
+    augment: Sequence[Callable[[Tensor, SampleKeys], Tensor]] = ()
+    """Functions of the training images and their keys, applied in turn on the device."""
+    batch_norm: BatchNorm = "shard"
+    """Statistics over each `shard`, or `sync`hronised over the global batch."""
+    clip: float | None = None
+    """Largest global norm of the gradient, if any."""
+    target: float | None = None
+    """Value of the first metric to reach; the time until then is reported."""
+    channels_last: bool = False
+    """Keep images and convolution weights in this layout: often faster; not with `x.view`."""
+    lower_is_better: bool = False
+    """Whether the first metric should fall (an error, bits per byte) or rise (accuracy)."""
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot work, with what to type instead."""
+        for name in ("global_batch", "shards", "epochs"):
+            value = getattr(self, name)
+            if not isinstance(value, int) or value < 1:
+                raise RecipeError(f"{name} is {value!r}; it must be a whole number of 1 or more.")
+        if not isinstance(self.seed, int):
+            raise RecipeError(f"seed is {self.seed!r}; it must be a whole number.")
+        for name in ("learning_rate", "warmup", "warmup_start", "clip", "target"):
+            value = getattr(self, name)
+            may_be_none = name in ("clip", "target") and value is None
+            if not (may_be_none or isinstance(value, int | float)):
+                raise RecipeError(f"{name} is {value!r}; it must be a number.")
+        if not (math.isfinite(self.learning_rate) and self.learning_rate > 0):
+            raise RecipeError(f"learning_rate is {self.learning_rate}; it must be above 0.")
+        if not (math.isfinite(self.warmup) and 0 <= self.warmup <= self.epochs):
+            raise RecipeError(
+                f"warmup is {self.warmup} epochs of {self.epochs}; use 0 to {self.epochs}."
+            )
+        if not 0 <= self.warmup_start <= 1:
+            raise RecipeError(
+                f"warmup_start is {self.warmup_start}; it must be a share of the rate, 0 to 1."
+            )
+        if self.clip is not None and not self.clip > 0:
+            raise RecipeError(f"clip is {self.clip}; it must be above 0, or none.")
+        for name, kinds in (("precision", Precision), ("batch_norm", BatchNorm)):
+            if getattr(self, name) not in get_args(kinds):
+                known = ", ".join(get_args(kinds))
+                raise RecipeError(f"{name} is {getattr(self, name)!r}; known: {known}.")
+        if "lr" in getattr(self.optimizer, "keywords", {}):
+            raise RecipeError(
+                "the optimizer is given an lr of its own, which learning_rate (--learning-rate) "
+                "would replace. Leave it out there."
+            )
+        if not self.metrics:
+            raise RecipeError("metrics is empty; name at least one, such as accuracy.")
+        if "test_loss" in self.metrics:
+            raise RecipeError("a metric is called test_loss, which is the loss; rename it.")
+        self._check_growth()
+        plain = ("model", "data", "loss", "optimizer", "schedule")
+        functions = {name: getattr(self, name) for name in plain}
+        functions |= {f"metric {name}": function for name, function in self.metrics.items()}
+        functions |= {f"augment {n}": function for n, function in enumerate(self.augment)}
+        for name, function in functions.items():
+            if not callable(function):
+                raise RecipeError(
+                    f"{name} is {function!r}; it must be a function. "
+                    f"For one with arguments: functools.partial(function, argument=...)."
+                )
+
+    def _check_growth(self) -> None:
+        """Refuse bounds of the batch that are none."""
+        if self.grow_from is not None and self.grow_to is None:
+            raise RecipeError("grow_from is given without grow_to: say how far the batch may grow.")
+        if self.grow_to is None:
+            return
+        for name in ("grow_to", "grow_from"):
+            value = getattr(self, name)
+            known = [self.global_batch << n for n in range(MOST_DOUBLINGS + 1)]
+            if value is not None and not (isinstance(value, int) and value in known):
+                near = known[:2]
+                if isinstance(value, int):
+                    near = sorted(known, key=lambda k: abs(k - value))[:2]
+                raise RecipeError(
+                    f"{name} is {value!r}; it must be the global batch of {self.global_batch} "
+                    f"doubled, up to {MOST_DOUBLINGS} times. Nearest: {near[0]}, {near[1]}."
+                )
+        if self.grow_from is not None and self.grow_from > self.grow_to:
+            raise RecipeError(f"grow_from is {self.grow_from}, more than grow_to ({self.grow_to}).")
+        if self.shards < 2:
+            raise RecipeError(
+                "the batch can grow only if it is cut into shards, which tell the noise of the "
+                "gradient: set shards to 2 or more."
+            )
+        if self.batch_norm == "sync":
+            raise RecipeError(
+                "batch_norm is 'sync', which mixes the shards that tell the noise of the gradient: "
+                "a batch that grows needs 'shard'."
+            )
+
+    def growth(self, samples: int) -> Growth:
+        """The steps of a run over so many samples."""
+        return Growth(
+            batch=self.global_batch,
+            samples=samples,
+            epochs=self.epochs,
+            least=(self.grow_from or self.global_batch) // self.global_batch,
+            most=(self.grow_to or self.global_batch) // self.global_batch,
+        )
+
+    @property
+    def metric(self) -> str:
+        """The metric that is compared."""
+        return next(iter(self.metrics))
+
+    def reaches_target(self, value: float) -> bool:
+        """Whether a value of the first metric is as good as the target."""
+        if self.target is None:
+            return False
+        return value <= self.target if self.lower_is_better else value >= self.target
+
+    def described(self) -> dict[str, Any]:
+        """The recipe in words and numbers, for run.json and to tell two recipes apart."""
+        return {field.name: describe(getattr(self, field.name)) for field in fields(self)}
+
+
+def raised(where: str, error: BaseException) -> str:
+    """What a user's code raised, and its line, without the frames of ours that led there."""
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [f for f in frames if not f.filename.startswith(("<", str(Path(__file__).parents[1])))]
+    # Rather the last line of the user's than one deep in a library that it called.
+    installed = (sysconfig.get_path("stdlib"), sysconfig.get_path("purelib"))
+    own = [f for f in own if not f.filename.startswith(installed)] or own
+    line = f"\n  line {own[-1].lineno} of {own[-1].filename}: {own[-1].line}" if own else ""
+    return f"{where} raised {type(error).__name__}: {error}{line}"
+
+
+def build(where: str, function: Callable[..., Any], *arguments: Any, **keywords: Any) -> Any:
+    """Call a recipe's function; what it raises becomes a RecipeError that names it."""
+    try:
+        return function(*arguments, **keywords)
+    except LockstepError:
+        raise
+    except Exception as error:
+        raise RecipeError(raised(where, error)) from error
+
+
+def describe(value: Any) -> Any:
+    """Functions as they would be typed; numbers, strings and None as they are.
+
+    >>> describe(functools.partial(math.pow, 2))
+    'pow(2)'
+    """
+    if isinstance(value, functools.partial):
+        given = [str(describe(argument)) for argument in value.args]
+        given += [f"{name}={describe(argument)}" for name, argument in value.keywords.items()]
+        return f"{describe(value.func)}({', '.join(given)})"
+    if isinstance(value, str | int | float | None):
+        return value
+    if isinstance(value, Path | torch.dtype | torch.device):
+        return str(value)
+    if isinstance(value, Mapping):
+        return {name: describe(item) for name, item in value.items()}
+    if isinstance(value, Sequence):
+        return [describe(item) for item in value]
+    if is_dataclass(value):
+        return repr(value)
+    return getattr(value, "__name__", type(value).__name__)

@@ -1,0 +1,157 @@
+"""A run's folder: run.json, metrics.jsonl, weights.safetensors, checkpoints/, report.html."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import math
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from lockstep.engine.run.atomic_write import replace_file
+from lockstep.errors import FolderError, RecipeError, RunError
+
+
+class RunFolder:
+    """Where one run writes. Only the first replica holds one."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.checkpoints = path / "checkpoints"
+        self._metrics = path / "metrics.jsonl"
+
+    def claim(self) -> None:
+        """Take the folder for a new run; refuse one that holds anything else."""
+        if self.path.exists() and not self.path.is_dir():
+            raise FolderError(f"--out {self.path} is a file. Name a folder.")
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise FolderError(f"--out {self.path} cannot be made: {error.strerror}.") from None
+        self.lock()
+        if (self.path / "run.json").exists():
+            raise FolderError(
+                f"--out {self.path} already holds a run. Continue it with --resume, or name "
+                "another folder."
+            )
+        # An empty `checkpoints` is left by a run that failed before it could begin.
+        others = any(path != self.checkpoints for path in self.path.iterdir())
+        if others or (self.checkpoints.is_dir() and any(self.checkpoints.iterdir())):
+            raise FolderError(
+                f"--out {self.path} is not empty and holds no run. Name a new or an empty folder."
+            )
+        try:
+            self.checkpoints.mkdir(exist_ok=True)
+        except OSError as error:
+            raise FolderError(f"--out {self.path} cannot be used: {error.strerror}.") from None
+
+    def lock(self) -> None:
+        """Keep other runs out for as long as this process lives."""
+        if not self.path.is_dir():
+            return
+        self._lock = os.open(self.path, os.O_RDONLY)
+        # Data workers of a replica that was just killed hold its lock for a moment longer.
+        for _ in range(20):
+            try:
+                fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return
+            except BlockingIOError:
+                time.sleep(0.1)
+            except OSError:
+                return  # a file system without locks
+        raise FolderError(f"--out {self.path} is in use by another run. Name another folder.")
+
+    def summary(self) -> dict[str, Any]:
+        """run.json as it stands."""
+        try:
+            content = json.loads((self.path / "run.json").read_text())
+        except FileNotFoundError:
+            raise FolderError(
+                f"{self.path} holds no run (no run.json). Leave out --resume to start one."
+            ) from None
+        except (json.JSONDecodeError, UnicodeDecodeError) as error:
+            raise FolderError(f"{self.path / 'run.json'} is damaged: {error}.") from None
+        if not isinstance(content, dict) or not isinstance(content.get("recipe"), dict):
+            raise FolderError(f"{self.path / 'run.json'} is damaged: it names no recipe.")
+        return content
+
+    def write_summary(self, content: dict[str, Any]) -> None:
+        """Replace run.json as a whole."""
+        text = json.dumps(_finite(content), indent=2, allow_nan=False)
+        replace_file(self.path / "run.json", (text + "\n").encode())
+
+    def log(self, **record: Any) -> None:
+        """Append one line to metrics.jsonl."""
+        try:
+            with self._metrics.open("a") as file:
+                file.write(json.dumps(_finite(record), allow_nan=False) + "\n")
+        except OSError as error:
+            raise RunError(f"{self._metrics} cannot be written: {error.strerror}.") from error
+
+    def metrics(self) -> list[dict[str, Any]]:
+        """All lines of metrics.jsonl; one that a crash cut short is left out."""
+        if not self._metrics.exists():
+            return []
+        records = []
+        for line in self._metrics.read_text(errors="replace").splitlines():
+            try:
+                record = json.loads(line)
+            except json.JSONDecodeError:
+                continue
+            if isinstance(record, dict):
+                records.append(record)
+        return records
+
+    def forget_after(self, step: int) -> None:
+        """Drop what was logged past `step`: a resumed run will log it again."""
+        lines = [json.dumps(r) + "\n" for r in self.metrics() if r.get("step", 0) <= step]
+        replace_file(self._metrics, "".join(lines).encode())
+
+    def write_weights(self, model: nn.Module) -> str:
+        """weights.safetensors and its SHA-256. Equal weights make equal files."""
+        from safetensors.torch import save
+
+        # No metadata: their order in the file is not fixed.
+        # Copies: a tensor that shares memory with another would be refused.
+        copies = {
+            name: tensor.cpu().clone(memory_format=torch.contiguous_format)
+            for name, tensor in state_of(model).items()
+        }
+        content = save(copies)
+        replace_file(self.path / "weights.safetensors", content)
+        return hashlib.sha256(content).hexdigest()
+
+
+def _finite(value: Any) -> Any:
+    """NaN and infinity as null: JSON has neither."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {name: _finite(item) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(item) for item in value]
+    return value
+
+
+def state_of(model: nn.Module) -> dict[str, Tensor]:
+    """The model's weights and buffers; of a tensor with several names, the first."""
+    state: dict[str, Tensor] = {}
+    seen = set()
+    for name, tensor in model.state_dict().items():
+        if not isinstance(tensor, Tensor):
+            raise RecipeError(
+                f"the model keeps {name} ({type(tensor).__name__}) in its state, which is no "
+                "tensor: it cannot be saved. Make it a buffer, or leave it out of the state."
+            )
+        place = (tensor.data_ptr(), tensor.shape, tensor.stride())
+        if tensor.numel() and place in seen:
+            continue
+        seen.add(place)
+        state[name] = tensor.detach()
+    return state

@@ -1,0 +1,261 @@
+"""Losses and metrics: one value per item, added up so that every item counts exactly once."""
+
+from __future__ import annotations
+
+import math
+from contextlib import AbstractContextManager, nullcontext
+from itertools import chain, repeat
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from lockstep.data import Loader, Request
+from lockstep.engine.group import Group
+from lockstep.engine.recipe.plan import Plan
+from lockstep.engine.recipe.recipe import PerItem, Recipe
+from lockstep.errors import RecipeError
+
+
+def cross_entropy(outputs: Tensor, targets: Tensor, smoothing: float = 0.0) -> Tensor:
+    """Classes in the last dimension of `outputs`; one loss for each target.
+
+    A share `smoothing` of each target is spread over all classes (Szegedy et al. 2015, sec. 7).
+    """
+    scores = outputs.flatten(0, -2)
+    if scores.dtype != torch.float64:
+        scores = scores.float()
+    try:
+        return functional.cross_entropy(
+            scores, targets.flatten(), reduction="none", label_smoothing=smoothing
+        )
+    except IndexError as error:
+        # On the CPU only: a GPU finds out in its kernel, and stops without saying what it met.
+        raise RecipeError(
+            f"cross_entropy: {error} The model gives {scores.shape[-1]} scores, for the targets 0 "
+            f"to {scores.shape[-1] - 1}. Build it with one for each class: --model "
+            "'resnet50(classes=...)'."
+        ) from None
+
+
+def check_classes(recipe: Recipe, outputs: Tensor, data: Any) -> None:
+    """Refuse a model with fewer scores than `data` have `classes` (names, or a number), if any.
+
+    Looks at shapes alone: it does not wait for the device.
+    """
+    classes = getattr(data, "classes", None)
+    if classes is None or getattr(recipe.loss, "func", recipe.loss) is not cross_entropy:
+        return
+    number = classes if isinstance(classes, int) else len(classes)
+    if outputs.shape[-1] < number:
+        raise RecipeError(
+            f"the model gives {outputs.shape[-1]} scores, the data have {number} classes. Build it "
+            f"with one for each: --model 'resnet50(classes={number})', say."
+        )
+
+
+def squared_error(outputs: Tensor, targets: Tensor) -> Tensor:
+    """(output - target)^2, for each value."""
+    _same_shape("squared_error", outputs, targets)
+    return (outputs - targets).square()
+
+
+def accuracy(outputs: Tensor, targets: Tensor) -> Tensor:
+    """1 where the largest score is that of the target, else 0."""
+    best = outputs.argmax(-1)
+    _same_shape("accuracy", best, targets)
+    return (best == targets).flatten()
+
+
+def _same_shape(name: str, outputs: Tensor, targets: Tensor) -> None:
+    """Torch would broadcast (n, 1) against (n,) to n x n pairs, silently."""
+    if outputs.shape != targets.shape:
+        raise RecipeError(
+            f"{name}: predictions have shape {tuple(outputs.shape)}, targets "
+            f"{tuple(targets.shape)}. Give them the same shape."
+        )
+
+
+def bits_per_byte(outputs: Tensor, targets: Tensor) -> Tensor:
+    """Cross entropy in bits: what a compressor built on the model would need for each byte."""
+    return cross_entropy(outputs, targets) / math.log(2)
+
+
+def items_per_sample(values: Tensor, samples: int, name: str) -> int:
+    """How many losses or metric values each sample has; a mean over them is refused."""
+    items, rest = divmod(values.numel(), samples)
+    if rest or not items or (values.dim() == 0 and samples > 1):
+        raise RecipeError(
+            f"{name} gave {values.numel()} value(s) for {samples} samples. It must give one value "
+            'per sample (or per token of each): with torch\'s losses, pass reduction="none".'
+        )
+    return items
+
+
+class Totals(NamedTuple):
+    """What all replicas agree on at a control point."""
+
+    losses: list[float]
+    """Mean over the items of each interval that has been closed."""
+    bad_step: int | None
+    """The first step whose loss was not finite."""
+    stop: bool
+    """Whether any replica was asked to stop."""
+    interval: int
+    """Steps until the next control point, as the first replica proposed."""
+
+
+CAPACITY = 1 << 14
+"""Batches whose losses wait on the device; control points are nearer to each other than that."""
+
+
+class Meter:
+    """Training loss since the last log. Losses wait on the device: reading one would stall it.
+
+    Every shard has a slot of its own, so the sum does not depend on who computed which.
+    """
+
+    def __init__(self, plan: Plan, group: Group) -> None:
+        self.group = group
+        self.slots = [part.start for part in plan.parts(group.world.rank)]
+        shape = (len(self.slots), CAPACITY)
+        self.recent = torch.zeros(shape, dtype=torch.float64, device=group.device)
+        self.rows = list(self.recent)
+        self.at = torch.zeros(1, dtype=torch.int64, device=group.device)
+        self.shards = plan.shards
+        self.sums = [0.0] * plan.shards
+        self.items = 0
+        self.bad: int | None = None
+        self.waiting: list[int] = []
+        """Numbers of the steps whose losses have not been read yet."""
+        self.closing: list[tuple[int, int]] = []
+        """Where among them an interval ends, and its items."""
+        self.closed: list[tuple[list[float], int]] = []
+        """Sums and items of the intervals that nobody has asked for yet."""
+
+    def note(self, part: int, loss: Tensor, parts: int) -> None:
+        """The summed loss of one part of a step; stays on the device.
+
+        Where there are more parts than slots, each slot has several of them, one after the other.
+        """
+        slot, number = divmod(part, parts // len(self.slots))
+        at = self.at + number if number else self.at
+        self.rows[slot].index_copy_(0, at, loss.detach().double().view(1))
+
+    def turn(self, parts: int) -> None:
+        """A step of so many parts is complete, as the device sees it."""
+        self.at.add_(parts // len(self.slots))
+
+    def after(self, step: int, items: int, parts: int) -> None:
+        """A step of so many parts is complete, as the host sees it."""
+        self.waiting.extend([step] * (parts // len(self.slots)))
+        self.items += items
+
+    def close(self) -> None:
+        """An interval ends here; the next begins."""
+        self.closing.append((len(self.waiting), self.items))
+        self.items = 0
+
+    def collect(self) -> None:
+        """Read the losses; the host waits for the device."""
+        columns = self.recent[:, : len(self.waiting)].T.tolist()
+        start = 0
+        for end, items in self.closing:
+            self._add(start, columns[start:end])
+            self.closed.append((self.sums, items))
+            self.sums = [0.0] * self.shards
+            start = end
+        self._add(start, columns[start:])
+        self.waiting.clear()
+        self.closing.clear()
+        self.at.zero_()
+
+    def _add(self, start: int, columns: list[list[float]]) -> None:
+        # One after the other, so that the sum does not depend on when it was collected.
+        for step, values in zip(self.waiting[start:], columns, strict=False):
+            for slot, value in zip(self.slots, values, strict=True):
+                self.sums[slot] += value
+                if self.bad is None and not math.isfinite(value):
+                    self.bad = step
+
+    def exchange(self, stop: bool, interval: int) -> Totals:
+        """Agree with the other replicas: the one place where the host waits for the step."""
+        self.collect()
+        size, rank = self.group.world.size, self.group.world.rank
+        own = [0.0] * (2 * size + 1)
+        own[rank] = math.inf if self.bad is None else float(self.bad)
+        own[size + rank] = float(stop)
+        own[-1] = float(interval) if rank == 0 else 0.0
+        values = [*own, *(value for sums, _ in self.closed for value in sums)]
+        vector = self.group.sum(torch.tensor(values, dtype=torch.float64)).tolist()
+        common, sums = vector[: len(own)], vector[len(own) :]
+        bad = min(common[:size])
+        items = [items for _, items in self.closed]
+        self.closed.clear()
+        return Totals(
+            losses=[
+                math.fsum(sums[n * self.shards : (n + 1) * self.shards]) / max(number, 1)
+                for n, number in enumerate(items)
+            ],
+            bad_step=None if math.isinf(bad) else int(bad),
+            stop=any(common[size:-1]),
+            interval=int(common[-1]),
+        )
+
+
+class Evaluation:
+    """Means over all test samples, each counted once, with the same bits on any replica count.
+
+    The data are cut into chunks that depend on the recipe alone. A chunk's sums stand in a row of
+    their own, so that adding up the rows of all replicas adds zeros only.
+    """
+
+    def __init__(self, loader: Loader, size: int, recipe: Recipe, group: Group) -> None:
+        self.recipe, self.group = recipe, group
+        chunk = max(1, min(1024, -(-size // recipe.shards)))
+        self.chunks = range(-(-size // chunk))
+        self.mine = self.chunks[group.world.rank :: group.world.size]
+        order = torch.arange(size, device=loader.index_device)
+        requests = [Request(0, order[c * chunk : (c + 1) * chunk]) for c in self.mine]
+        # One endless stream for all evaluations, so that data workers are started only once.
+        self.batches = loader.batches(chain.from_iterable(repeat(requests))) if requests else None
+
+    def close(self) -> None:
+        """Nothing will be evaluated any more: let data workers end now.
+
+        Left to the garbage collector, the queues to them would be closed before they are told, and
+        each would be waited for in vain.
+        """
+        self.batches = None
+
+    def __call__(self, model: nn.Module) -> dict[str, float]:
+        """Loss and metrics of the model as it is now."""
+        functions: dict[str, PerItem] = {"test_loss": self.recipe.loss, **self.recipe.metrics}
+        shape = (len(self.chunks), 2 * len(functions))
+        table = torch.zeros(shape, dtype=torch.float64, device=self.group.device)
+        modes = {module: module.training for module in model.modules()}
+        model.eval()
+        with torch.no_grad():
+            for row in self.mine:
+                assert self.batches is not None
+                inputs, targets = next(self.batches)
+                with autocast(self.recipe, self.group.device):
+                    outputs = model(inputs)
+                for column, (name, function) in enumerate(functions.items()):
+                    values = function(outputs, targets)
+                    items_per_sample(values, len(inputs), name)
+                    table[row, 2 * column] = values.double().sum()
+                    table[row, 2 * column + 1] = values.numel()
+        for module, mode in modes.items():
+            # Not model.train(): layers that the recipe froze stay frozen.
+            module.training = mode
+        sums = self.group.sum(table).sum(0).tolist()
+        return {name: sums[2 * n] / sums[2 * n + 1] for n, name in enumerate(functions)}
+
+
+def autocast(recipe: Recipe, device: torch.device) -> AbstractContextManager[Any]:
+    """bf16 where the recipe asks for it, nothing otherwise."""
+    if recipe.precision != "bf16":
+        return nullcontext()
+    return torch.autocast(device.type, torch.bfloat16)

@@ -1,1 +1,0 @@
-"""Lab 1: gradient descent, SGD and batch size."""

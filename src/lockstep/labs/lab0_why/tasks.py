@@ -1,0 +1,111 @@
+"""What lab 0 asks the learner to write, and what is wrong with most first attempts."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+from lockstep.labs.shared.task import Task, by
+from lockstep.predict.learning_curve import PowerLaw
+
+Names = dict[str, Any]
+TARGET, LAW = 0.2, PowerLaw(a=3.0, b=-0.5, c=0.05)
+"""400 samples, and every usual mistake leads to another number."""
+
+_A, _B, _C = LAW
+_MISTAKES = (
+    ((TARGET / _A) ** (1 / _B), "that is what a law without a floor needs: take c off first."),
+    ((TARGET / _A) ** (1 / _B) - _C, "c is an error, not a number of samples: take it off first."),
+    (((TARGET + _C) / _A) ** (1 / _B), "c is added; it stands on the other side: take it off."),
+    ((TARGET - _C) ** (1 / _B), "a is left out: divide by it before you take the power."),
+    (((TARGET - _C) * _A) ** (1 / _B), "a multiplies m**b, so on the other side it divides."),
+    ((TARGET - _C) ** (1 / _B) / _A, "divide by a before you take the power, not after."),
+    (((TARGET - _C) / _A) ** _B, "m**b is undone by the power 1/b, not by b."),
+    (((TARGET - _C) / _A) ** (-1 / _B), "b is below zero already: the power is 1/b, as it is."),
+    (((TARGET - _C) / _A) ** -_B, "m**b is undone by the power 1/b, not by -b."),
+    (math.log((TARGET - _C) / _A) / _B, "that is the logarithm of m: take exp of it."),
+    (math.log10((TARGET - _C) / _A) / _B, "that is the logarithm of m: take 10** of it."),
+    (LAW.error(TARGET), "that is the error after training on `target` samples: solve for m."),
+)
+
+
+def check_needed(names: Names) -> list[str]:
+    """What is wrong with `needed(target, a, b, c)`."""
+    given = names.get("needed")
+    if not callable(given):
+        return ["There is no function called needed."]
+    right = LAW.needed(TARGET)
+    asked = f"needed({TARGET}, {_A:g}, {_B}, {_C}) should be {right:g}"
+    found = given(TARGET, *LAW)
+    if found is None:
+        return ["It returns nothing: return the number of samples."]
+    if not isinstance(found, int | float):
+        return [f"{asked}; yours is {found!r}, which is no number."]
+    if not _near(found, right):
+        for mistake, says in _MISTAKES:
+            if math.isclose(found, mistake, rel_tol=1e-6):
+                return [f"{asked}; yours is {found:.6g}: {says}"]
+        return [f"{asked}; yours is {found:.6g}."]
+    return _at_the_floor(given) or _elsewhere(given)
+
+
+def _near(found: float, right: float) -> bool:
+    """Equal, or the next whole number."""
+    return math.isclose(found, right, rel_tol=1e-6) or 0 <= found - right < 1 or found == right
+
+
+def _at_the_floor(given: Callable[..., Any]) -> list[str]:
+    # A negative number to the power -2 is a number again, to most others it is complex.
+    flat = LAW._replace(b=-0.3)
+    for target, law, place in ((_C, LAW, "at the floor"), (_C / 2, flat, "below the floor")):
+        says = f"A target of {target:g} is {place} of {_C:g}: no amount of data gets there. "
+        try:
+            found = given(target, *law)
+        except (ZeroDivisionError, ValueError, OverflowError) as error:
+            return [f"{says}Yours raises {type(error).__name__}; return math.inf."]
+        if isinstance(found, complex):
+            return [f"{says}Yours returns a complex number, {found:.3g}; return math.inf."]
+        if found != math.inf:
+            return [f"{says}Yours returns {found!r}; return math.inf."]
+    return []
+
+
+def _elsewhere(given: Callable[..., Any]) -> list[str]:
+    for target, law in ((0.3, PowerLaw(1.2, -0.35, 0.0)), (2.1, PowerLaw(410.7, -0.28, 2.0))):
+        right, found = law.needed(target), given(target, *law)
+        if not (isinstance(found, int | float) and _near(found, right)):
+            numbers = ", ".join(f"{number:g}" for number in (target, *law))
+            return [f"needed({numbers}) should be {right:,.0f}; yours is {found!r}."]
+    return []
+
+
+NEEDED = Task(
+    name="needed",
+    asks=r"""### Task: how much data?
+
+Write `needed(target, a, b, c)`: the number of samples $m$ after which the error
+$a\,m^{b} + c$ has come down to `target`. $b$ is negative. Where no amount is enough, return
+`math.inf`.""",
+    starter='''import math
+
+
+def needed(target, a, b, c):
+    """The samples after which a * m**b + c is the target."""
+    return (target / a) ** (1 / b)
+''',
+    answer='''import math
+
+
+def needed(target, a, b, c):
+    """The samples after which a * m**b + c is the target."""
+    if target <= c:
+        return math.inf
+    return ((target - c) / a) ** (1 / b)
+''',
+    explains=r"""To halve what lies above the floor takes $2^{-1/b}$ times the data: 4 times at
+$b=-0.5$, 10 times at $-0.3$, 20,000 times at $-0.07$. The floor decides whether it can be done at
+all, and of $a$, $b$ and $c$ it is what few points tell least about: that is why the interval has
+no end so often.""",
+    judge=by("lockstep.labs.lab0_why.tasks:check_needed"),
+)

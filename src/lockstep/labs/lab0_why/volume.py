@@ -1,0 +1,152 @@
+"""Where data and where model parallelism sends less: the formulas, and the measured points on them.
+
+Gradients are as many as the parameters, whatever the batch; activations at a cut are as many as the
+batch times the width, however deep the model.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+from lockstep.labs.lab0_why.stages import Block, idle, lane, schedule
+from lockstep.labs.lab0_why.ways import CLASSES, DATA, HIDDEN, MODEL, ONE, PIXELS, Ways
+from lockstep.report.page import BLUE, GREEN, ORANGE, PURPLE
+
+WIDTHS = (32, 64, 128, 256, 512, 1024, 2048, 4096)
+BATCHES = tuple(2**n for n in range(3, 17))
+FLOAT = 4
+PARTS = ("parameters", "gradients", "optimizer", "activations")
+
+
+def parameters(width: int) -> int:
+    """Of the perceptron that is measured.
+
+    >>> parameters(512)
+    1089034
+    """
+    sizes = (PIXELS, *[width] * HIDDEN, CLASSES)
+    return sum(i * o + o for i, o in pairwise(sizes))
+
+
+def gradient_bytes(width: int, processes: int = 2) -> int:
+    """What a process sends in a step if gradients are exchanged, in a ring."""
+    return FLOAT * parameters(width) * 2 * (processes - 1) // processes
+
+
+def activation_bytes(width: int, batch: int) -> int:
+    """What a process sends to its neighbour in a step: activations forth, their gradients back."""
+    return FLOAT * batch * width
+
+
+def even_batch(width: int) -> float:
+    """The batch at which both ways send as much."""
+    return gradient_bytes(width) / activation_bytes(width, 1)
+
+
+def figure(found: Ways, width: int, batch: int, micro_batches: int) -> dict[str, Any]:
+    """Bytes by both ways over the batch, and below it who of two stages works when."""
+    x = list(BATCHES)
+    ends = [x[0], x[-1]]
+    gradients = gradient_bytes(width)
+    activations = [activation_bytes(width, size) for size in x]
+    here = activation_bytes(width, batch)
+    data = [
+        _line("gradients", ends, [gradients] * 2, BLUE),
+        _line("activations", x, activations, ORANGE),
+        _dots("this batch", [batch, batch], [gradients, here], PURPLE, "circle-open", 14),
+        _measured(found, width, DATA, BLUE) | {"name": "measured"},
+        _measured(found, width, MODEL, ORANGE) | {"showlegend": False},
+    ]
+    blocks = schedule(2, micro_batches)
+    data += [lane(blocks, False, GREEN), lane(blocks, True, PURPLE)]
+    top, below = [0.36, 1.0], [0.0, 0.16]
+    layout = {
+        "xaxis": _axis("batch (samples)") | {"domain": [0, 1], "anchor": "y", "dtick": 1},
+        "yaxis": _axis("bytes sent per step") | {"domain": top, "tickformat": ".1s", "dtick": 1},
+        "xaxis2": {
+            "title": {"text": "time (a step of one process = 1)"},
+            "anchor": "y2",
+            "range": [0, 1.02],
+        },
+        "yaxis2": {"domain": below, "autorange": "reversed", "title": {"text": ""}},
+        "barmode": "overlay",
+    }
+    return {"data": data, "layout": layout, "note": _note(width, batch, micro_batches, blocks)}
+
+
+def _note(width: int, batch: int, micro_batches: int, blocks: list[Block]) -> str:
+    gradients, activations = gradient_bytes(width), activation_bytes(width, batch)
+    less, other = (
+        (("data", gradients), ("model", activations))
+        if gradients < activations
+        else (("model", activations), ("data", gradients))
+    )
+    return (
+        f"{parameters(width):,} parameters, batch {batch:,}: {less[0]} parallelism sends "
+        f"{spoken(less[1])}, {other[0]} parallelism {spoken(other[1])}, "
+        f"{other[1] / less[1]:.1f} times as much. "
+        f"Both send the same at a batch of {even_batch(width):,.0f}.\n"
+        f"{micro_batches} micro-batch{'es' if micro_batches > 1 else ''}: a stage waits "
+        f"{idle(blocks):.0%} of the time. The bytes are the same, in more messages."
+    )
+
+
+def spoken(number: float) -> str:
+    """Bytes as people say them.
+
+    >>> spoken(512), spoken(2_097_152), spoken(45_000)
+    ('512 B', '2.1 MB', '45 kB')
+    """
+    for unit, size in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if number >= size:
+            return f"{number / size:.3g} {unit}"
+    return f"{number:.0f} B"
+
+
+def rows(found: Ways, width: int, batch: int) -> list[list[str]]:
+    """A table of what was measured at one width and batch: a column for each way.
+
+    Of two processes the one that sends or keeps more.
+    """
+    ways = [found.row(width, batch, way) for way in (ONE, DATA, MODEL)]
+
+    def line(name: str, *values: str) -> list[str]:
+        return [name, *(value or "-" for value in values)]
+
+    return [
+        line("sent per step", *(spoken(max(w["sent"])) if max(w["sent"]) else "" for w in ways)),
+        line("in messages", *(str(max(w["messages"]) or "") for w in ways)),
+        *(line(part, *(spoken(max(w[part])) for w in ways)) for part in PARTS),
+        line("memory in all", *(spoken(max(memory(w))) for w in ways)),
+        line("time per step", *(f"{1e3 * w['seconds']:.1f} ms" for w in ways)),
+        line("weights differ by", *(f"{w['differs']:.0e}" if w["differs"] else "" for w in ways)),
+    ]
+
+
+def memory(row: dict[str, Any]) -> list[int]:
+    """Bytes that each process keeps in all."""
+    return [sum(kept) for kept in zip(*(row[part] for part in PARTS), strict=True)]
+
+
+COLUMNS = ("measured here", ONE, DATA, MODEL)
+
+
+def _measured(found: Ways, width: int, way: str, colour: str) -> dict[str, Any]:
+    own = [row for row in found.rows if row["width"] == width and row["way"] == way]
+    x, y = [row["batch"] for row in own], [max(row["sent"]) for row in own]
+    return _dots("measured", x, y, colour, "diamond", 11)
+
+
+def _line(name: str, x: Any, y: Any, colour: str) -> dict[str, Any]:
+    line = {"color": colour, "width": 2}
+    return {"x": x, "y": y, "mode": "lines", "line": line, "name": name}
+
+
+def _dots(name: str, x: Any, y: Any, colour: str, symbol: str, size: int) -> dict[str, Any]:
+    marker = {"color": colour, "symbol": symbol, "size": size, "line": {"width": 2}}
+    return {"x": x, "y": y, "mode": "markers", "marker": marker, "name": name}
+
+
+def _axis(title: str) -> dict[str, Any]:
+    return {"title": {"text": title}, "type": "log"}

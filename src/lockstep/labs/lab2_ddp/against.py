@@ -1,0 +1,164 @@
+"""The learner's program and the converter's: line by line, and in a run on two processes."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import asdict, dataclass, field
+from functools import cache
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from lockstep.errors import RunError
+from lockstep.labs.lab2_ddp import programs
+from lockstep.labs.lab2_ddp.data import TEST
+from lockstep.labs.lab2_ddp.diff import diff
+from lockstep.labs.lab2_ddp.lines import Printed
+from lockstep.labs.lab2_ddp.texts import program
+from lockstep.labs.shared.apart import Report, apart
+
+SCRIPT = "train.py"
+EPOCHS = 5
+BATCHES = (32, 128)
+LIMIT = 180.0
+"""Seconds of all runs."""
+ONE, OWN, CONVERTED = "one GPU", "yours", "lockstep convert"
+COLUMNS = ("program on processes", "batch", "images/s", "times", "accuracy")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Run:
+    """A program on some processes."""
+
+    program: str
+    processes: int
+    batch: int
+    """Of all processes together."""
+    rate: float | None = None
+    """Images per second, the median epoch; the first one, in which all warms up, left out."""
+    accuracy: float | None = None
+    """After the last epoch."""
+    speakers: int = 1
+    """Ranks that print."""
+    failed: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Runs:
+    """All of them, with where they ran."""
+
+    device: str
+    cores: int
+    runs: list[dict[str, Any]] = field(default_factory=list)
+
+    def of(self, program: str, batch: int) -> Run:
+        """The run of a program."""
+        return next(
+            Run(**one) for one in self.runs if (one["program"], one["batch"]) == (program, batch)
+        )
+
+    def ratio(self, program: str, batch: int) -> float | None:
+        """How many times as fast as on one process it is."""
+        one, two = self.of(ONE, batch).rate, self.of(program, batch).rate
+        return two / one if one and two else None
+
+
+@cache
+def converted() -> str:
+    """What `lockstep convert` makes of the program for one GPU."""
+    from lockstep.convert import convert
+    from lockstep.source.reading import parse
+
+    return convert(parse(Path(SCRIPT), program())).text
+
+
+def difference(own: str) -> str:
+    """From the learner's program to the converter's, as a unified diff."""
+    return diff(own, converted())
+
+
+def measure(report: Report, own: str) -> Runs:
+    """Run the program for one GPU on one process, the learner's and the converter's on two."""
+    given = {"own": own, "epochs": EPOCHS, "batches": list(BATCHES)}
+    return Runs(**apart(f"{__name__}:compare", report, limit=LIMIT, **given))
+
+
+def compare(own: str, epochs: int, batches: list[int], report: Report) -> dict[str, Any]:
+    """In a process of its own."""
+    from lockstep.world import gpus_here, hide_gpus
+
+    device = "GPU" if gpus_here() >= 2 else "CPU"
+    if device == "CPU":
+        # Alike for all: two processes do not fit on one GPU, so nobody gets it.
+        hide_gpus()
+    plan = [(name, batch) for batch in batches for name in (ONE, OWN, CONVERTED)]
+    # At the larger batch the converter's has nothing new to say.
+    plan = [(name, batch) for name, batch in plan if batch == batches[0] or name != CONVERTED]
+    texts = {ONE: program(), OWN: own, CONVERTED: converted()}
+    runs = []
+    for number, (name, batch) in enumerate(plan):
+        processes = 1 if name == ONE else 2
+        report(number / len(plan), f"{name}, {processes} process(es), batch {batch}")
+        arguments = ("--epochs", str(epochs), "--batch-size", str(batch))
+        found = programs.run(Path(f"run{number}"), texts[name], processes, arguments)
+        ran = _run(name, processes, batch, found)
+        if name != OWN and (ran.failed or ran.rate is None):
+            raise RunError(f"{name}, batch {batch}, did not run here: {ran.failed or 'no output'}")
+        runs.append(asdict(ran))
+    return asdict(Runs(device=device, cores=os.cpu_count() or 1, runs=runs))
+
+
+def _run(name: str, processes: int, batch: int, found: tuple[list[Printed], str]) -> Run:
+    said, failed = found
+    first = said[0]
+    return Run(
+        program=name,
+        processes=processes,
+        batch=batch,
+        rate=round(median(first.rates[1:] or first.rates), 1) if first.rates else None,
+        accuracy=first.accuracies[-1] if first.accuracies else None,
+        speakers=sum(bool(one.rates or one.accuracies) for one in said),
+        failed=failed,
+    )
+
+
+def rows(found: Runs) -> list[list[str]]:
+    """The table, as texts."""
+    lines = []
+    for one in (Run(**run) for run in found.runs):
+        ratio = found.ratio(one.program, one.batch)
+        lines.append(
+            [
+                f"{one.program} on {one.processes}",
+                str(one.batch),
+                "-" if one.rate is None else f"{one.rate:,.0f}",
+                "-" if ratio is None else f"{ratio:.2f}",
+                "-" if one.accuracy is None else f"{one.accuracy:.4f}",
+            ]
+        )
+    return lines
+
+
+def remarks(found: Runs) -> list[str]:
+    """What the numbers do not say."""
+    said = []
+    for one in (Run(**run) for run in found.runs):
+        name = f"{one.program}, batch {one.batch}"
+        if one.failed:
+            said.append(f"{name}: {one.failed}")
+        elif one.speakers != 1:
+            said.append(f"{name}: {one.speakers} ranks print, and the first of them is shown.")
+    known = [one["accuracy"] for one in found.runs if one["accuracy"] is not None]
+    if len(known) > 1:
+        apart = max(known) - min(known)
+        said.append(
+            f"The accuracies lie within {apart:.4f}, {round(apart * TEST)} of {TEST} images: order "
+            "and dropout are drawn differently in each run."
+        )
+    if found.device == "CPU":
+        said.append(
+            f"Two processes share {found.cores} cores here with all else that runs on this "
+            "machine, and the exchange takes computing time from both. GPUs exchange beside "
+            "computing."
+        )
+    return said

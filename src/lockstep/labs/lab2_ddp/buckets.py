@@ -1,0 +1,164 @@
+"""A small network on two replicas, with buckets of several sizes: every backward pass recorded."""
+
+from __future__ import annotations
+
+import gc
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from lockstep.labs.shared.apart import Report, apart
+
+WIDTH, HIDDEN = 512, 8
+BATCH = 64
+"""Samples per replica."""
+DEFAULT = 0.0
+"""Stands for what DDP takes by itself: 25 MiB, and 1 MiB for the first bucket."""
+CAPS = (1.0, 2.0, 4.0, 8.0, 25.0, DEFAULT)
+"""MiB at which a bucket is full; one recording for each."""
+STEPS = 6
+RATE = 0.05
+LOOKED_AT = "head.bias"
+"""The parameter whose gradients are shown as numbers."""
+LIMIT = 120.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recorded:
+    """What DDP did."""
+
+    device: str
+    parameters: list[list[Any]]
+    """[name, bytes] in the order in which the model has them."""
+    caps: list[float]
+    runs: list[list[list[dict[str, Any]]]]
+    """The notes of a backward pass, by cap, step and rank: see `engine/buckets.py`."""
+    exchange: dict[str, Any]
+    """Gradients of one parameter before and after, and the weights, by rank: the first step's."""
+
+    @property
+    def bytes(self) -> int:
+        """Of all gradients."""
+        return sum(size for _, size in self.parameters)
+
+    def notes(self, cap: float, step: int) -> list[dict[str, Any]]:
+        """Of one step, by rank."""
+        return self.runs[self.caps.index(cap)][step]
+
+
+def named(cap: float) -> str:
+    """A setting as people say it."""
+    return f"{cap:g} MiB" if cap else "default"
+
+
+def measure(
+    report: Report, caps: tuple[float, ...] = CAPS, steps: int = STEPS, width: int = WIDTH
+) -> Recorded:
+    """Record some steps with buckets of each size, on two replicas."""
+    given = {"caps": list(caps), "steps": steps, "width": width}
+    return Recorded(**apart(f"{__name__}:record", report, limit=LIMIT, **given))
+
+
+def record(caps: list[float], steps: int, width: int, report: Report) -> dict[str, Any]:
+    """In a process of its own, which forks the replicas."""
+    import torch
+
+    from lockstep.engine.group import Group
+    from lockstep.processes.replicas import run_replicas
+    from lockstep.world import World, gpu_count
+
+    on_gpus = gpu_count() >= 2
+
+    def replica(rank: int, store: str) -> dict[str, Any]:
+        torch.set_num_threads(1)
+        device = f"cuda:{rank}" if on_gpus else "cpu"
+        group = Group(World(rank=rank, size=2, local_rank=rank, device=device), store=store)
+        runs: list[Any] = []
+        exchange: dict[str, Any] = {}
+        try:
+            for number, cap in enumerate(caps):
+                if rank == 0:
+                    report((number + 0.5) / len(caps), f"buckets: {named(cap)}")
+                notes, looked = _run(group, cap, steps, width)
+                runs.append([group.objects(one) for one in notes])
+                exchange = exchange or _by_rank(group.objects(looked))
+                gc.collect()
+        finally:
+            group.leave()
+        sizes = [[n, 4 * p.numel()] for n, p in _network(width).named_parameters()]
+        name = torch.cuda.get_device_name() if on_gpus else "cpu"
+        return asdict(
+            Recorded(device=name, parameters=sizes, caps=caps, runs=runs, exchange=exchange)
+        )
+
+    report(0.05, "two replicas start")
+    found: dict[str, Any] = run_replicas(2, replica)
+    return found
+
+
+def _run(
+    group: Any, cap: float, steps: int, width: int
+) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    """The notes of all steps, and one parameter in the first of them."""
+    import torch
+    from torch.nn import functional
+
+    from lockstep.engine.exchange.buckets import Buckets
+
+    images, labels = (part.to(group.device) for part in _digits())
+    torch.manual_seed(0)
+    watched = Buckets(_network(width).to(group.device), group, cap_mb=cap or None, keep=[LOOKED_AT])
+    optimizer = torch.optim.SGD(watched.model.parameters(), lr=RATE)
+    notes: list[dict[str, Any]] = []
+    looked: dict[str, Any] = {}
+    for step in range(steps):
+        own = torch.arange(BATCH) + BATCH * (2 * step + group.world.rank)
+
+        def loss(model: Any, own: Any = own) -> Any:
+            return functional.cross_entropy(model(images[own]), labels[own])
+
+        optimizer.zero_grad()
+        notes.append(watched.step(loss))
+        parameter = watched.model.module.get_parameter(LOOKED_AT)
+        reduced = None if parameter.grad is None else parameter.grad.tolist()
+        optimizer.step()
+        looked = looked or {
+            "before": watched.local[LOOKED_AT].tolist(),
+            "after": reduced,
+            "weights": parameter.tolist(),
+        }
+    return notes, looked
+
+
+def _by_rank(found: list[dict[str, Any]]) -> dict[str, Any]:
+    return {"name": LOOKED_AT, **{key: [one[key] for one in found] for key in found[0]}}
+
+
+def _digits() -> Any:
+    from lockstep.data.digits import digits
+
+    data = digits()
+    assert data.prepare is not None
+    return data.prepare(data.train.inputs).flatten(1), data.train.targets
+
+
+def _network(width: int) -> Any:
+    import torch
+    from torch import nn
+
+    class Network(nn.Module):
+        """A perceptron whose last layer is written first: its gradient comes first all the same."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.head = nn.Linear(width, 10)
+            self.first = nn.Linear(64, width)
+            for number in range(HIDDEN):
+                self.add_module(f"hidden{number + 1}", nn.Linear(width, width))
+
+        def forward(self, images: torch.Tensor) -> torch.Tensor:
+            x = torch.relu(self.first(images))
+            for number in range(HIDDEN):
+                x = torch.relu(self.get_submodule(f"hidden{number + 1}")(x))
+            return self.head(x)
+
+    return Network()

@@ -1,0 +1,58 @@
+"""Whether a step is done: the doctor's findings and what else it saw, in words."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from lockstep.labs.lab2_ddp.needs import prepared_once, two_ranks
+from lockstep.labs.lab2_ddp.observe import Observed, observe
+from lockstep.labs.lab2_ddp.steps import Step, steps
+
+SHOWN = 30
+"""Lines of how a program ended."""
+
+
+def check_step(step: Step, text: str) -> list[str]:
+    """What is wrong with a program after a step, found by running it on two ranks; empty: passed.
+
+    Steps before this one must still hold; what later steps are about is not looked at.
+    """
+    return judge(step, observe(text, prepared=step.prepared, whole=step.whole))
+
+
+def judge(step: Step, seen: Observed) -> list[str]:
+    """The same for a program that was observed."""
+    if seen.ended == "unread":
+        return seen.ending
+    said = [] if seen.ended == "finished" else ["\n".join(seen.ending[:SHOWN])]
+    if seen.ended == "late" or not seen.facts:
+        return said
+    if said and seen.facts["ranks"] < 2:
+        return said
+    number = steps().index(step)
+    done = [one for one in steps()[: number + 1] if not one.optional or one is step]
+    asked = frozenset[str]().union(*(one.removes for one in done))
+    later = frozenset[str]().union(*(one.removes for one in steps())) - asked
+    for finding in seen.findings:
+        if finding["code"] not in later:
+            said.append(_told(finding, finding["code"] in step.removes, finding["code"] in asked))
+    if seen.ended == "finished" and (alone := list(two_ranks(seen))):
+        return alone
+    for one in done:
+        for need in one.needs:
+            # Of a run that ended early only this can be told, and it may be the reason.
+            if seen.ended == "finished" or need is prepared_once:
+                said += [_earlier(one, step) + message for message in need(seen)]
+    return said
+
+
+def _told(finding: dict[str, Any], meant: bool, asked: bool) -> str:
+    """A finding as one sentence or two, with where it belongs."""
+    about = "" if meant else " This is of an earlier step." if asked else " This is new."
+    name = f"{finding['code']} {finding['rule']}"
+    line = f"Line {finding['line']}: " if finding["line"] > 1 else ""
+    return f"{line}{finding['message']}. {finding['advice']}{about} ({name})"
+
+
+def _earlier(one: Step, step: Step) -> str:
+    return "" if one is step else f"Of the earlier step “{one.title}”: "

@@ -1,0 +1,73 @@
+"""Whether a program on two processes computes what the one for one GPU does, step by step."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from lockstep.labs.lab2_ddp.data import write_digits
+from lockstep.labs.lab2_ddp.texts import program
+from lockstep.labs.shared.apart import Report, apart
+
+STEPS = 6
+LIMIT = 150.0
+PATIENCE = 20.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Proof:
+    """The verdict of `lockstep convert --verify`."""
+
+    proved: bool
+    said: str
+    """What was compared, and how far it agrees."""
+    neutralised: list[str] = field(default_factory=list)
+    """What was made the same in both runs, because it differs by nature."""
+    log: str = ""
+    """Last words of a program that failed."""
+
+
+def measure(report: Report, own: str) -> Proof:
+    """Run both for some steps, and compare every loss and every weight."""
+    return Proof(**apart(f"{__name__}:prove", report, limit=LIMIT, own=own))
+
+
+def prove(own: str, report: Report) -> dict[str, Any]:
+    """In a process of its own."""
+    from lockstep.console import Progress
+    from lockstep.convert.verify import verify
+
+    class Told(Progress):
+        """Passes on what is being run."""
+
+        turn = 0
+
+        def say(self, text: str) -> None:
+            self.turn += 1
+            report(min(0.9, self.turn / 3), text)
+
+    home = Path("programs")
+    home.mkdir()
+    for name, text in (("train.py", program()), ("own.py", own)):
+        home.joinpath(name).write_text(text)
+    write_digits(home)
+    verdict = verify(
+        home / "train.py",
+        home / "own.py",
+        replicas=(2,),
+        steps=STEPS,
+        timeout=PATIENCE,
+        working=home,
+        doctor=False,
+        progress=Told(),
+    )
+    found = verdict.comparisons[0] if verdict.comparisons else None
+    return asdict(
+        Proof(
+            proved=verdict.proved,
+            said=found.text if found is not None else verdict.failure,
+            neutralised=verdict.neutralised,
+            log=found.log if found is not None else verdict.log,
+        )
+    )

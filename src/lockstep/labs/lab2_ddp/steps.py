@@ -1,0 +1,107 @@
+"""The steps in which the program for one GPU becomes one for many.
+
+Each has a page in `pages/`: its title, what to do, why, and pieces of the program before and after.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+
+from lockstep.labs.lab2_ddp import needs
+from lockstep.labs.lab2_ddp.needs import Need
+from lockstep.labs.lab2_ddp.texts import page, program
+
+_BLOCK = re.compile(r"^```(before|after)\n(.*?)\n```$", re.M | re.S)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Step:
+    """One change of the program."""
+
+    name: str
+    title: str
+    task: str
+    """What to do."""
+    why: str
+    before: str
+    """The program that it starts from, if the steps before were done as we would."""
+    after: str
+    """The program as we would change it."""
+    removes: frozenset[str] = frozenset()
+    """The doctor's rules that must be quiet from here on."""
+    needs: tuple[Need, ...] = ()
+    """What else must hold from here on."""
+    optional: bool = False
+    """Whether it may be left out: then nobody asks for it later."""
+    prepared: bool = False
+    """Whether its check begins with the data prepared, as long as a race would decide otherwise."""
+    whole: bool = False
+    """Whether its check repeats the first step in one process, which takes twice as long."""
+
+
+@dataclass(frozen=True)
+class _Plan:
+    name: str
+    removes: tuple[str, ...] = ()
+    needs: tuple[Need, ...] = ()
+    optional: bool = False
+
+
+_PLANS = (
+    _Plan("group", needs=(needs.two_ranks,)),
+    _Plan("prepare", needs=(needs.prepared_once,)),
+    _Plan("device", needs=(needs.own_device,)),
+    _Plan("sampler", ("LS02",)),
+    _Plan("epoch", ("LS01",)),
+    _Plan("batch", ("LS22",), (needs.same_global_batch,)),
+    _Plan("wrap", ("LS31",), (needs.is_wrapped,)),
+    _Plan("norm", ("LS28",), (needs.whole_norm,), optional=True),
+    _Plan("seed", ("LS20",)),
+    _Plan("validate", ("LS06", "LS07", "LS08", "LS09"), (needs.each_once, needs.a_count)),
+    _Plan("throughput", needs=(needs.all_images,)),
+    _Plan("first", ("LS25", "LS27"), (needs.one_speaks, needs.saved)),
+    _Plan("program", needs=(needs.leaves,)),
+)
+
+
+@cache
+def steps() -> tuple[Step, ...]:
+    """All of them, in order."""
+    text, found = program(), []
+    for number, plan in enumerate(_PLANS):
+        written = page(f"{plan.name}.md")
+        after = _changed(text, _BLOCK.findall(written))
+        title, task, why = _words(_BLOCK.sub("", written))
+        found.append(
+            Step(
+                name=plan.name,
+                title=title,
+                task=task,
+                why=why,
+                before=text,
+                after=after,
+                removes=frozenset(plan.removes),
+                needs=plan.needs,
+                optional=plan.optional,
+                prepared=number == 0,
+                whole=number == len(_PLANS) - 1,
+            )
+        )
+        text = after
+    return tuple(found)
+
+
+def _words(page: str) -> tuple[str, str, str]:
+    """Title, what to do, and why: the heading, the first paragraph, the others."""
+    head, task, *rest = (" ".join(part.split()) for part in page.strip().split("\n\n"))
+    return head.removeprefix("# "), task, "\n\n".join(part for part in rest if part)
+
+
+def _changed(text: str, blocks: Sequence[tuple[str, str]]) -> str:
+    for (_, old), (_, new) in zip(blocks[::2], blocks[1::2], strict=True):
+        assert text.count(old) == 1, f"{text.count(old)} times in the program: {old}"
+        text = text.replace(old, new)
+    return text

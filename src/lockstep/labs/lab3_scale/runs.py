@@ -1,0 +1,184 @@
+"""Accuracy against time: whole runs of one recipe, on one replica and on several."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from torch.optim import SGD
+
+from lockstep import models
+from lockstep.cluster.launch import launch
+from lockstep.console import Console
+from lockstep.engine.recipe.builtin import DIGITS
+from lockstep.engine.recipe.job import Job
+from lockstep.engine.recipe.recipe import Recipe
+from lockstep.engine.run.comparison import largest_difference
+from lockstep.errors import NotFinite
+from lockstep.labs.lab3_scale.throughput import sizes_here
+from lockstep.labs.shared.apart import Report, apart
+from lockstep.scaling.rates.rules import linear_rule, sqrt_rule
+from lockstep.scaling.rates.schedules import constant
+
+BATCH, TIMES, RATE, EPOCHS, WARMUP = 32, 8, 0.05, 6, 2
+SHARDS = 4
+"""The most replicas that a run may have."""
+EXACT_STEPS = 8
+BASE = replace(
+    DIGITS,
+    model=partial(models.wideresnet, 10, 1, channels=1),
+    augment=(),
+    optimizer=partial(SGD, momentum=0.9),
+    schedule=constant,
+    warmup=0.0,
+    learning_rate=RATE,
+    global_batch=BATCH,
+    shards=SHARDS,
+    epochs=EPOCHS,
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Run:
+    """One curve."""
+
+    name: str
+    short: str
+    """Its name in a legend."""
+    replicas: int
+    batch: int
+    """Global."""
+    rate: float
+    warmup: float
+    """Epochs."""
+    steps: list[int]
+    seconds: list[float]
+    """Of training and evaluation; without the start-up."""
+    accuracy: list[float]
+    """After each epoch."""
+    diverged: bool
+    """Whether the loss became no number, which ended the run."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Runs:
+    """All curves, and whether one replica and several compute the same."""
+
+    device: str
+    replicas: int
+    runs: list[dict[str, Any]]
+    """Each a `Run`."""
+    difference: float
+    """The largest of any weight, between one replica and several after runs with the same batch."""
+    identical: bool
+    """Whether a few steps of the two in exact mode end with the same bits."""
+
+    def each(self) -> list[Run]:
+        """The runs as such."""
+        return [Run(**run) for run in self.runs]
+
+
+def planned(many: int) -> dict[str, tuple[int, Recipe]]:
+    """The runs by their short names: how many replicas, and the recipe, which does not know it."""
+    large = replace(BASE, global_batch=TIMES * BATCH)
+
+    def scaled(rule: Callable[[float], float], **more: Any) -> tuple[int, Recipe]:
+        return many, replace(large, learning_rate=RATE * rule(TIMES), **more)
+
+    # The rise begins where the small batch would be.
+    warmed = {"warmup": float(WARMUP), "warmup_start": 1 / TIMES}
+    return {
+        "one replica": (1, BASE),
+        "same batch": (many, BASE),
+        "rate unscaled": (many, large),
+        "square root": scaled(sqrt_rule),
+        "linear": scaled(linear_rule),
+        "linear, warmup": scaled(linear_rule, **warmed),
+    }
+
+
+def measure(report: Report, **given: Any) -> Runs:
+    """Run them from a process that may fork."""
+    return Runs(**apart(f"{__name__}:measure_here", report, **given))
+
+
+def measure_here(report: Report, epochs: int = EPOCHS, count: int | None = None) -> Runs:
+    """Train them one after the other; only the first `count`, if it is given."""
+    device, sizes = sizes_here()
+    many = min(sizes[-1], SHARDS)
+    plans = dict(islice(planned(many).items(), count))
+    runs = []
+    with tempfile.TemporaryDirectory(prefix="lockstep-") as place:
+        folders = [Path(place) / str(number) for number in range(len(plans))]
+        for number, (name, (replicas, recipe)) in enumerate(plans.items()):
+            report(0.9 * number / len(plans), name)
+            recipe = replace(recipe, epochs=epochs, warmup=min(recipe.warmup, epochs))
+            runs.append(_run(name, recipe, replicas, device, folders[number]))
+        difference = largest_difference(folders[0], folders[1])
+        report(0.95, "exact mode")
+        digests = {_digest(n, device, Path(place) / f"exact-{n}") for n in (1, many)}
+    return Runs(
+        device=device,
+        replicas=many,
+        runs=[asdict(run) for run in runs],
+        difference=difference,
+        identical=len(digests) == 1,
+    )
+
+
+def _run(name: str, recipe: Recipe, replicas: int, device: str, folder: Path) -> Run:
+    # Eager: to compile takes longer than the run.
+    job = Job(recipe=recipe, out=folder, replicas=replicas, checkpoint_every=0, speed="eager")
+    finished = False
+    with suppress(NotFinite):
+        finished = bool(launch(job, device=device, console=_Silent()))
+    size = "1 replica" if replicas == 1 else f"{replicas} replicas"
+    rule = f", {name}" if recipe.global_batch > BATCH else ""
+    lines = map(json.loads, (folder / "metrics.jsonl").read_text().splitlines())
+    tests = [line for line in lines if line["kind"] == "test"]
+    return Run(
+        name=f"{size}, batch {recipe.global_batch}{rule}",
+        short=name,
+        replicas=replicas,
+        batch=recipe.global_batch,
+        rate=recipe.learning_rate,
+        warmup=recipe.warmup,
+        steps=[t["step"] for t in tests],
+        seconds=[round(t["seconds"], 4) for t in tests],
+        accuracy=[round(t["accuracy"], 4) for t in tests],
+        diverged=not finished,
+    )
+
+
+def _digest(replicas: int, device: str, folder: Path) -> str:
+    """Of the weights after a few steps in exact mode."""
+    job = Job(
+        recipe=BASE,
+        out=folder,
+        replicas=replicas,
+        exact=True,
+        max_steps=EXACT_STEPS,
+        checkpoint_every=0,
+        speed="eager",
+    )
+    return str(launch(job, device=device, console=_Silent())["weights_sha256"])
+
+
+class _Silent(Console):
+    """The page says what is to be said."""
+
+    def __init__(self) -> None:
+        super().__init__(as_json=True)
+
+    def say(self, text: str) -> None:
+        """Nothing."""
+
+    def warn(self, text: str) -> None:
+        """Nothing."""

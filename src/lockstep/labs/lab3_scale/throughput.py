@@ -1,0 +1,153 @@
+"""The scaling ratio: images per second on one replica, on two, on as many as there are."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from torch.optim import SGD
+
+from lockstep import models
+from lockstep.bench.assignment import Task
+from lockstep.bench.measure import Settings, ratios
+from lockstep.bench.measure import measure as take_turns
+from lockstep.bench.sides import Entry, Side
+from lockstep.bench.sides.lockstep import run
+from lockstep.bench.synthetic_data import images
+from lockstep.bench.works import Work
+from lockstep.console import Console
+from lockstep.errors import RunError
+from lockstep.labs.shared.apart import Report, apart
+from lockstep.tune import Probe
+from lockstep.world import gpu_count
+
+MOST = {"cuda": 8, "cpu": 4}
+"""Replicas that are tried at most."""
+FLOAT = 4
+"""Bytes of a gradient's element."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Throughput:
+    """What was measured on this machine."""
+
+    device: str
+    """`cpu` or `cuda`."""
+    model: str
+    replicas: list[int]
+    batch: int
+    """Samples of one replica in a step; the global batch where one batch is cut for all."""
+    each: list[list[float]]
+    """Images per second by replicas and round, `batch` samples for each replica."""
+    shared: list[list[float]]
+    """The same with one batch of `batch` samples, cut for the replicas."""
+    gradient_bytes: int
+    exchange: float
+    """Seconds to add up the gradients of two replicas; 0 where there are none."""
+
+    def ratio(self, rates: list[list[float]]) -> list[list[float]]:
+        """How many times as fast as one replica in the same round."""
+        return [ratios(many, self.each[0]) for many in rates]
+
+    def step(self) -> float:
+        """Seconds of a step on one replica."""
+        return self.batch / median(self.each[0])
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Shared(Side):
+    """lockstep with the work's batch for all replicas together."""
+
+    def run(self, task: Task) -> None:
+        """Cut the batch."""
+        batch = task.work.batch // task.world.size
+        run(replace(task, work=replace(task.work, batch=batch)))
+
+
+SMALL = Work(
+    name="wrn-10-1",
+    sentence="WideResNet-10-1, 8x8 pixels",
+    model=partial(models.wideresnet, 10, 1, channels=1),
+    samples=partial(images, 4096, (1, 8, 8), 10),
+    batch=64,
+    optimizer=partial(SGD, momentum=0.9),
+    learning_rate=0.01,
+    channels_last=True,
+)
+LARGE = replace(
+    SMALL,
+    name="wrn-16-4",
+    sentence="WideResNet-16-4, 28x28 pixels",
+    model=partial(models.wideresnet, 16, 4, channels=1),
+    samples=partial(images, 16_384, (1, 28, 28), 10),
+    batch=256,
+)
+"""For GPUs, which have nothing to do with the small one."""
+
+
+def sizes_here() -> tuple[str, list[int]]:
+    """The device, and the numbers of replicas to try: 1, 2, 4 ... as many as have one of it.
+
+    One GPU is no place for two replicas: they are tried on the CPU then.
+    """
+    gpus = gpu_count()
+    device, places = ("cuda", gpus) if gpus > 1 else ("cpu", len(os.sched_getaffinity(0)))
+    most = min(MOST[device], max(2, places))
+    return device, [1 << n for n in range(most.bit_length())]
+
+
+def measure(report: Report, **given: Any) -> Throughput:
+    """Measure it in a process that may fork."""
+    return Throughput(**apart(f"{__name__}:measure_here", report, **given))
+
+
+def measure_here(
+    report: Report, rounds: int = 5, steps: int = 16, warmup: float = 0.4
+) -> Throughput:
+    """Sides take turns, so that a slow second of the machine falls on all of them."""
+    device, replicas = sizes_here()
+    work = SMALL if device == "cpu" else LARGE
+    each = Side(name="each", sentence="a batch for each", file="lockstep", shards=True)
+    shared = _Shared(name="shared", sentence="one batch for all", file="lockstep", shards=True)
+    entries = [Entry(name=f"each {n}", side=each, replicas=n) for n in replicas]
+    entries += [Entry(name=f"shared {n}", side=shared, replicas=n) for n in replicas[1:]]
+    turns = len(entries) * (rounds + 1)
+    done = 0
+
+    def advance(name: str) -> None:
+        nonlocal done
+        done += 1
+        report(0.95 * done / turns, f"{name.split()[1]} replicas")
+
+    # Eager: to compile takes longer than all of this.
+    settings = Settings(device=device, rounds=rounds, steps=steps, warmup=warmup, speed="eager")
+    found = take_turns(work, entries, settings, advance)["sides"]
+    for name, side in found.items():
+        if side["error"]:
+            raise RunError(f"{name} replicas failed: {side['error']}")
+    rates = {
+        name: [round(r, 2) for r in side["samples_per_second"]] for name, side in found.items()
+    }
+    bytes_ = FLOAT * int(found["each 1"]["parameters"])
+    report(0.97, "the exchange of gradients")
+    return Throughput(
+        device=device,
+        model=work.sentence,
+        replicas=replicas,
+        batch=work.batch,
+        each=[rates[f"each {n}"] for n in replicas],
+        shared=[rates["each 1"], *(rates[f"shared {n}"] for n in replicas[1:])],
+        gradient_bytes=bytes_,
+        exchange=_exchange(work, device, bytes_ // FLOAT),
+    )
+
+
+def _exchange(work: Work, device: str, elements: int) -> float:
+    """Seconds to add up the gradients of two replicas."""
+    recipe = work.recipe(work.samples(), 2, "fp32")
+    probe = Probe(recipe, device, {}, Path(), Console(as_json=True))
+    return probe.exchange(2, elements)[0]

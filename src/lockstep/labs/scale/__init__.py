@@ -1,1 +1,0 @@
-"""Lab 3's experiments: training at scale."""

@@ -1,0 +1,1 @@
+"""What all labs share: the page, pictures, tasks, quizzes, progress, the server."""

@@ -1,0 +1,106 @@
+"""Serves a lab with marimo: on loopback unless asked otherwise, with a token, offline."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import signal
+import socket
+import subprocess
+import sys
+import webbrowser
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from importlib.util import find_spec
+from pathlib import Path
+
+from lockstep.errors import RunError, UsageError
+from lockstep.labs.shared.catalogue import Lab
+from lockstep.world import die_with
+
+FIRST_PORT = 2718
+IN_TERMINALS = ("www-browser", "links", "elinks", "lynx", "w3m")
+"""Browsers that Python may choose where there is no screen: they show no lab."""
+
+
+def check_installed() -> None:
+    """Say what to install, if the labs' own libraries are not there."""
+    for name in ("marimo", "anywidget", "torch", "plotly"):
+        if find_spec(name) is None:
+            raise UsageError(f"the labs need {name}. Install it with: pip install 'lockstep[lab]'")
+
+
+def free_port(host: str, asked: int | None) -> int:
+    """The port that was asked for, if nobody has it; otherwise the first that is free."""
+    for port in [asked] if asked is not None else range(FIRST_PORT, FIRST_PORT + 100):
+        with suppress(OSError):
+            _try(host, port)
+            return port
+    if asked is None:
+        raise RunError(f"no port from {FIRST_PORT} on is free on {host}. Name one with --port.")
+    try:
+        other = f" --port {free_port(host, None)} is free."
+    except RunError:
+        other = ""
+    raise UsageError(f"port {asked} is taken, or may not be used on {host}.{other}")
+
+
+def _try(host: str, port: int) -> None:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family) as one:
+        one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        one.bind((host, port))
+
+
+def opened(url: str) -> bool:
+    """Whether a browser could be told to open it."""
+    try:
+        browser = webbrowser.get()
+        return Path(getattr(browser, "name", "")).name not in IN_TERMINALS and browser.open(url)
+    except webbrowser.Error:
+        return False
+
+
+def serve(lab: Lab, *, host: str, port: int | None, announce: Callable[[str], None]) -> int:
+    """Serve until Ctrl-C, and tell the address; the exit code of marimo."""
+    port = free_port(host, port)
+    token = secrets.token_urlsafe(16)
+    shown = f"[{host}]" if ":" in host else host
+    url = f"http://{shown}:{port}/?access_token={token}"
+    process = subprocess.Popen(
+        [
+            *(sys.executable, "-m", "marimo", "--quiet", "run", str(lab.notebook)),
+            *("--headless", "--host", host, "--port", str(port)),
+            # On standard input: what stands in a command line, everyone on the machine can read.
+            *("--token", "--token-password-file", "-"),
+        ],
+        stdin=subprocess.PIPE,
+        text=True,
+        # It must not go on serving alone, however this process ends.
+        preexec_fn=partial(die_with, os.getpid()),
+    )
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
+    assert process.stdin is not None
+    process.stdin.write(token)
+    process.stdin.close()
+    try:
+        _wait(process, host, port)
+        announce(url)
+        return process.wait()
+    except KeyboardInterrupt:
+        return 0
+    finally:
+        process.terminate()
+        process.wait()
+
+
+def _wait(process: subprocess.Popen[str], host: str, port: int) -> None:
+    """Until marimo answers."""
+    reach = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
+    while process.poll() is None:
+        with suppress(OSError), socket.create_connection((reach, port), timeout=0.2):
+            return
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(0.1)
+    raise RunError(f"marimo ended with exit code {process.returncode} before it served the lab.")

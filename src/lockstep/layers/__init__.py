@@ -1,0 +1,1 @@
+"""Layers whose result depends on the batch, made to depend on the shard instead."""

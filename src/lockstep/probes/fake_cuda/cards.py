@@ -1,0 +1,324 @@
+"""torch.cuda and torch.accelerator, answering for GPUs that are not there."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import defaultdict
+from types import SimpleNamespace, TracebackType
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from lockstep.probes.fake_cuda.patching import Machine, answering, index, note, swap
+
+_ZERO = (
+    "memory_allocated max_memory_allocated memory_reserved max_memory_reserved memory_cached "
+    "max_memory_cached device_memory_used memory_usage utilization temperature power_draw "
+    "clock_rate initial_seed get_sync_debug_mode"
+)
+_NOTHING = (
+    "init synchronize empty_cache empty_host_cache ipc_collect reset_peak_memory_stats "
+    "reset_accumulated_memory_stats reset_max_memory_allocated reset_max_memory_cached "
+    "reset_peak_host_memory_stats reset_accumulated_host_memory_stats "
+    "set_per_process_memory_fraction set_sync_debug_mode _sleep manual_seed manual_seed_all "
+    "seed seed_all _record_memory_history _dump_snapshot"
+)
+
+
+def install() -> None:
+    """Let torch.cuda answer as a machine with GPUs would."""
+    cuda, accelerator = torch.cuda, torch.accelerator
+    homes = (cuda, cuda.memory, cuda.random, cuda.streams, cuda.graphs, accelerator)
+    swap(_ZERO, answering(lambda *_, **__: 0), *homes)
+    swap(_NOTHING, answering(lambda *_, **__: None), *homes, accelerator.memory)
+    swap("is_available", answering(lambda: True), cuda, accelerator)
+    swap("device_count", answering(lambda: Machine.gpus), cuda, cuda.random, accelerator)
+    swap(
+        "is_bf16_supported is_tf32_supported can_device_access_peer",
+        answering(lambda *_, **__: True),
+        cuda,
+    )
+    swap("is_current_stream_capturing", answering(lambda: False), cuda, cuda.graphs)
+    swap("current_device", answering(lambda: Machine.current), cuda, cuda.random)
+    swap("set_device", answering(_set_device), cuda)
+    swap("_exchange_device _maybe_exchange_device", answering(_exchange), cuda)
+    swap("device device_index", lambda _: _Device, cuda, accelerator)
+    swap("device_of", lambda _: _Device, cuda)
+    _describe()
+    _random(homes)
+    _streams(homes)
+    _graphs()
+    _tools()
+    swap("current_device_index current_device_idx", answering(lambda: Machine.current), accelerator)
+    swap("set_device_index set_device_idx", answering(_set_device), accelerator)
+    swap("current_accelerator", answering(lambda *_, **__: torch.device("cuda")), accelerator)
+
+
+def _set_device(device: Any) -> None:
+    # torch takes a negative number for "leave it as it is", and `index` does too.
+    Machine.current = index(device)
+    note("cuda")
+
+
+def _exchange(device: int) -> int:
+    before, Machine.current = Machine.current, index(device)
+    return before
+
+
+class _Device:
+    """Makes a device the current one for a while."""
+
+    def __init__(self, device: Any = None) -> None:
+        # A tensor, for device_of, is on the current one.
+        self.idx = Machine.current if isinstance(device, Tensor) else index(device)
+        self.prev_idx = -1
+
+    def __enter__(self) -> None:
+        self.prev_idx = _exchange(self.idx)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: Any, trace: TracebackType | None
+    ) -> None:
+        Machine.current = self.prev_idx
+
+
+def _describe() -> None:
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    name = "CPU standing in for a GPU"
+    properties = SimpleNamespace(
+        name=name,
+        major=8,
+        minor=0,
+        total_memory=memory,
+        multi_processor_count=1,
+        warp_size=32,
+        max_threads_per_multi_processor=2048,
+        max_threads_per_block=1024,
+        regs_per_multiprocessor=65536,
+        shared_memory_per_block=49152,
+        shared_memory_per_block_optin=49152,
+        shared_memory_per_multiprocessor=102400,
+        L2_cache_size=0,
+        is_integrated=0,
+        is_multi_gpu_board=0,
+        gcnArchName="",
+        uuid="",
+        pci_bus_id=0,
+        pci_device_id=0,
+        pci_domain_id=0,
+    )
+
+    def checked(value: Any) -> Any:
+        def answer(device: Any = None, *_: Any, **__: Any) -> Any:
+            index(device)
+            return value
+
+        return answering(answer)
+
+    cuda, accelerator = torch.cuda, torch.accelerator
+    swap("get_device_name", checked(name), cuda)
+    swap("get_device_properties", checked(properties), cuda)
+    swap("get_device_capability", checked((8, 0)), cuda)
+    swap("mem_get_info", checked((memory, memory)), cuda, cuda.memory)
+    swap("get_memory_info", checked((memory, memory)), accelerator, accelerator.memory)
+    swap("get_arch_list", answering(lambda: ["sm_80"]), cuda)
+    stats = "memory_stats host_memory_stats memory_stats_as_nested_dict"
+    # Scripts ask by key: none is missing.
+    empty = answering(lambda *_, **__: defaultdict(int))
+    swap(stats, empty, cuda, cuda.memory)
+    swap(stats, empty, accelerator, accelerator.memory)
+    swap(
+        "memory_summary list_gpu_processes",
+        answering(lambda *_, **__: f"{name}: its memory is not counted"),
+        cuda,
+        cuda.memory,
+    )
+    swap("memory_snapshot _snapshot", answering(lambda *_, **__: []), cuda, cuda.memory)
+    swap("get_per_process_memory_fraction", answering(lambda *_: 1.0), cuda, cuda.memory)
+
+
+def _random(homes: tuple[Any, ...]) -> None:
+    """States that can be saved and restored, and that nothing draws from.
+
+    What a script draws "on the GPU" comes from the CPU's generator, which these must not move.
+    """
+    blank = torch.zeros(16, dtype=torch.uint8, device="cpu")
+    states: dict[int, Tensor] = {}
+
+    def get(device: Any = None) -> Tensor:
+        return states.get(index(device), blank).clone()
+
+    def put(state: Tensor, device: Any = None) -> None:
+        states[index(device)] = state.clone()
+
+    def put_all(new: Any) -> None:
+        for number, state in enumerate(new):
+            put(state, number)
+
+    swap("get_rng_state", answering(get), *homes)
+    swap("set_rng_state", answering(put), *homes)
+    swap("get_rng_state_all", answering(lambda: [get(n) for n in range(Machine.gpus)]), *homes)
+    swap("set_rng_state_all", answering(put_all), *homes)
+    generators = tuple(torch.Generator() for _ in range(Machine.gpus))
+    setattr(torch.cuda, "default_generators", generators)  # noqa: B010
+
+
+class Event:
+    """A moment in a stream: the work before it is done when it is recorded."""
+
+    def __init__(self, *_: Any, **__: Any) -> None:
+        self.moment = 0.0
+        self.device = torch.device("cuda", Machine.current)
+        self.cuda_event = 0
+
+    def record(self, stream: Any = None) -> None:
+        """Now."""
+        self.moment = time.perf_counter()
+
+    def elapsed_time(self, end: Event) -> float:
+        """Milliseconds of wall time."""
+        return 1000.0 * (end.moment - self.moment)
+
+    def query(self) -> bool:
+        """Whether the work is done."""
+        return True
+
+    def wait(self, stream: Any = None) -> None:
+        """Nothing to wait for."""
+
+    def synchronize(self) -> None:
+        """Nothing to wait for."""
+
+
+class Stream:
+    """Work in order: on the CPU it is done when the call returns."""
+
+    stream_id = cuda_stream = priority = device_type = 0
+
+    def __init__(self, device: Any = None, priority: int = 0, **_: Any) -> None:
+        self.device = torch.device("cuda", index(device))
+        self.device_index = self.device.index
+        self.priority = priority
+
+    def record_event(self, event: Event | None = None) -> Event:
+        """An event recorded now."""
+        event = event or Event()
+        event.record()
+        return event
+
+    def wait_stream(self, stream: Any) -> None:
+        """Nothing to wait for."""
+
+    def wait_event(self, event: Any) -> None:
+        """Nothing to wait for."""
+
+    def synchronize(self) -> None:
+        """Nothing to wait for."""
+
+    def query(self) -> bool:
+        """Whether all work is done."""
+        return True
+
+    def is_capturing(self) -> bool:
+        """Whether a CUDA graph is recorded: never."""
+        return False
+
+    def __enter__(self) -> Stream:
+        return _Streams.enter(self)
+
+    def __exit__(self, *_: object) -> None:
+        _Streams.leave()
+
+
+class _Streams:
+    """The streams that are current, the innermost last."""
+
+    entered: list[Stream] = []  # noqa: RUF012
+    default: dict[int, Stream] = {}  # noqa: RUF012
+
+    @classmethod
+    def enter(cls, stream: Stream) -> Stream:
+        cls.entered.append(stream)
+        return stream
+
+    @classmethod
+    def leave(cls) -> None:
+        cls.entered.pop()
+
+    @classmethod
+    def first(cls, device: Any = None) -> Stream:
+        number = index(device)
+        if number not in cls.default:
+            cls.default[number] = Stream(number)
+        return cls.default[number]
+
+    @classmethod
+    def current(cls, device: Any = None) -> Stream:
+        return cls.entered[-1] if cls.entered else cls.first(device)
+
+
+class StreamContext:
+    """Makes a stream the current one for a while; None leaves the current one."""
+
+    def __init__(self, stream: Stream | None) -> None:
+        self.stream = stream
+
+    def __enter__(self) -> None:
+        _Streams.enter(self.stream or _Streams.current())
+
+    def __exit__(self, *_: object) -> None:
+        _Streams.leave()
+
+
+def _streams(homes: tuple[Any, ...]) -> None:
+    swap("Stream ExternalStream", lambda _: Stream, torch.cuda, torch.cuda.streams)
+    swap("Event", lambda _: Event, torch.cuda, torch.cuda.streams)
+    swap("StreamContext", lambda _: StreamContext, torch.cuda)
+    swap("stream", answering(StreamContext), torch.cuda)
+    swap("current_stream", answering(_Streams.current), *homes)
+    swap("default_stream", answering(_Streams.first), *homes)
+
+    def become(stream: Stream) -> None:
+        _Streams.entered[-1:] = [stream]
+
+    swap("set_stream", answering(become), *homes)
+
+
+def _graphs() -> None:
+    def refuse(*_: Any, **__: Any) -> Any:
+        raise RuntimeError(
+            "CUDA graphs need a GPU, and this script runs on the CPU in its place. Switch the "
+            "graphs off for this run, or run it on a machine with GPUs."
+        )
+
+    class NoGraph:
+        """A CUDA graph, which only a GPU can record."""
+
+        __new__ = refuse
+
+    # torch.compile asks this before it looks at devices, and then does without graphs.
+    if not hasattr(torch._C, "_cuda_cudaCachingAllocator_is_enabled"):
+        setattr(torch._C, "_cuda_cudaCachingAllocator_is_enabled", lambda: True)  # noqa: B010
+    homes = [torch.cuda, torch.cuda.graphs, torch.accelerator]
+    homes += [torch.accelerator.graphs] if hasattr(torch.accelerator, "graphs") else []
+    swap("CUDAGraph graph Graph", lambda _: NoGraph, *homes)
+    swap("make_graphed_callables graph_pool_handle", answering(refuse), *homes)
+
+
+class _Mute:
+    """Takes any call, and reports success."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return lambda *_, **__: 0
+
+
+def _tools() -> None:
+    swap("_nvtx", lambda _: _Mute(), torch.cuda.nvtx)
+    swap("cudart", answering(_Mute), torch.cuda, torch.cuda.profiler)
+    swap("check_error", answering(lambda *_: None), torch.cuda, torch.cuda.profiler)
+    swap("version", answering(lambda: (2, 27, 5)), torch.cuda.nccl)
+    swap("is_available", answering(lambda *_: True), torch.cuda.nccl)

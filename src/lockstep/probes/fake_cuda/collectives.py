@@ -1,0 +1,118 @@
+"""torch.distributed: who asks for NCCL gets gloo, and layers that need GPUs do without."""
+
+from __future__ import annotations
+
+from functools import wraps
+from types import SimpleNamespace
+from typing import Any
+
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.distributed import device_mesh, distributed_c10d
+
+from lockstep.probes.fake_cuda.patching import answering, cpu, given, note, swap
+
+
+def install() -> None:
+    """Let process groups be of gloo, whatever backend the script names."""
+    if not dist.is_available():
+        return
+    homes = (dist, distributed_c10d)
+    swap("init_process_group", given(_begin), *homes)
+    swap("new_group new_subgroups new_subgroups_by_enumeration", given(_group), *homes)
+    swap("barrier", given(_barrier), *homes)
+    for home in homes:
+        # torch asks for this class where it sees that NCCL is available.
+        if not hasattr(home, "ProcessGroupNCCL"):
+            setattr(home, "ProcessGroupNCCL", _NCCL)  # noqa: B010
+    swap("is_nccl_available", answering(lambda: True), *homes)
+    swap("init_device_mesh", given(_mesh), dist, device_mesh)
+    swap("__init__", given(_mesh), device_mesh.DeviceMesh)
+    wrapper = nn.parallel.DistributedDataParallel
+    swap("__init__", given(_wrap), wrapper)
+    # All it does is to refuse SyncBatchNorm on the CPU.
+    swap("_passing_sync_batchnorm_handle", answering(lambda *_: None), wrapper)
+    swap("forward", _synced, nn.SyncBatchNorm)
+
+
+class _NCCL:
+    """What a script can make of NCCL's class without NCCL: options, which gloo ignores."""
+
+    class Options(SimpleNamespace):
+        """Any options."""
+
+
+def _begin(arguments: dict[str, Any]) -> None:
+    if arguments.get("backend") is None:
+        arguments["backend"] = "gloo"
+    _group(arguments)
+
+
+def _group(arguments: dict[str, Any]) -> None:
+    backend = arguments.get("backend")
+    if isinstance(backend, str) and "nccl" in backend.lower():
+        note("nccl")
+        arguments["backend"] = "gloo"
+    # The options are those of NCCL.
+    if isinstance(arguments.get("pg_options"), _NCCL.Options):
+        del arguments["pg_options"]
+    arguments.pop("device_id", None)
+
+
+def _barrier(arguments: dict[str, Any]) -> None:
+    arguments.pop("device_ids", None)
+
+
+def _mesh(arguments: dict[str, Any]) -> None:
+    if cpu(arguments["device_type"]) is not arguments["device_type"]:
+        arguments["device_type"] = "cpu"
+    override = arguments.get("backend_override")
+    if isinstance(override, dict):
+        arguments["backend_override"] = dict.fromkeys(override, "gloo")
+
+
+def _wrap(arguments: dict[str, Any]) -> None:
+    arguments.pop("device_ids", None)
+    arguments.pop("output_device", None)
+
+
+def _synced(original: Any) -> Any:
+    @wraps(original)
+    def forward(self: nn.SyncBatchNorm, input: Tensor) -> Tensor:
+        group = self.process_group or (dist.group.WORLD if dist.is_initialized() else None)
+        if not self.training or group is None or input.device.type == "cuda":
+            return original(self, input)
+        # Here and not above: a script that does not synchronise pays nothing for it.
+        from lockstep.layers.shards import SyncedBatchNorm
+
+        self._check_input_dim(input)
+        self._check_non_zero_input_channels(input)
+        note("SyncBatchNorm")
+        momentum = self.momentum
+        if self.track_running_stats and self.num_batches_tracked is not None:
+            self.num_batches_tracked.add_(1)
+            if momentum is None:
+                # A plain mean over all batches so far.
+                momentum = 1.0 / float(self.num_batches_tracked)
+
+        def reduce(values: Tensor) -> Tensor:
+            dist.all_reduce(values, group=group)
+            return values
+
+        # Not attributes of the module: a process group cannot be pickled or copied with it.
+        layer: Any = SimpleNamespace(
+            training=True,
+            shards=SimpleNamespace(counts=True),
+            reduce=reduce,
+            track_running_stats=self.track_running_stats,
+            running_mean=self.running_mean,
+            running_var=self.running_var,
+            momentum=momentum,
+            eps=self.eps,
+            affine=self.affine,
+            weight=self.weight,
+            bias=self.bias,
+        )
+        return SyncedBatchNorm.forward(layer, input)
+
+    return forward

@@ -1,0 +1,250 @@
+"""The places where a script names a device: each takes "cuda" and uses the CPU."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from functools import wraps
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from lockstep.probes.fake_cuda.patching import CPU, answering, cpu, given, index, note, swap
+
+_LIKE = (
+    "empty_like full_like ones_like rand_like randint_like randn_like zeros_like normal "
+    "as_nested_tensor"
+)
+_NEW = "new new_empty new_empty_strided new_full new_ones new_tensor new_zeros"
+
+
+def install() -> None:
+    """Translate devices wherever torch takes one."""
+    _factories()
+    _tensors()
+    _modules()
+    _generators()
+    _files()
+    _loaders()
+    _precision()
+
+
+def _with_device(original: Any) -> Any:
+    @wraps(original)
+    def make(*args: Any, **kwargs: Any) -> Any:
+        if kwargs:
+            if "device" in kwargs:
+                kwargs["device"] = cpu(kwargs["device"])
+            if kwargs.get("pin_memory"):
+                kwargs["pin_memory"] = False
+        return original(*args, **kwargs)
+
+    return make
+
+
+def _from_outside(original: Any) -> Any:
+    """For what takes memory over: on a GPU it would be a copy."""
+    make = _with_device(original)
+
+    @wraps(original)
+    def copy(*args: Any, **kwargs: Any) -> Any:
+        moves = cpu(kwargs.get("device")) is not kwargs.get("device")
+        result = make(*args, **kwargs)
+        return _own(result) if moves else result
+
+    return copy
+
+
+def _factories() -> None:
+    from torch.jit._builtins import _find_builtin, _register_builtin
+    from torch.utils._device import _device_constructors
+
+    homes = (torch, torch.fft, torch.nested)
+    # Torch keeps this set from the first call on. It must be the set of the originals: these
+    # are what a `with torch.device("meta")` sees.
+    names = {function.__name__.removeprefix("fft_") for function in _device_constructors()}
+    names |= set(_LIKE.split())
+    for home in homes:
+        for name in sorted(name for name in names if hasattr(home, name)):
+            original = getattr(home, name)
+            swap(name, _from_outside if name in ("as_tensor", "asarray") else _with_device, home)
+            # Without this torch.jit.script would read our source in the place of the operator.
+            if operator := _find_builtin(original):
+                _register_builtin(getattr(home, name), operator)
+    swap("set_default_device", given(_translate("device")), torch)
+    # Also behind `with torch.device("cuda"):`.
+    swap("__init__", given(_translate("device")), torch.utils._device.DeviceContext)
+
+
+def _translate(name: str) -> Callable[[dict[str, Any]], None]:
+    def change(arguments: dict[str, Any]) -> None:
+        if name in arguments:
+            arguments[name] = cpu(arguments[name])
+
+    return change
+
+
+def _own(tensor: Tensor) -> Tensor:
+    """The tensor, copied if its memory is somebody else's, such as a NumPy array's.
+
+    A copy on a GPU does not change when the script fills its array anew.
+    """
+    if torch.compiler.is_compiling() or tensor.layout is not torch.strided:
+        return tensor
+    return tensor if tensor.untyped_storage().resizable() else tensor.clone()
+
+
+def _tensors() -> None:
+    swap(_NEW, _with_device, Tensor)
+    swap("to", _to, Tensor)
+    swap("cpu", _to_host, Tensor)
+    swap("cuda", answering(_cuda), Tensor)
+    swap("type", _type, Tensor)
+    swap("pin_memory", answering(lambda self, *_, **__: self), Tensor)
+    swap("record_stream", answering(lambda *_, **__: None), Tensor)
+    for name in [name for name in vars(torch.cuda) if name.endswith("Tensor")]:
+        if hasattr(torch, name):
+            setattr(torch.cuda, name, getattr(torch, name))
+
+
+def _to(original: Any) -> Any:
+    @wraps(original)
+    def to(self: Tensor, *args: Any, **kwargs: Any) -> Any:
+        device = args[0] if args else kwargs.get("device")
+        target = cpu(device)
+        if target is device:
+            result = original(self, *args, **kwargs)
+            # A string is what the script wrote; a device may be another tensor's own.
+            return self.clone() if result is self and type(device) is str else result
+        if args:
+            result = original(self, target, *args[1:], **kwargs)
+        else:
+            kwargs["device"] = target
+            result = original(self, **kwargs)
+        return _own(result)
+
+    return to
+
+
+def _to_host(original: Any) -> Any:
+    @wraps(original)
+    def to_host(self: Tensor, *args: Any, **kwargs: Any) -> Any:
+        result = original(self, *args, **kwargs)
+        # Coming from a GPU it is a copy: scripts keep their best weights so.
+        return self.clone() if result is self else result
+
+    return to_host
+
+
+def _cuda(self: Tensor, device: Any = None, non_blocking: bool = False, **kwargs: Any) -> Tensor:
+    note("cuda")
+    index(device)
+    if kwargs.get("memory_format") is not None:
+        return self.to(memory_format=kwargs["memory_format"])
+    return _own(self)
+
+
+def _type(original: Any) -> Any:
+    @wraps(original)
+    def type_(self: Tensor, *args: Any, **kwargs: Any) -> Any:
+        if args and isinstance(args[0], str) and args[0].startswith("torch.cuda."):
+            note("cuda")
+            args = (args[0].replace("torch.cuda.", "torch."), *args[1:])
+        return original(self, *args, **kwargs)
+
+    return type_
+
+
+def _modules() -> None:
+    module_to = nn.Module.to
+
+    @wraps(module_to)
+    def to(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
+        if args:
+            args = (cpu(args[0]), *args[1:])
+        if "device" in kwargs:
+            kwargs["device"] = cpu(kwargs["device"])
+        return module_to(self, *args, **kwargs)
+
+    def cuda(self: nn.Module, device: Any = None) -> nn.Module:
+        note("cuda")
+        index(device)
+        return module_to(self, CPU)
+
+    swap("to", lambda _: to, nn.Module)
+    swap("cuda", answering(cuda), nn.Module)
+    swap("to_empty", given(_translate("device")), nn.Module)
+
+    # It splits a batch over the GPUs of one process, and computes what the module alone computes.
+    def whole(*_: Any) -> None:
+        note("DataParallel")
+
+    # By its name: torch.nn.parallel.data_parallel is a function of this module.
+    home = importlib.import_module("torch.nn.parallel.data_parallel")
+    swap("_get_available_device_type", answering(whole), home)
+
+
+def _generators() -> None:
+    original = torch.Generator
+
+    class Kind(type(original)):  # type: ignore[misc]
+        def __instancecheck__(cls, instance: object) -> bool:
+            return isinstance(instance, original)
+
+        def __subclasscheck__(cls, subclass: type) -> bool:
+            return issubclass(subclass, original)
+
+    class Generator(original, metaclass=Kind):  # type: ignore[misc, valid-type]
+        def __new__(cls, device: Any = "cpu") -> Any:
+            return original(cpu(device))
+
+    Generator.__module__, Generator.__qualname__ = "torch", "Generator"
+    Generator.__doc__ = original.__doc__
+    setattr(torch, "Generator", Generator)  # noqa: B010
+
+
+def _files() -> None:
+    def restore(storage: Any, location: str) -> Any:
+        return storage if cpu(location) is not location else None
+
+    # Before torch's own for the CPU (10) and for CUDA (20): all that torch.load is told about a
+    # location ends here.
+    torch.serialization.register_package(5, lambda _: None, restore)
+    swap("load", given(_translate("map_location")), torch.jit, torch.jit._serialization)
+    for storage in (torch.UntypedStorage, torch.TypedStorage):
+        swap("cuda pin_memory", answering(lambda self, *_, **__: self), storage)
+        swap("to", given(_translate("device")), storage)
+
+
+def _loaders() -> None:
+    loader = torch.utils.data.DataLoader
+    begin = loader.__init__
+
+    @wraps(begin)
+    def init(self: Any, *args: Any, **kwargs: Any) -> None:
+        begin(self, *args, **kwargs)
+        # There is no memory to pin, and no thread is wanted for it.
+        self.pin_memory, self.pin_memory_device = False, ""
+
+    swap("__init__", lambda _: init, loader)
+
+
+def _precision() -> None:
+    """Autocast for CUDA casts CUDA tensors alone: there are none, so float32 stays float32."""
+    begin = torch.amp.autocast.__init__
+
+    @wraps(begin)
+    def init(self: Any, *args: Any, **kwargs: Any) -> None:
+        begin(self, *args, **kwargs)
+        if self.device == "cuda" and self._enabled:
+            note(f"autocast {str(self.fast_dtype).removeprefix('torch.')} ran in float32")
+
+    swap("__init__", lambda _: init, torch.amp.autocast)
+
+    def on_the_cpu(arguments: dict[str, Any]) -> None:
+        if arguments.get("use_device") == "cuda":
+            arguments["use_device"] = None
+        arguments.pop("use_cuda", None)
+
+    swap("__init__", given(on_the_cpu), torch.autograd.profiler.profile)

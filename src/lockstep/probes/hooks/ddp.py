@@ -1,0 +1,204 @@
+"""DistributedDataParallel: what is wrapped, and how often gradients are added over the ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import wraps
+from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
+
+import torch
+from torch import Tensor, nn
+from torch.distributed.algorithms.join import Join
+from torch.nn.parallel import DistributedDataParallel
+
+from lockstep.probes.recorder import Recorder, place
+
+
+class Wrap(NamedTuple):
+    """How a model was wrapped."""
+
+    place: str
+    reduced: frozenset[int]
+    """Identities of the parameters whose gradients DDP adds; it keeps the parameters alive."""
+    forwards: list[int]
+    """How many there were with gradients."""
+
+
+wrapped_models: WeakKeyDictionary[DistributedDataParallel, Wrap] = WeakKeyDictionary()
+"""In their order, which is the same on all ranks."""
+
+
+def install(recorder: Recorder) -> None:
+    """Set the probe."""
+    methods: Any = (
+        DistributedDataParallel.__init__,
+        DistributedDataParallel.forward,
+        Join.__init__,
+    )
+    create, forward, join = methods
+    backward: Any = torch.autograd.backward
+
+    @wraps(create)
+    def created(self: Any, *args: Any, **kwargs: Any) -> None:
+        where = place(2)
+        recorder.now(f"wrapping the model at {where}")
+        create(self, *args, **kwargs)
+        # Who wraps a model anew has done with the wrapper before.
+        for old in [model for model in wrapped_models if model.module is self.module]:
+            del wrapped_models[old]
+        reduced = frozenset(id(p) for p in self._module_parameters if p.requires_grad)
+        wrapped_models[self] = Wrap(where, reduced, [0])
+        norms = [m for m in self.module.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm)]
+        recorder.note(
+            "wrapped",
+            place=where,
+            parameters=sum(p.numel() for p in self.module.parameters()),
+            find_unused=self.find_unused_parameters,
+            static_graph=bool(self.static_graph),
+            norms=sum(not isinstance(m, nn.SyncBatchNorm) for m in norms),
+        )
+
+    @wraps(forward)
+    def went_forward(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if torch.is_grad_enabled():
+            if self.require_backward_grad_sync:
+                recorder.window.synced[id(self)] += 1
+            else:
+                recorder.window.unsynced[id(self)] += 1
+            if self in wrapped_models:
+                wrapped_models[self].forwards[0] += 1
+        where = place(2)
+        # Buffers are broadcast here.
+        recorder.now(f"forward at {where}")
+        found = forward(self, *args, **kwargs)
+        recorder.now(f"after forward at {where}")
+        return found
+
+    @wraps(join)
+    def joined(self: Any, *args: Any, **kwargs: Any) -> None:
+        recorder.note("join", place=place(2))
+        join(self, *args, **kwargs)
+
+    @wraps(backward)
+    def went_backward(tensors: Any, *args: Any, **kwargs: Any) -> None:
+        window = recorder.window
+        window.backwards += 1
+        if recorder.looks:
+            own = factor(tensors)
+            window.factors.append(own and own / window.scale)
+            if any(model.find_unused_parameters for model in wrapped_models):
+                window.reached |= reached(tensors)
+        for listen in recorder.on_backward:
+            listen()
+        where = place(2)
+        recorder.flush()
+        recorder.now(f"backward at {where}")
+        backward(tensors, *args, **kwargs)
+        recorder.now(f"after backward at {where}")
+
+    setattr(DistributedDataParallel, "__init__", created)  # noqa: B010
+    setattr(DistributedDataParallel, "forward", went_forward)  # noqa: B010
+    setattr(Join, "__init__", joined)  # noqa: B010
+    setattr(torch.autograd, "backward", went_backward)  # noqa: B010
+
+
+SUMMED = 2
+"""Torch's number for `reduction="sum"`."""
+
+
+def factor(tensors: Any) -> float | None:
+    """What the loss was multiplied by after it was computed: 0.25 for `(loss / 4).backward()`.
+
+    None for a sum: who adds sums divides the gradient.
+    """
+    loss = tensors if isinstance(tensors, Tensor) else next(iter(tensors), None)
+    return _factor(getattr(loss, "grad_fn", None))
+
+
+def _factor(node: Any, depth: int = 8) -> float | None:
+    name = node.name() if node is not None and depth else ""
+    before = [n for n, _ in node.next_functions if n is not None] if name else []
+    if name in ("AddBackward0", "SubBackward0") and before:
+        found = [_factor(one, depth - 1) for one in before]
+        return None if None in found else max(one for one in found if one is not None)
+    if name == "SumBackward0" or getattr(node, "_saved_reduction", None) == SUMMED:
+        return None
+    if name not in ("DivBackward0", "MulBackward0") or not before:
+        return 1.0
+    other = getattr(node, "_saved_other", None)
+    if other is None and name == "MulBackward0":
+        other = getattr(node, "_saved_self", None)
+    value = _number(other)
+    if not value:
+        return 1.0
+    inner = _factor(before[0], depth - 1)
+    return inner and inner * (1 / value if name == "DivBackward0" else value)
+
+
+def _number(value: Any) -> float | None:
+    if isinstance(value, int | float):
+        return float(value)
+    if isinstance(value, Tensor) and value.numel() == 1 and not value.requires_grad:
+        return float(value)
+    return None
+
+
+def reached(tensors: Any) -> set[int]:
+    """The parameters that a backward pass comes to, by identity.
+
+    After it nobody can tell: DDP also fills the gradients of those that another rank has used.
+    """
+    roots = [tensors] if isinstance(tensors, Tensor) else list(tensors)
+    nodes: list[Any] = [t.grad_fn for t in roots if isinstance(t, Tensor)]
+    seen, found = set(), set()
+    while nodes:
+        node = nodes.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        if (variable := getattr(node, "variable", None)) is not None:
+            found.add(id(variable))
+        nodes += [after for after, _ in node.next_functions]
+    return found
+
+
+def names() -> dict[int, str]:
+    """The names of all wrapped parameters, by their identity."""
+    return {
+        id(p): name if not number else f"{name} (model {number + 1})"
+        for number, model in enumerate(wrapped_models)
+        for name, p in model.module.named_parameters()
+    }
+
+
+def around(parameters: Iterable[Tensor]) -> list[Wrap]:
+    """Those of the wrapped models that have any of these parameters."""
+    mine = {id(p) for p in parameters}
+    return [
+        wrap
+        for model, wrap in wrapped_models.items()
+        if any(id(p) in mine for p in model.module.parameters())
+    ]
+
+
+def strangers() -> dict[str, list[str]]:
+    """Parameters that DDP does not know, replaced or set free after the wrap; by its place."""
+    found: dict[str, list[str]] = {}
+    for model, wrap in wrapped_models.items():
+        for name, p in model.module.named_parameters():
+            meant = name in model.parameters_to_ignore
+            if p.requires_grad and id(p) not in wrap.reduced and not meant:
+                found.setdefault(wrap.place, []).append(name)
+    return found
+
+
+def unused(parameters: list[Tensor]) -> dict[str, list[str]]:
+    """Of some parameters, those without a gradient that DDP waits for; by the place of the wrap."""
+    lacking = {id(p) for p in parameters if p.requires_grad and p.grad is None}
+    found: dict[str, list[str]] = {}
+    for model, wrap in wrapped_models.items():
+        for name, p in model.module.named_parameters():
+            if id(p) in lacking & wrap.reduced:
+                found.setdefault(wrap.place, []).append(name)
+    return found

@@ -1,0 +1,107 @@
+"""Files: what each rank writes and loads."""
+
+from __future__ import annotations
+
+import builtins
+import io
+import os
+from functools import wraps
+from typing import Any
+
+import torch
+
+from lockstep.probes.recorder import Recorder, place, within_torch
+
+MOST = 2000
+"""Writes that are noted. A script that makes more is not saving checkpoints."""
+CHECKPOINTS = {".pt", ".pth", ".ckpt", ".bin", ".safetensors", ".pkl", ".npz"}
+_PASSING = ("/dev/", "/proc/", "/sys/")
+
+
+def install(recorder: Recorder) -> None:
+    """Set the probe."""
+    left = MOST
+    save, load, open_file = torch.save, torch.load, builtins.open
+    own = recorder.settings.folder
+
+    def wrote(how: str, path: Any, where: str) -> None:
+        nonlocal left
+        try:
+            name = os.path.abspath(os.fsdecode(path))
+        except (TypeError, ValueError):
+            return
+        if left <= 0 or name.startswith(_PASSING) or name.startswith(own):
+            return
+        # Nothing is kept in a lock: every rank opens it.
+        if not where or "__pycache__" in name or name.endswith((".pyc", ".so", ".lock")):
+            return
+        if os.path.splitext(name)[1] in CHECKPOINTS:
+            how = "saved"
+        left -= 1
+        recorder.note("wrote", path=name, how=how, place=where, step=recorder.step)
+        # Another rank may read it while it is half there, fail, and end us both.
+        recorder.flush()
+
+    # Not an audit hook: that is called hundreds of times in a step, for each id() in torch.
+    @wraps(open_file)
+    def opened(file: Any, mode: str = "r", *args: Any, **kwargs: Any) -> Any:
+        writes = isinstance(mode, str) and any(letter in mode for letter in "wax+")
+        named = isinstance(file, str | bytes | os.PathLike)
+        if writes and named and not recorder.worker and not within_torch(2):
+            wrote("appended" if "a" in mode else "opened", file, place(2))
+        return open_file(file, mode, *args, **kwargs)
+
+    def renaming(original: Any) -> Any:
+        @wraps(original)
+        def renamed(source: Any, target: Any, **kwargs: Any) -> None:
+            original(source, target, **kwargs)
+            if not recorder.worker and not within_torch(2):
+                wrote("renamed", target, place(2))
+
+        return renamed
+
+    @wraps(save)
+    def saved(obj: Any, f: Any, *args: Any, **kwargs: Any) -> Any:
+        where = place(2)
+        path = f if isinstance(f, str | os.PathLike) else getattr(f, "name", None)
+        if isinstance(path, str | os.PathLike):
+            wrote("saved", path, where)
+        recorder.now(f"torch.save at {where}")
+        return save(obj, f, *args, **kwargs)
+
+    @wraps(load)
+    def loaded(f: Any, map_location: Any = None, *args: Any, **kwargs: Any) -> Any:
+        path = f if isinstance(f, str | os.PathLike) else getattr(f, "name", "")
+        where, locations = place(2), set[str]()
+
+        def located(_: Any, location: str) -> Any:
+            # None: it is restored as without us.
+            locations.add(location)
+
+        found = load(f, located if map_location is None else map_location, *args, **kwargs)
+        recorder.note(
+            "loaded",
+            path=os.path.abspath(path) if path else "",
+            mapped=map_location is not None,
+            place=where,
+            locations=sorted(locations),
+        )
+        return found
+
+    torch.save, torch.load = saved, loaded
+    try:
+        import safetensors.torch as safetensors
+    except ImportError:
+        pass
+    else:
+        save_file = safetensors.save_file
+
+        @wraps(save_file)
+        def saved_file(tensors: Any, filename: Any, *args: Any, **kwargs: Any) -> Any:
+            wrote("saved", filename, place(2))
+            return save_file(tensors, filename, *args, **kwargs)
+
+        safetensors.save_file = saved_file
+    builtins.open = io.open = opened
+    for name in ("rename", "replace"):
+        setattr(os, name, renaming(getattr(os, name)))

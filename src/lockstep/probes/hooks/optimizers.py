@@ -1,0 +1,191 @@
+"""Optimizers: rates, gradients and parameters of each rank, step by step."""
+
+from __future__ import annotations
+
+import math
+from functools import wraps
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import torch
+from torch import Tensor
+from torch.nn.utils import clip_grad
+from torch.optim.optimizer import (
+    Optimizer,
+    register_optimizer_step_post_hook,
+    register_optimizer_step_pre_hook,
+)
+
+from lockstep.probes.hooks import ddp
+from lockstep.probes.hooks.randomness import states
+from lockstep.probes.recorder import Recorder, Window, place
+
+_SAME_SIZE = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+
+
+def install(recorder: Recorder) -> None:
+    """Set the probe."""
+    counts: WeakKeyDictionary[Optimizer, list[int]] = WeakKeyDictionary()
+    forwards: WeakKeyDictionary[Optimizer, int] = WeakKeyDictionary()
+    wraps_of: WeakKeyDictionary[Optimizer, list[ddp.Wrap]] = WeakKeyDictionary()
+    clip = clip_grad.clip_grad_norm_
+
+    def before(optimizer: Optimizer, args: Any, kwargs: Any) -> Any:
+        closure = kwargs.get("closure", args[1] if len(args) > 1 else None)
+        if closure is None:
+            began(optimizer, place(2))
+            return None
+        where, first = place(2), True
+
+        @wraps(closure)
+        def closed(*given: Any, **named: Any) -> Any:
+            nonlocal first
+            # The backward pass is inside: only after it is there something to see.
+            found = closure(*given, **named)
+            if first and recorder.window.backwards:
+                first = False
+                began(optimizer, where)
+            return found
+
+        if "closure" in kwargs:
+            return args, kwargs | {"closure": closed}
+        return (args[0], closed, *args[2:]), kwargs
+
+    def began(optimizer: Optimizer, where: str) -> None:
+        count = counts.setdefault(optimizer, [len(counts), 0])
+        number, step = count
+        recorder.step = step
+        most = recorder.settings.steps
+        if most is not None and step >= most:
+            recorder.stop("steps")
+        for listen in recorder.on_step:
+            listen(optimizer)
+        window, recorder.window = recorder.window, Window()
+        facts: dict[str, Any] = {}
+        if recorder.looks or optimizer not in wraps_of:
+            wraps_of[optimizer] = ddp.around(parameters_of(optimizer))
+        through = sum(wrap.forwards[0] for wrap in wraps_of[optimizer])
+        if recorder.looks:
+            facts = _looked(optimizer, number, window) | {
+                "random": states(),
+                "factors": window.factors,
+            }
+        recorder.note(
+            "step",
+            optimizer=number,
+            step=step,
+            place=where,
+            rates=[float(group.get("lr", 0.0)) for group in optimizer.param_groups],
+            batches=window.batches,
+            loaders=len(window.by_loader),
+            samples=window.samples,
+            wait=round(window.wait, 6),
+            synced=max(window.synced.values(), default=0),
+            unsynced=max(window.unsynced.values(), default=0),
+            backwards=window.backwards,
+            forwards=through - forwards.get(optimizer, 0),
+            **facts,
+        )
+        forwards[optimizer] = through
+
+    def after(optimizer: Optimizer, *_: Any) -> None:
+        if optimizer not in counts:
+            return
+        number, step = counts[optimizer]
+        if recorder.looks:
+            named = _named(optimizer, number)
+            buffers = {
+                f"{name}, model {m}": buffer
+                for m, model in enumerate(ddp.wrapped_models)
+                for name, buffer in model.module.named_buffers()
+            }
+            recorder.note(
+                "stepped",
+                optimizer=number,
+                step=step,
+                parameters=digests(named),
+                buffers=digests(buffers),
+            )
+        counts[optimizer][1] = recorder.steps_of[id(optimizer)] = step + 1
+        if recorder.window.backwards and not recorder.window.batches:
+            # Closures that were computed again, on the batch of this step.
+            recorder.window = Window()
+        recorder.step = step + 1
+
+    @wraps(clip)
+    def clipped(*args: Any, **kwargs: Any) -> Any:
+        norm = clip(*args, **kwargs)
+        # The norm of parameters in pieces is known only when all ranks ask for it.
+        if recorder.looks and type(norm) is Tensor and _clips(*args, **kwargs):
+            recorder.note(
+                "clip",
+                step=recorder.step,
+                norm=float(norm),
+                backwards=recorder.window.backwards,
+                scale=recorder.window.scale,
+                place=place(2),
+            )
+        return norm
+
+    register_optimizer_step_pre_hook(before)
+    register_optimizer_step_post_hook(after)
+    for owner in (clip_grad, torch.nn.utils):
+        setattr(owner, "clip_grad_norm_", clipped)  # noqa: B010
+
+
+def _clips(parameters: Any, max_norm: Any, *_: Any, **__: Any) -> bool:
+    """Whether there is a limit: without one a script asks for the norm, to show it."""
+    return float(max_norm) < math.inf
+
+
+def parameters_of(optimizer: Optimizer) -> list[Tensor]:
+    """In their order."""
+    return [p for group in optimizer.param_groups for p in group["params"]]
+
+
+def _named(optimizer: Optimizer, number: int) -> dict[str, Tensor]:
+    """The parameters of an optimizer. One that is not of a wrapped model is named by its place."""
+    known = ddp.names()
+    return {
+        known.get(id(p), f"optimizer {number}, group {g}, parameter {i}"): p
+        for g, group in enumerate(optimizer.param_groups)
+        for i, p in enumerate(group["params"])
+    }
+
+
+def _looked(optimizer: Optimizer, number: int, window: Window) -> dict[str, Any]:
+    named, known = _named(optimizer, number), ddp.names()
+    grads = {name: p.grad for name, p in named.items() if p.grad is not None}
+    return {
+        "gradients": digests(grads),
+        "unused": ddp.unused(list(named.values())),
+        "left_out": bool(window.reached)
+        and any(p.requires_grad and id(p) in known for p in _missing(named, window)),
+        "strangers": ddp.strangers(),
+        "wrapped": sum(id(p) in known for p in named.values()),
+    }
+
+
+def _missing(named: dict[str, Tensor], window: Window) -> list[Tensor]:
+    return [p for p in named.values() if id(p) not in window.reached]
+
+
+def digests(tensors: dict[str, Tensor]) -> dict[str, int]:
+    """A number for each tensor that follows from its bits."""
+    sums, found = [], []
+    for name, tensor in tensors.items():
+        # A parameter in pieces (FSDP, tensor parallel) is not meant to agree.
+        if type(tensor) not in (Tensor, torch.nn.Parameter) or tensor.layout != torch.strided:
+            continue
+        if tensor.is_complex():
+            tensor = torch.view_as_real(tensor)
+        bits = tensor.detach().view(_SAME_SIZE[tensor.element_size()])
+        sums.append(bits.sum(dtype=torch.int64))
+        found.append(name)
+    by_device: dict[torch.device, list[int]] = {}
+    for number, total in enumerate(sums):
+        by_device.setdefault(total.device, []).append(number)
+    values: dict[int, int] = {}
+    for numbers in by_device.values():
+        values.update(zip(numbers, torch.stack([sums[n] for n in numbers]).tolist(), strict=True))
+    return {name: values[number] for number, name in enumerate(found)}

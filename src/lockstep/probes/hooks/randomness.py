@@ -1,0 +1,80 @@
+"""Random state: whether ranks and data workers draw the same numbers."""
+
+from __future__ import annotations
+
+import random
+import sys
+import zlib
+from functools import wraps
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils.data import IterableDataset, get_worker_info
+from torch.utils.data._utils import fetch
+
+from lockstep.probes.recorder import Recorder
+
+FETCHES = 3
+"""Batches of each process that are looked at."""
+
+
+def install(recorder: Recorder) -> None:
+    """Set the probe."""
+    seen: dict[int, int] = {}
+
+    def watched(original: Any) -> Any:
+        @wraps(original)
+        def fetched(self: Any, index: Any) -> Any:
+            # A pass is told from another by its fetcher.
+            count = seen[id(self)] = seen.get(id(self), -1) + 1
+            if count >= FETCHES:
+                return original(self, index)
+            before = states()
+            data = original(self, index)
+            after = states()
+            drew = {name: state for name, state in before.items() if after[name] != state}
+            if drew:
+                info = get_worker_info()
+                if info is not None and not recorder.worker:
+                    recorder.is_worker()  # it was started, not forked
+                recorder.note(
+                    "drew",
+                    worker=info.id if info is not None else None,
+                    number=count,
+                    states=drew,
+                    dataset=type(self.dataset).__name__,
+                    streams=isinstance(self.dataset, IterableDataset),
+                )
+            return data
+
+        return fetched
+
+    for owner in (fetch._MapDatasetFetcher, fetch._IterableDatasetFetcher):
+        setattr(owner, "fetch", watched(owner.fetch))  # noqa: B010
+
+
+def states() -> dict[str, int]:
+    """A number for the state of each generator."""
+    found = {"torch": zlib.crc32(torch.get_rng_state().numpy().tobytes())}
+    # Not hash(): that of None is another one in each process.
+    found["random"] = zlib.crc32(repr(random.getstate()).encode())
+    numpy: Any = sys.modules.get("numpy.random")
+    if numpy is not None:
+        _name, keys, position, *rest = numpy.get_state()
+        found["numpy"] = zlib.crc32(keys.tobytes(), zlib.crc32(repr((position, rest)).encode()))
+    return found
+
+
+def dropout_state() -> Tensor:
+    """The state of the generator that dropout draws from: the GPU's, once the script uses one."""
+    # Where the CPU stands in for a GPU, CUDA is never initialized.
+    return torch.cuda.get_rng_state() if torch.cuda.is_initialized() else torch.get_rng_state()
+
+
+def set_dropout_state(state: Tensor) -> None:
+    """Go on from there."""
+    if torch.cuda.is_initialized():
+        torch.cuda.set_rng_state(state)
+    else:
+        torch.set_rng_state(state)

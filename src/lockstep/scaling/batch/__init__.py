@@ -1,0 +1,1 @@
+"""Batch size: the critical batch, batches that grow, and advice."""

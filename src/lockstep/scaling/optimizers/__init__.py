@@ -1,0 +1,1 @@
+"""Optimizers for large batches, one per file."""

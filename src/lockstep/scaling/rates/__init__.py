@@ -1,0 +1,1 @@
+"""Learning rates: schedules, and rules for a batch that grows."""
