@@ -17,6 +17,7 @@ from pathlib import Path
 
 from lockstep.errors import RunError, UsageError
 from lockstep.labs.shared.catalogue import Lab
+from lockstep.processes.ports import is_free
 from lockstep.world import die_with
 
 FIRST_PORT = 2718
@@ -31,26 +32,18 @@ def check_installed() -> None:
             raise UsageError(f"the labs need {name}. Install it with: pip install 'lockstep[lab]'")
 
 
-def free_port(host: str, asked: int | None) -> int:
-    """The port that was asked for, if nobody has it; otherwise the first that is free."""
+def choose_port(host: str, asked: int | None) -> int:
+    """Return the port that was asked for, or the first free one if none was."""
     for port in [asked] if asked is not None else range(FIRST_PORT, FIRST_PORT + 100):
-        with suppress(OSError):
-            _try(host, port)
+        if is_free(host, port):
             return port
     if asked is None:
         raise RunError(f"no port from {FIRST_PORT} on is free on {host}. Name one with --port.")
     try:
-        other = f" --port {free_port(host, None)} is free."
+        other = f" --port {choose_port(host, None)} is free."
     except RunError:
         other = ""
     raise UsageError(f"port {asked} is taken, or may not be used on {host}.{other}")
-
-
-def _try(host: str, port: int) -> None:
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    with socket.socket(family) as one:
-        one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        one.bind((host, port))
 
 
 def opened(url: str) -> bool:
@@ -64,7 +57,7 @@ def opened(url: str) -> bool:
 
 def serve(lab: Lab, *, host: str, port: int | None, announce: Callable[[str], None]) -> int:
     """Serve until Ctrl-C, and tell the address; the exit code of marimo."""
-    port = free_port(host, port)
+    port = choose_port(host, port)
     token = secrets.token_urlsafe(16)
     shown = f"[{host}]" if ":" in host else host
     url = f"http://{shown}:{port}/?access_token={token}"
