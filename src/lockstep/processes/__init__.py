@@ -8,5 +8,6 @@ fresh      start Python in a new interpreter
 server     a process that has imported torch and forks programs on request
 forked     ask that server to start a program
 choose     decide whether a script may be forked or needs a fresh interpreter
+sandbox    run a module apart from everything, with a time limit
 tree       find and end processes, also those that left their group
 """

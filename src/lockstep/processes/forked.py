@@ -20,6 +20,7 @@ from pathlib import Path
 from threading import Lock
 
 from lockstep import world
+from lockstep.errors import RunError
 from lockstep.processes.fork import end_group
 from lockstep.processes.fresh import File
 from lockstep.processes.server import NUMBER
@@ -156,7 +157,7 @@ def server_ids() -> set[int]:
 
 def _ask(env: dict[str, str], preload: Sequence[str], files: Sequence[int]) -> int:
     """Have a server fork a program; return the program's process id."""
-    for last in (False, True):
+    for _ in range(2):
         server = _server(env, preload)
         try:
             socket.send_fds(server.control, [b"1"], files)
@@ -164,9 +165,7 @@ def _ask(env: dict[str, str], preload: Sequence[str], files: Sequence[int]) -> i
         except (OSError, EOFError):
             # A program may have killed the server, which is its parent. Start another one.
             server.close()
-            if last:
-                raise
-    raise AssertionError
+    raise RunError("The program killed the process that had started it.")
 
 
 def _server(env: dict[str, str], preload: Sequence[str]) -> _Server:
@@ -209,7 +208,7 @@ def _start(env: dict[str, str], modules: Sequence[str]) -> _Server:
             process.wait()
             errors.seek(0)
             said = errors.read().decode(errors="replace").strip()
-            raise RuntimeError(f"torch cannot be imported:\n{said}") from None
+            raise RunError(f"torch cannot be imported:\n{said}") from None
     return _Server(process, ours, frozenset(loaded["modules"]), loaded["threads"] == 1)
 
 

@@ -36,14 +36,14 @@ def start_fresh(
     *,
     env: dict[str, str],
     stdin: File = subprocess.DEVNULL,
-    output: File,
+    output: File | None,
     cwd: Path | str | None = None,
     keep: Sequence[int] = (),
 ) -> subprocess.Popen[bytes]:
     """Start `python *command`, which dies with this process if the main thread calls.
 
-    `output` takes what the process prints, errors too. `keep` names file descriptors that the
-    process inherits under their numbers.
+    `output` takes what the process prints, errors too; with None it prints where this process
+    does. `keep` names file descriptors that the process inherits under their numbers.
     """
     return subprocess.Popen(
         [sys.executable, *command],
@@ -51,7 +51,7 @@ def start_fresh(
         cwd=cwd,
         stdin=stdin,
         stdout=output,
-        stderr=subprocess.STDOUT,
+        stderr=subprocess.STDOUT if output is not None else None,
         pass_fds=keep,
         process_group=0,
         # The kernel counts the thread that starts a process as its parent: from another thread

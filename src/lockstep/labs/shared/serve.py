@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-import os
 import secrets
 import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import webbrowser
 from collections.abc import Callable
 from contextlib import suppress
-from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 
 from lockstep.errors import RunError, UsageError
 from lockstep.labs.shared.catalogue import Lab
+from lockstep.processes.fresh import start_fresh
 from lockstep.processes.ports import is_free
-from lockstep.world import die_with
+from lockstep.world import elsewhere
 
 FIRST_PORT = 2718
 IN_TERMINALS = ("www-browser", "links", "elinks", "lynx", "w3m")
@@ -61,22 +61,22 @@ def serve(lab: Lab, *, host: str, port: int | None, announce: Callable[[str], No
     token = secrets.token_urlsafe(16)
     shown = f"[{host}]" if ":" in host else host
     url = f"http://{shown}:{port}/?access_token={token}"
-    process = subprocess.Popen(
-        [
-            *(sys.executable, "-m", "marimo", "--quiet", "run", str(lab.notebook)),
-            *("--headless", "--host", host, "--port", str(port)),
-            # On standard input: what stands in a command line, everyone on the machine can read.
-            *("--token", "--token-password-file", "-"),
-        ],
-        stdin=subprocess.PIPE,
-        text=True,
-        # It must not go on serving alone, however this process ends.
-        preexec_fn=partial(die_with, os.getpid()),
-    )
+    with tempfile.TemporaryFile() as secret:
+        secret.write(token.encode())
+        secret.flush()
+        secret.seek(0)
+        process = start_fresh(
+            [
+                *("-m", "marimo", "--quiet", "run", str(lab.notebook)),
+                *("--headless", "--host", host, "--port", str(port)),
+                # On standard input: everyone on the machine can read a command line.
+                *("--token", "--token-password-file", "-"),
+            ],
+            env=elsewhere(),
+            stdin=secret,
+            output=None,
+        )
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
-    assert process.stdin is not None
-    process.stdin.write(token)
-    process.stdin.close()
     try:
         _wait(process, host, port)
         announce(url)
@@ -88,7 +88,7 @@ def serve(lab: Lab, *, host: str, port: int | None, announce: Callable[[str], No
         process.wait()
 
 
-def _wait(process: subprocess.Popen[str], host: str, port: int) -> None:
+def _wait(process: subprocess.Popen[bytes], host: str, port: int) -> None:
     """Until marimo answers."""
     reach = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
     while process.poll() is None:
