@@ -106,7 +106,8 @@ def test_one_that_starts_too_many_processes_is_ended_with_all_of_them(tmp_path: 
 
 STARTER = "starter = os.getppid()\n"
 WATCHER = "import pathlib\nstarter = os.getppid()\n" + (
-    "starter = int(pathlib.Path(f'/proc/{starter}/stat').read_text().rpartition(')')[2].split()[1])\n"
+    "stat = pathlib.Path(f'/proc/{starter}/stat').read_text()\n"
+    "starter = int(stat.rpartition(')')[2].split()[1])\n"
 )
 
 
