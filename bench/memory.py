@@ -18,12 +18,12 @@ from pathlib import Path
 
 from lockstep import data, models
 from lockstep.bench import machine
-from lockstep.bench.assignment import Task
+from lockstep.bench.assignment import Assignment
 from lockstep.bench.side_processes import free_port
 from lockstep.bench.sides import handwritten
 from lockstep.bench.synthetic_data import images
 from lockstep.bench.turns import Enough, Few, peak_memory
-from lockstep.bench.works import WRN_16_2
+from lockstep.bench.works import WORKS
 from lockstep.cluster.launch import launch
 from lockstep.console import Console
 from lockstep.engine.recipe.builtin import DIGITS
@@ -34,7 +34,7 @@ from lockstep.world import World
 SIZES = (784, 6144, 6144, 10)
 BUFFER = 4 * sum(p.numel() for p in models.mlp(SIZES).parameters())
 WORK = replace(
-    WRN_16_2,
+    WORKS["wrn-16-2"],
     model=partial(models.mlp, SIZES),
     samples=partial(images, 256, (1, 28, 28), 10),
     batch=8,
@@ -47,7 +47,7 @@ def by_hand() -> dict[str, float]:
     port = free_port()
 
     def replica(rank: int, store: str) -> dict[str, float]:
-        task = Task(
+        assignment = Assignment(
             work=WORK,
             samples=WORK.samples(),
             world=World(rank=rank, size=2, local_rank=rank),
@@ -56,9 +56,9 @@ def by_hand() -> dict[str, float]:
             folder=Path(store).parent,
         )
         try:
-            handwritten.run(task)
+            handwritten.run(assignment)
         except Enough:
-            return {"peak_memory_bytes": peak_memory(task.device)}
+            return {"peak_memory_bytes": peak_memory(assignment.device)}
 
     return run_replicas(2, replica)
 

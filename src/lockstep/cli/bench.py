@@ -13,8 +13,8 @@ from lockstep.errors import Interrupted, UsageError
 from lockstep.world import launched, writable
 
 if TYPE_CHECKING:
+    from lockstep.bench.entries import Entry
     from lockstep.bench.measure import Settings
-    from lockstep.bench.sides import Entry
     from lockstep.bench.works import Work
 
 
@@ -70,8 +70,8 @@ def command(
         raise UsageError("bench starts its replicas itself: run it without torchrun.")
     console = Console(as_json=json)
     with reserved_output(json):
+        from lockstep.bench.entries import check_replicas, default_entries, parse_entries
         from lockstep.bench.measure import Settings
-        from lockstep.bench.sides import check_replicas, default_entries, parse_entries
         from lockstep.cluster.launch import choose
 
         kind, replicas = choose(device, replicas)
@@ -109,12 +109,14 @@ def _one_of(flag: str, value: str, known: tuple[str, ...]) -> None:
 
 
 def _works(names: list[str] | None, device: str) -> "list[Work]":
-    from lockstep.bench.works import ON_CPU, ON_GPU, WORKS
+    from lockstep.bench.works import WORKS
 
     for name in names or ():
         if name not in WORKS:
             raise UsageError(f"there is no work {name!r}. Known: {', '.join(WORKS)}.")
-    return [WORKS[name] for name in names or (ON_GPU if device == "cuda" else ON_CPU)]
+    if names:
+        return [WORKS[name] for name in names]
+    return [work for work in WORKS.values() if device in work.devices]
 
 
 def _command(arguments: list[str]) -> str:
