@@ -132,7 +132,7 @@ def test_a_bench_that_is_stopped_keeps_its_rounds(monkeypatch, capfd, tmp_path):
     monkeypatch.setitem(SIDES, "workshop", Side(name="w", sentence="", run=signals))
     flags = [*QUICK, "--sides", "lockstep,workshop", "--rounds", "9", "--save"]
     assert lockstep(monkeypatch, "tiny", *flags, str(tmp_path / "a.json")) == 1
-    assert "what was measured until then" in capfd.readouterr().err
+    assert "The finished rounds are above" in capfd.readouterr().err
     document = json.loads((tmp_path / "a.json").read_text())
     assert document["stopped"]
     assert 0 < len(document["works"][0]["sides"]["workshop"]["samples_per_second"]) < 9
@@ -164,7 +164,7 @@ def test_misuse_ends_in_code_2_before_anything_runs(
 def test_what_is_not_installed_is_said(monkeypatch, capfd):
     monkeypatch.setattr("lockstep.bench.side.find_spec", lambda name: None)
     assert lockstep(monkeypatch, "tiny", *QUICK) == 0
-    assert "not installed: accelerate, fabric, trainer" in capfd.readouterr().out
+    assert "Not installed, so left out: accelerate, fabric, trainer" in capfd.readouterr().out
 
 
 def test_the_bench_needs_no_report():

@@ -37,9 +37,5 @@ def run(assignment: Assignment) -> None:
 
 
 SIDE = Side(
-    name="accelerate",
-    sentence="Hugging Face Accelerate",
-    run=run,
-    order=4,
-    needs=("accelerate",),
+    name="accelerate", sentence="Hugging Face Accelerate", run=run, order=4, needs=("accelerate",)
 )

@@ -52,9 +52,5 @@ def train(assignment: Assignment) -> None:
 
 
 SIDE = Side(
-    name="handwritten",
-    sentence="a hand-written DDP loop, fp32",
-    run=run,
-    order=3,
-    only_fp32=True,
+    name="handwritten", sentence="a hand-written DDP loop, fp32", run=run, order=3, only_fp32=True
 )

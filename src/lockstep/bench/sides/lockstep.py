@@ -51,10 +51,4 @@ def run(assignment: Assignment, exact: bool = False) -> None:
     train(job, group, Progress(), lambda *given: Paced(assignment.pace, *given))
 
 
-SIDE = Side(
-    name="lockstep",
-    sentence="lockstep, fast mode",
-    run=run,
-    order=1,
-    shards=True,
-)
+SIDE = Side(name="lockstep", sentence="lockstep, fast mode", run=run, order=1, shards=True)
