@@ -49,7 +49,7 @@ def watched_by() -> str | None:
 def environment_of(
     rank: int, size: int, port: int, settings: Path, entry: Path, *, on_gpus: bool
 ) -> dict[str, str]:
-    """Return the environment for one rank of a watched script, or for a plain process if size is 0."""
+    """Return the environment for one rank of a watched script; size 0 means a plain process."""
     found = without_rank(os.environ) | {
         "LOCKSTEP_PROBES": str(settings),
         "PYTHONPATH": os.pathsep.join([str(entry), *_import_folders()]),
@@ -182,7 +182,7 @@ def gpus_here() -> int:
 
 
 def gpu_count() -> int:
-    """Return the number of GPUs that torch can use, without initialising CUDA: a fork stays safe."""
+    """Return the number of GPUs that torch can use, without CUDA, so that forking stays safe."""
     os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")
     import torch
 
