@@ -1,11 +1,13 @@
-"""From a script for one GPU to a script for many: read, refuse or rewrite, and report.
+"""Rewrite a training script for one GPU so that it runs on many.
 
-parts      what the script is made of
-refuse/    what data parallelism would change
-work       what the rewrites share: draft, names, report
-rewrites/  one idea per file
-prelude    imports and helpers
-verify/    proves the result by running both
+analysis/   finds out what the script does
+refuse/     reasons not to convert it, one per file
+work        what the rewrites share: the parts of the script, the draft, the report
+dividing    helpers that divide data and batches
+wrapping    helpers that wrap models in DDP
+rewrites/   one change per file
+prelude     imports and helper functions at the top of the new script
+verify/     runs both scripts and compares them
 """
 
 from __future__ import annotations
@@ -17,53 +19,13 @@ from lockstep.convert import prelude
 from lockstep.convert.analysis.parts import Parts
 from lockstep.convert.analysis.summary import understood
 from lockstep.convert.refuse import refusals
-from lockstep.convert.rewrites import (
-    accumulation,
-    averaged,
-    counted,
-    device,
-    download,
-    epochs,
-    loading,
-    loss,
-    metrics,
-    output,
-    process_group,
-    rate,
-    sampler,
-    seeds,
-    sliced,
-    unfreeze,
-    validation,
-    wrap,
-)
+from lockstep.convert.rewrites import all_rewrites
 from lockstep.convert.work import Change, Note, Options, Work
 from lockstep.errors import Already, ConvertError
 from lockstep.source.programs import programs
 from lockstep.source.reading import parse
 from lockstep.source.script import Script
 from lockstep.source.training import Training
-
-REWRITES = (
-    process_group,
-    device,
-    download,
-    sampler,
-    epochs,
-    sliced,
-    validation,
-    metrics,
-    wrap,
-    unfreeze,
-    averaged,
-    loss,
-    counted,
-    accumulation,
-    rate,
-    seeds,
-    loading,
-    output,
-)
 
 __all__ = ["Change", "Conversion", "Note", "Options", "convert"]
 
@@ -107,7 +69,7 @@ def convert(script: Script, options: Options | None = None) -> Conversion:
         where = "" if refusal.script is script else f"{refusal.script.path.name}, "
         raise ConvertError(f"{where}line {line}: {refusal.reason}. {refusal.advice}")
     work = Work(Parts(training), options or Options())
-    for module in REWRITES:
+    for module in all_rewrites():
         module.rewrite(work)
     if not work.split:
         raise ConvertError(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import libcst as cst
 
-from lockstep.convert.analysis.parts import imports
+from lockstep.convert.analysis.blocks import imports
 from lockstep.convert.work import Work
 
 IMPORTS = {

@@ -11,8 +11,8 @@ import libcst as cst
 
 from lockstep.source.script import Script
 from lockstep.source.training import Training
+from lockstep.source.training_loops import Act, training_loops
 from lockstep.source.tree import constant, dotted, walk
-from lockstep.source.turns import Act, training_loops
 
 _COUNTER = re.compile(r"accum|micro", re.I)
 

@@ -8,8 +8,8 @@ import libcst as cst
 
 from lockstep.source.script import Script
 from lockstep.source.training import Training
+from lockstep.source.training_loops import called
 from lockstep.source.tree import children, dotted, returned
-from lockstep.source.turns import called
 
 
 def loss_of(backward: cst.Call) -> cst.BaseExpression | None:

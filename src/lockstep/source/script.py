@@ -12,7 +12,7 @@ import libcst as cst
 from libcst.metadata import CodeRange, MetadataWrapper, PositionProvider
 
 from lockstep.source.scopes import BINDERS, Binding, Scope, bind, bind_parameters
-from lockstep.source.tree import children
+from lockstep.source.tree import children, walk
 
 
 def lines_of(text: str) -> list[str]:
@@ -104,6 +104,10 @@ class Script:
             if isinstance(parent, cst.FunctionDef):
                 break
         return True
+
+    def last(self, node: cst.CSTNode) -> int:
+        """Return the place in `order` of the last node below a node."""
+        return max(self.order[part] for part in walk(node))
 
     def statement_of(self, node: cst.CSTNode) -> cst.CSTNode:
         """The whole statement that a node is part of."""

@@ -13,7 +13,7 @@ from lockstep.source.loaders import Loader, Loop, loaders
 from lockstep.source.models import CUTS, WRAPPERS, Wrap, inner_call
 from lockstep.source.project import Project
 from lockstep.source.script import Script
-from lockstep.source.used import unused
+from lockstep.source.unused_code import unused
 
 _GROUPS = (
     "torch.distributed.init_process_group",

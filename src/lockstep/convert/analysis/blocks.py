@@ -78,3 +78,8 @@ def runs(
             run = []
     if run:
         yield run
+
+
+def imports(statement: cst.CSTNode) -> bool:
+    """Whether a statement, or one inside it, imports something."""
+    return any(isinstance(part, cst.Import | cst.ImportFrom) for part in walk(statement))

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 
 import libcst as cst
 
-from lockstep.convert.analysis.starts import is_called_before, is_zero, start_of
-from lockstep.convert.analysis.sums import addition, bound_in
+from lockstep.convert.analysis.loop_sums import addition, bound_in
+from lockstep.convert.analysis.start_values import is_called_before, is_zero, start_of
 from lockstep.convert.work import Work
-from lockstep.source.mentions import targets
+from lockstep.source.name_uses import targets
 from lockstep.source.project import Project
 from lockstep.source.script import Script
 from lockstep.source.tree import dotted, walk, walk_shallow

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import libcst as cst
 
-from lockstep.convert.analysis import fed
-from lockstep.convert.analysis.lists import lists_of
+from lockstep.convert.analysis import meter_sums
+from lockstep.convert.analysis.batch_kinds import kinds
+from lockstep.convert.analysis.loop_lists import lists_of
+from lockstep.convert.analysis.loop_sums import is_read_later, sums_of
 from lockstep.convert.analysis.meters import meters_of
 from lockstep.convert.analysis.parts import Parts
-from lockstep.convert.analysis.sums import is_read_later, sums_of
-from lockstep.convert.rewrites.loss import kinds
 from lockstep.convert.work import Note, Work
 from lockstep.source.gradients import is_backward
 from lockstep.source.loss import loss_of
@@ -70,7 +70,7 @@ def _metrics(work: Work, parts: Parts) -> list[Note]:
         names += [
             name
             for name, meter in meters_of(work, script, loop).items()
-            if fed.is_wanted(script, loop, meter)
+            if meter_sums.is_wanted(script, loop, meter)
         ]
         if names:
             found.append(Note(work.line(loop), f"metrics {', '.join(names)}"))

@@ -8,13 +8,14 @@ from collections.abc import Iterator
 import libcst as cst
 
 from lockstep.convert.analysis.losses import losses
-from lockstep.convert.analysis.pairs import compares_all
-from lockstep.convert.refuse.refusal import Refusal
+from lockstep.convert.analysis.sample_pairs import compares_all
+from lockstep.convert.refusal import Refusal, Stage
 from lockstep.doctor.rules import in_batch_loss
 from lockstep.source.script import Script
 from lockstep.source.training import Training
 from lockstep.source.tree import code, constant, dotted, walk
 
+ORDER = Stage.METHOD, 70
 _LIBRARIES = re.compile(
     r"pytorch_metric_learning\.(losses\.(?!.*(Face|Softmax|Proxy|Center))|miners\.)"
     r"|lightly\.loss\.(?!NegativeCosine|DINO|MSN)"

@@ -12,12 +12,13 @@ from collections.abc import Iterator
 import libcst as cst
 
 from lockstep.convert.analysis.parts import Parts
-from lockstep.convert.refuse.refusal import Refusal
+from lockstep.convert.refusal import Refusal, Stage
 from lockstep.source.script import Script
 from lockstep.source.training import Training
+from lockstep.source.training_loops import training_loops
 from lockstep.source.tree import code, walk
-from lockstep.source.turns import training_loops
 
+ORDER = Stage.METHOD, 50
 _IN_PLACE = {"add_", "sub_", "copy_", "addcdiv_", "addcmul_", "set_"}
 _OPTIMIZER = re.compile(r"Optimizer|(^|\.)optim\.|SGD|Adam")
 _WEIGHTS = {"parameters", "named_parameters"}

@@ -6,12 +6,13 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from lockstep.convert.refuse.refusal import Refusal
+from lockstep.convert.refusal import Refusal, Stage
 from lockstep.source.gradients import is_backward
 from lockstep.source.script import Script
 from lockstep.source.training import Training
 from lockstep.source.tree import argument
 
+ORDER = Stage.METHOD, 30
 _ADVICE = "Use an optimizer that takes one gradient per step, such as SGD or Adam."
 
 

@@ -7,11 +7,12 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from lockstep.convert.refuse.refusal import Refusal
+from lockstep.convert.refusal import Refusal, Stage
 from lockstep.source.script import Script
 from lockstep.source.training import Training
 from lockstep.source.tree import argument, constant
 
+ORDER = Stage.METHOD, 60
 _GRAD = "torch.autograd.grad"
 _FUNCTIONAL = re.compile(
     r"(torch\.func|functorch|torch\.autograd\.functional)\."

@@ -8,11 +8,12 @@ from collections.abc import Iterator
 import libcst as cst
 
 from lockstep.convert.analysis.losses import losses
-from lockstep.convert.refuse.refusal import Refusal
+from lockstep.convert.refusal import Refusal, Stage
 from lockstep.source.script import Script
 from lockstep.source.training import Training
 from lockstep.source.tree import dotted
 
+ORDER = Stage.METHOD, 10
 _MAKERS = re.compile(
     r"(gym|gymnasium|gym3|envpool|pettingzoo|procgen|dm_control|dm_env|minigrid|supersuit|"
     r"stable_baselines3?|pybullet_envs|ale_py|vizdoom|unityagents|mlagents_envs)\b"

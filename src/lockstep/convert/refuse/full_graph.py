@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from lockstep.convert.analysis.losses import losses
-from lockstep.convert.analysis.steady import Turns
-from lockstep.convert.refuse.refusal import Refusal
+from lockstep.convert.analysis.unchanging_values import Turns
+from lockstep.convert.refusal import Refusal, Stage
 from lockstep.source.training import Training
 
+ORDER = Stage.METHOD, 80
 _ADVICE = (
     "If the samples are independent rows, put them into a TensorDataset and a DataLoader with "
     "batches; the nodes of one graph are not, so keep it on one GPU or sample subgraphs."

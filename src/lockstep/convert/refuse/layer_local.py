@@ -6,13 +6,14 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from lockstep.convert.refuse.refusal import Refusal
+from lockstep.convert.refusal import Refusal, Stage
 from lockstep.source.gradients import is_backward
 from lockstep.source.script import Script
 from lockstep.source.training import Training
+from lockstep.source.training_loops import training_loops
 from lockstep.source.tree import code, dotted, walk
-from lockstep.source.turns import training_loops
 
+ORDER = Stage.METHOD, 40
 _ADVICE = (
     "Give the model one loss and one step per batch, or call all_reduce on each layer's gradients "
     "by hand before its own step."

@@ -7,12 +7,13 @@ from collections.abc import Iterator
 import libcst as cst
 
 from lockstep.convert.analysis.losses import Loss, losses
-from lockstep.convert.refuse.refusal import Refusal
+from lockstep.convert.refusal import Refusal, Stage
 from lockstep.source.loaders import iterated
 from lockstep.source.script import Script
 from lockstep.source.training import Training
 from lockstep.source.tree import dotted
 
+ORDER = Stage.NO_TRAINING, 10
 _KNOWN = ("torch.", "numpy.", "itertools.", "random.", "math.", "./", "glob.", "os.", "copy.")
 _PLAIN = {"range", "zip", "list", "enumerate", "iter", "sorted", "reversed", "open", "map"}
 

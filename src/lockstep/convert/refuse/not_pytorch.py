@@ -6,10 +6,11 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from lockstep.convert.refuse.refusal import Refusal
+from lockstep.convert.refusal import Refusal, Stage
 from lockstep.source.script import Script
 from lockstep.source.training import Training
 
+ORDER = Stage.NO_DDP, 10
 _OTHERS = {
     "tensorflow": "TensorFlow",
     "keras": "Keras",

@@ -6,12 +6,13 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from lockstep.convert.refuse.refusal import Refusal
+from lockstep.convert.refusal import Refusal, Stage
 from lockstep.source.script import Script
 from lockstep.source.training import Training
+from lockstep.source.training_loops import training_loops
 from lockstep.source.tree import dotted
-from lockstep.source.turns import training_loops
 
+ORDER = Stage.METHOD, 20
 _FILLS = (
     "append", "appendleft", "push", "add", "store", "extend", "put", "insert", "remember",
     "cache", "record", "add_batch", "store_transition", "add_transition", "save_transition",

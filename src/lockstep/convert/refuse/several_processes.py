@@ -7,12 +7,13 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from lockstep.convert.refuse.refusal import Refusal
+from lockstep.convert.refusal import Refusal, Stage
 from lockstep.source.gradients import is_backward
 from lockstep.source.script import Script
 from lockstep.source.training import Training
 from lockstep.source.tree import argument, constant, dotted
 
+ORDER = Stage.NO_DDP, 20
 _REMOTE = re.compile(
     r"torch\.distributed\.(rpc|pipelining|pipeline|autograd|optim\.DistributedOptimizer|"
     r"tensor\.parallel)\b|torchgpipe\.|fairscale\.nn\.Pipe"

@@ -9,6 +9,8 @@ from lockstep.convert.work import Work
 from lockstep.source.accumulation import is_one, windows
 from lockstep.source.tree import walk
 
+ORDER = 150
+
 
 def rewrite(work: Work) -> None:
     """`no_sync` around all parts but the last."""

@@ -11,6 +11,7 @@ from lockstep.convert.work import Work
 from lockstep.source.script import Script
 from lockstep.source.tree import constant, dotted
 
+ORDER = 30
 _FIRST = re.compile(r"(['\"])cuda:0\1")
 _NUMBER = re.compile(r"(gpu|cuda)(_?(id|index|num|number))?$|(dev|device)_?(id|index)$", re.I)
 _OTHER = re.compile(r"(['\"])cuda:\d+\1")

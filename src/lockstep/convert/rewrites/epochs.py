@@ -5,10 +5,12 @@ from __future__ import annotations
 import libcst as cst
 
 from lockstep.convert.analysis.blocks import statement_of
-from lockstep.convert.rewrites.sampler import is_stream, phase_of
+from lockstep.convert.dividing import is_stream, phase_of
 from lockstep.convert.work import Work
 from lockstep.source.loaders import Loader, Loop, iterated
 from lockstep.source.tree import constant, dotted, spreads, walk
+
+ORDER = 60
 
 
 def rewrite(work: Work) -> None:

@@ -7,25 +7,27 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from lockstep.convert.analysis import fed
+from lockstep.convert.analysis import meter_sums
+from lockstep.convert.analysis.batch_kinds import MASKED, MEAN, SUM, UNKNOWN, kinds
 from lockstep.convert.analysis.blocks import statement_of
-from lockstep.convert.analysis.lists import Filled, is_on_host, lists_of
-from lockstep.convert.analysis.meters import Meter, meters_of
-from lockstep.convert.analysis.starts import is_zero
-from lockstep.convert.analysis.sums import (
+from lockstep.convert.analysis.loop_lists import Filled, is_on_host, lists_of
+from lockstep.convert.analysis.loop_sums import (
     COUNT,
     is_read_later,
     kind_of_sum,
     read_after,
     sums_of,
 )
-from lockstep.convert.rewrites.loss import MASKED, MEAN, SUM, UNKNOWN, kinds
+from lockstep.convert.analysis.meters import Meter, meters_of
+from lockstep.convert.analysis.start_values import is_zero
 from lockstep.convert.work import Work
 from lockstep.source.gradients import is_backward
 from lockstep.source.loss import loss_of
-from lockstep.source.mentions import targets
+from lockstep.source.name_uses import targets
 from lockstep.source.script import Script
 from lockstep.source.tree import walk_shallow
+
+ORDER = 90
 
 
 def rewrite(work: Work) -> None:
@@ -60,7 +62,7 @@ def rewrite(work: Work) -> None:
             lines.append(f"{filled.name} = [value for part in {parts} for value in part]")
             names.append(filled.name)
         meters = list(_meters(work, script, loop))
-        lines += fed.lines(work, script, loop, meters)
+        lines += meter_sums.lines(work, script, loop, meters)
         names += [meter.name for meter, _ in meters]
         if lines:
             work.draft.after(statement_of(script, loop), "\n".join(lines))
@@ -70,9 +72,9 @@ def rewrite(work: Work) -> None:
 def _meters(work: Work, script: Script, loop: cst.For) -> Iterator[tuple[Meter, dict[str, str]]]:
     """Meters that are read, each sum with its factor; the steps are the same everywhere."""
     for name, meter in meters_of(work, script, loop).items():
-        if not fed.is_wanted(script, loop, meter):
+        if not meter_sums.is_wanted(script, loop, meter):
             continue
-        found = fed.kinds_of(work, script, meter)
+        found = meter_sums.kinds_of(work, script, meter)
         if any(kind == UNKNOWN and not weighted for kind, weighted in found.values()):
             work.note(meter.calls[0], f"{name} is that of one process")
             continue

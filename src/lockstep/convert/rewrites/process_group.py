@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 
-from lockstep.convert.rewrites import leaving
 from lockstep.convert.work import Work
 
+ORDER = 10
 SEEDING = {"seed_everything", "set_seed", "fix_seed", "setup_seed", "set_random_seed", "seed_all"}
 OF_THEIR_OWN = {"default_rng", "Generator", "RandomState", "SeedSequence", "Random", "SystemRandom"}
 """Generators that a common seed does not reach."""
@@ -31,7 +31,6 @@ def rewrite(work: Work) -> None:
         "started by torchrun, the processes meet here, each on its own GPU; started by python, "
         f"nothing happens{more}",
     )
-    leaving.rewrite(work)
 
 
 def _common_seeds(work: Work) -> list[str]:

@@ -11,6 +11,7 @@ from lockstep.convert.work import Work
 from lockstep.source.script import Script
 from lockstep.source.tree import walk
 
+ORDER = 170
 _GENERATORS = {
     "random": "torch.initial_seed()",
     "numpy.random": "torch.initial_seed() % 2**32",

@@ -5,14 +5,16 @@ from __future__ import annotations
 import libcst as cst
 
 from lockstep.convert.analysis.blocks import block_of, names_in, statement_of
-from lockstep.convert.analysis.parts import Model
-from lockstep.convert.analysis.switches import Switch, frozen_when_made, switches
-from lockstep.convert.rewrites.wrap import after_wrap, wrapped
+from lockstep.convert.analysis.freezing import Switch, frozen_when_made, switches
+from lockstep.convert.analysis.models import Model
 from lockstep.convert.work import Work
+from lockstep.convert.wrapping import after_wrap, wrapped
 from lockstep.errors import ConvertError
 from lockstep.source.gradients import is_backward, without_gradient
 from lockstep.source.script import Script
 from lockstep.source.tree import dotted
+
+ORDER = 110
 
 
 def rewrite(work: Work) -> None:

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 import libcst as cst
 
-from lockstep.convert.analysis import fed, lists
+from lockstep.convert.analysis import loop_lists, meter_sums
+from lockstep.convert.analysis.batch_kinds import SUM
 from lockstep.convert.analysis.blocks import statement_of
-from lockstep.convert.analysis.lists import Filled, lists_of
-from lockstep.convert.analysis.meters import Meter, meters_of
-from lockstep.convert.analysis.starts import is_zero
-from lockstep.convert.analysis.sums import (
+from lockstep.convert.analysis.loop_effects import unclear
+from lockstep.convert.analysis.loop_lists import Filled, lists_of
+from lockstep.convert.analysis.loop_sums import (
     Sum,
     bound_in,
     form_of_tensor,
@@ -21,14 +21,16 @@ from lockstep.convert.analysis.sums import (
     read_after,
     sums_of,
 )
-from lockstep.convert.analysis.traces import unclear
-from lockstep.convert.rewrites.loss import SUM
-from lockstep.convert.rewrites.sampler import dataset, is_stream, whole
-from lockstep.convert.rewrites.wrap import has_norm
+from lockstep.convert.analysis.meters import Meter, meters_of
+from lockstep.convert.analysis.start_values import is_zero
+from lockstep.convert.dividing import dataset, is_stream, whole
 from lockstep.convert.work import Work
+from lockstep.convert.wrapping import has_norm
 from lockstep.source.loaders import Loader, Loop, iterated
 from lockstep.source.script import Script
-from lockstep.source.tree import constant, dotted, walk, walk_shallow
+from lockstep.source.tree import constant, dotted, walk_shallow
+
+ORDER = 80
 
 
 @dataclass(frozen=True)
@@ -148,11 +150,11 @@ def _unclear(work: Work, loop: Loop) -> str | None:
         if not is_zero(one.start):
             return f"{one.name} does not begin at zero (line {work.line(one.added[0][0])})"
     for filled in left.lists:
-        why = lists.obstacle(work, script, node, filled)
+        why = loop_lists.obstacle(work, script, node, filled)
         if why is not None:
             return f"{why} (line {work.line(filled.put[0][0])})"
     for meter in left.meters:
-        last = fed.read_last(script, node, meter)
+        last = meter_sums.read_last(script, node, meter)
         if last is not None:
             return f"the last value of {meter.name} is used (line {work.line(last)})"
     inside = bound_in(script, node)
@@ -168,7 +170,7 @@ def _left(work: Work, script: Script, loop: cst.For) -> Left:
     return Left(
         [one for name, one in sums.items() if is_read_later(script, loop, name)],
         [one for name, one in filled.items() if is_read_later(script, loop, name)],
-        [one for one in meters.values() if fed.is_wanted(script, loop, one)],
+        [one for one in meters.values() if meter_sums.is_wanted(script, loop, one)],
     )
 
 
@@ -215,7 +217,9 @@ def _by_sample(work: Work, loader: Loader) -> bool:
         if any(kind_of_sum(work, loop.script, one) != SUM for one in left.sums):
             return False
         for meter in left.meters:
-            if any(kind != SUM for kind, _ in fed.kinds_of(work, loop.script, meter).values()):
+            if any(
+                kind != SUM for kind, _ in meter_sums.kinds_of(work, loop.script, meter).values()
+            ):
                 return False
     return True
 
@@ -225,7 +229,7 @@ def _lengths(work: Work, loop: Loop) -> list[cst.Call]:
     script = loop.script
     source = iterated(work.parts.project, script, loop.node.iter)
     function = script.function_of(loop.node)
-    last = max(script.order[n] for n in walk(loop.node))
+    last = script.last(loop.node)
     found = []
     for part in walk_shallow(function.body if function else script.tree):
         if (
@@ -253,9 +257,9 @@ def _bring_together(work: Work, loop: Loop) -> None:
             work.draft.replace(call, count)
     if lines:
         work.need("all_sum")
-    lines += [lists.bring_together(work, script, one) for one in left.lists]
+    lines += [loop_lists.bring_together(work, script, one) for one in left.lists]
     every = [(meter, dict.fromkeys(meter.kind.sums, "")) for meter in left.meters]
-    lines += fed.lines(work, script, node, every)
+    lines += meter_sums.lines(work, script, node, every)
     work.draft.after(statement_of(script, node), "\n".join(lines))
     summed = [one.name for one in left.sums] + [one.name for one in left.meters]
     if summed:

@@ -10,7 +10,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from lockstep.console import Progress
-from lockstep.convert.verify.reasons import UNKNOWN
+from lockstep.convert.verify.difference_reasons import UNKNOWN
 from lockstep.convert.verify.runs import (
     DOUBLE,
     NUDGED,

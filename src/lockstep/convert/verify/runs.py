@@ -7,14 +7,14 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
-from lockstep.convert.verify.scratch import furnish
+from lockstep.convert.verify.scratch_folder import furnish
 from lockstep.probes.run_script import Job, run
 from lockstep.probes.settings import Settings
 from lockstep.probes.trace import Event, Rank, Trace, read
 
 INSIDE = "lockstep.convert.verify.in_process"
-DOUBLE = f"{INSIDE}.double"
-BY_HAND = f"{INSIDE}.by_hand"
+DOUBLE = f"{INSIDE}.float64"
+BY_HAND = f"{INSIDE}.hand_updates"
 ORIGINAL, NUDGED = "original", "nudged"
 """Runs of the original: as it is, and with its first weights moved by one rounding."""
 _LOST = re.compile(

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from lockstep.convert.verify.bounds import Bounds
-from lockstep.convert.verify.printed import differing
-from lockstep.convert.verify.reasons import drift, reason
+from lockstep.convert.verify.difference_reasons import drift, reason
+from lockstep.convert.verify.printed_lines import differing
+from lockstep.convert.verify.rounding_bounds import Bounds
 from lockstep.convert.verify.runs import Run
 from lockstep.convert.verify.verdict import DIFFERS, EQUAL, FAILED, Comparison, Difference
 

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lockstep.convert.verify.in_process.now import Now
+from lockstep.convert.verify.in_process.training_state import Now
 
 
 def install(now: Now) -> None:

@@ -13,8 +13,8 @@ from weakref import WeakKeyDictionary
 from torch.utils.data import DataLoader, Subset
 from torch.utils.data._utils import fetch
 
-from lockstep.convert.verify.in_process.now import Now
 from lockstep.convert.verify.in_process.seeds import restore, seed, state
+from lockstep.convert.verify.in_process.training_state import Now
 from lockstep.keys import key
 
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
-from lockstep.convert.verify.in_process.now import Now
+from lockstep.convert.verify.in_process.training_state import Now
 from lockstep.keys import key
 from lockstep.probes.recorder import Batch
 

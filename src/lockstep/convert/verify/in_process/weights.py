@@ -14,7 +14,7 @@ from torch.nn.modules.module import register_module_forward_pre_hook
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook
 
-from lockstep.convert.verify.in_process.now import Now
+from lockstep.convert.verify.in_process.training_state import Now
 from lockstep.keys import key
 from lockstep.probes.hooks.optimizers import parameters_of
 

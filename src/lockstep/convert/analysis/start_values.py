@@ -1,0 +1,134 @@
+"""How something that a loop adds to begins: made anew before the loop, at zero or empty."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import libcst as cst
+
+from lockstep.convert.analysis.blocks import statement_of
+from lockstep.source.name_uses import mentions
+from lockstep.source.script import Script
+from lockstep.source.tree import constant, parts, walk_shallow
+
+_ZEROS = {"zeros", "zeros_like", "new_zeros"}
+_SAME = {"to", "cuda", "cpu", "float", "double", "long", "int"}
+_MADE = {"tensor", "array", "as_tensor", "float", "int", "list", "dict", "asarray"}
+
+
+def start_of(script: Script, loop: cst.For, name: str) -> cst.CSTNode | None:
+    """What a name gets last before a loop, and anew each time that the loop is come to."""
+    found: cst.CSTNode | None = None
+    for part in _before(script, loop):
+        if isinstance(part, cst.Assign):
+            for target in part.targets:
+                found = _value(script, target.target, part.value, name) or found
+        elif isinstance(part, cst.AnnAssign) and part.value is not None:
+            found = _value(script, part.target, part.value, name) or found
+        elif isinstance(part, cst.For | cst.While) and mentions(part, {name}, set()):
+            # Another loop has added to it.
+            found = None
+    return found
+
+
+def is_called_before(script: Script, loop: cst.For, wanted: Callable[[cst.Call], bool]) -> bool:
+    """Whether a call is made each time before the loop is come to."""
+    return any(isinstance(part, cst.Call) and wanted(part) for part in _before(script, loop))
+
+
+def _before(script: Script, loop: cst.For) -> list[cst.CSTNode]:
+    """What is done in the blocks around a loop before it, up to the next loop or function."""
+    found: list[cst.CSTNode] = []
+    node: cst.CSTNode = loop
+    for parent in script.above(loop):
+        if isinstance(parent, cst.IndentedBlock | cst.Module):
+            block = list(parent.body)
+            here = block.index(statement_of(script, node))  # type: ignore[arg-type]
+            lines: list[cst.CSTNode] = []
+            for statement in block[:here]:
+                is_line = isinstance(statement, cst.SimpleStatementLine)
+                lines += walk_shallow(statement) if is_line else [statement]
+            found = lines + found
+        if isinstance(parent, cst.For | cst.While | cst.FunctionDef | cst.ClassDef):
+            break
+        node = parent
+    return found
+
+
+def _value(
+    script: Script, target: cst.CSTNode, value: cst.CSTNode, name: str
+) -> cst.CSTNode | None:
+    """What a name gets from an assignment, also where several are assigned at once."""
+    if isinstance(target, cst.Tuple | cst.List):
+        if not isinstance(value, cst.Tuple | cst.List):
+            return None
+        if len(value.elements) != len(target.elements):
+            return None
+        for left, right in zip(target.elements, value.elements, strict=True):
+            found = _value(script, left.value, right.value, name)
+            if found is not None:
+                return found
+        return None
+    return value if script.code(target) == name else None
+
+
+def is_zero(node: cst.CSTNode | None) -> bool:
+    """Whether a value is zero, or made of zeros only."""
+    if node is None:
+        return False
+    if constant(node) is not ...:
+        return constant(node) == 0 and constant(node) is not False
+    if isinstance(node, cst.List | cst.Tuple):
+        return bool(node.elements) and all(is_zero(e.value) for e in node.elements)
+    if isinstance(node, cst.Dict):
+        return bool(node.elements) and all(is_zero(e.value) for e in node.elements)
+    if isinstance(node, cst.ListComp | cst.GeneratorExp):
+        return is_zero(node.elt)
+    if isinstance(node, cst.DictComp):
+        return is_zero(node.value)
+    if isinstance(node, cst.BinaryOperation) and isinstance(node.operator, cst.Multiply):
+        return isinstance(node.left, cst.List) and is_zero(node.left)
+    if not isinstance(node, cst.Call):
+        return False
+    last = node.func.attr.value if isinstance(node.func, cst.Attribute) else node.func
+    last = last.value if isinstance(last, cst.Name) else last
+    if last in _ZEROS:
+        return True
+    if last in _SAME and isinstance(node.func, cst.Attribute):
+        return is_zero(node.func.value)
+    if last == "fromkeys":
+        return len(node.args) == 2 and is_zero(node.args[1].value)
+    if last == "dict":
+        return bool(node.args) and all(a.keyword and is_zero(a.value) for a in node.args)
+    return last in _MADE and (bool(node.args) and is_zero(node.args[0].value))
+
+
+def is_empty_list(node: cst.CSTNode | None) -> bool:
+    """`[]` or `list()`."""
+    if isinstance(node, cst.List):
+        return not node.elements
+    return (
+        isinstance(node, cst.Call)
+        and isinstance(node.func, cst.Name)
+        and node.func.value == "list"
+        and not node.args
+    )
+
+
+def entry(script: Script, loop: cst.For, place: cst.CSTNode) -> cst.CSTNode | None:
+    """What a place begins with: a name, an attribute, or an entry of a dictionary."""
+    found = start_of(script, loop, script.code(place))
+    if found is not None or not isinstance(place, cst.Subscript):
+        return found
+    within = start_of(script, loop, script.code(place.value))
+    key = key_of(place)
+    if within is None or not isinstance(key, int | str):
+        return None
+    chosen = parts(within, key)
+    return chosen[0] if len(chosen) == 1 else None
+
+
+def key_of(place: cst.Subscript) -> object:
+    """The literal key or index of a place; `...` for one that is computed."""
+    inner = place.slice[0].slice if len(place.slice) == 1 else None
+    return constant(inner.value) if isinstance(inner, cst.Index) else ...

@@ -1,0 +1,68 @@
+"""The end of the process group: where every way out of the program comes by."""
+
+from __future__ import annotations
+
+import libcst as cst
+
+from lockstep.convert.analysis.blocks import calls_in, is_main_guard, statement_of
+from lockstep.convert.work import Work
+from lockstep.source.tree import walk_shallow
+
+ORDER = 20
+# Without the barrier gloo now and then aborts a process that another has left.
+_LEAVE = "if {}:\n\tdist.barrier()\n\tdist.destroy_process_group()"
+
+
+def rewrite(work: Work) -> None:
+    """Leave at the end, or behind the call of a function that is left in several places."""
+    leave = _LEAVE.format(f"{work.world} > 1")
+    last = work.parts.entry[-1]
+    if is_main_guard(last):
+        assert isinstance(last, cst.If)
+        last = last.body.body[-1]
+    returns = _returns(work)
+    call = _call(work) if any(_early(work, r, last) for r in returns) else None
+    if call is not None:
+        # It may have returned before the processes met.
+        work.draft.after(call, _LEAVE.format("dist.is_initialized()"))
+        last = call
+    else:
+        for statement in returns:
+            if statement is not last and work.script.later(statement, work.parts.beginning):
+                work.draft.before(statement, leave)
+        if last in returns:
+            work.draft.before(last, leave)
+        else:
+            work.draft.after(last, leave)
+    work.done("process_group", last, "the processes part here")
+
+
+def _returns(work: Work) -> list[cst.CSTNode]:
+    """The statements that leave the function which does all the work."""
+    function = work.script.function_of(work.parts.entry[0])
+    if function is None:
+        return []
+    return [
+        statement_of(work.script, part)
+        for part in walk_shallow(function.body)
+        if isinstance(part, cst.Return)
+    ]
+
+
+def _early(work: Work, statement: cst.CSTNode, last: cst.CSTNode) -> bool:
+    """Whether the end is not all that comes by there, or something is still to be computed."""
+    return statement is not last or any(True for _ in calls_in(statement))
+
+
+def _call(work: Work) -> cst.CSTNode | None:
+    """The only call of the function, if it is a statement that the program comes back to."""
+    function = work.script.function_of(work.parts.entry[0])
+    uses = work.parts.project.uses.get(function, []) if function else []
+    if len(uses) != 1 or uses[0][0] is not work.script:
+        return None
+    statement = statement_of(work.script, uses[0][1])
+    if work.script.function_of(statement) or not isinstance(statement, cst.SimpleStatementLine):
+        return None
+    (part,) = statement.body if len(statement.body) == 1 else (None,)
+    plain = isinstance(part, cst.Expr | cst.Assign) and part.value is uses[0][1]
+    return statement if plain else None

@@ -1,0 +1,18 @@
+"""Notices that a script updates its weights itself: then it is run again, with that known."""
+
+from __future__ import annotations
+
+from lockstep.convert.verify.in_process.hand_updates import Updates
+from lockstep.convert.verify.in_process.training_state import Now
+
+
+def install(now: Now) -> None:
+    """Look out for it, in the run that all others follow."""
+
+    def told() -> None:
+        now.recorder.note("by_hand")
+        now.recorder.stop("by hand")
+
+    if now.kept.writes:
+        # With an optimizer there are steps to count, and weights may change beside them.
+        Updates(told, over=lambda: now.begun)

@@ -1,0 +1,46 @@
+"""A link in the scratch folder stands for a file of the user's: who writes gets one of its own."""
+
+from __future__ import annotations
+
+import builtins
+import io
+import os
+from contextlib import suppress
+from functools import wraps
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from lockstep.convert.verify.in_process.training_state import Now
+
+
+def install(now: Now) -> None:
+    """Keep them."""
+    open_file, save = builtins.open, torch.save
+
+    @wraps(open_file)
+    def opened(file: Any, mode: str = "r", *args: Any, **kwargs: Any) -> Any:
+        if isinstance(mode, str) and any(letter in mode for letter in "wax+"):
+            _part(file, empty="w" in mode)
+        return open_file(file, mode, *args, **kwargs)
+
+    @wraps(save)
+    def saved(obj: Any, f: Any, *args: Any, **kwargs: Any) -> Any:
+        _part(f, empty=True)
+        return save(obj, f, *args, **kwargs)
+
+    builtins.open = io.open = opened
+    torch.save = saved
+
+
+def _part(file: Any, *, empty: bool) -> None:
+    """Put a copy in the place of a link; nothing, where all will be new."""
+    if not isinstance(file, str | os.PathLike) or not os.path.islink(file):
+        return
+    path = Path(file)
+    # Another rank may do the same.
+    with suppress(FileNotFoundError):
+        content = b"" if empty else path.read_bytes()
+        path.unlink()
+        path.write_bytes(content)
