@@ -53,6 +53,8 @@ def install(now: Now) -> None:
 
     @wraps(begin)
     def begun(self: Any) -> Any:
+        for listen in now.on_pass:
+            listen(self)
         iterator: Any = begin(self)
         if not now.recorder.worker and self in numbers:
             number = turns[self] = turns.get(self, -1) + 1

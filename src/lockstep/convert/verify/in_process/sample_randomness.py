@@ -10,7 +10,7 @@ from functools import wraps
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from torch.utils.data import DataLoader, Subset
+from torch.utils.data import Subset
 from torch.utils.data._utils import fetch
 
 from lockstep.convert.verify.in_process.seeds import restore, seed, state
@@ -21,13 +21,10 @@ from lockstep.keys import key
 def install(now: Now) -> None:
     """Key them."""
     turns: Counter[int] = Counter()
-    begin: Any = DataLoader.__iter__
     original: Any = fetch._MapDatasetFetcher.fetch
 
-    @wraps(begin)
-    def begun(self: Any) -> Any:
-        turns[id(self.dataset)] += 1
-        return begin(self)
+    def count(loader: Any) -> None:
+        turns[id(loader.dataset)] += 1
 
     @wraps(original)
     def fetched(self: Any, index: Any) -> Any:
@@ -64,8 +61,8 @@ def install(now: Now) -> None:
             states[self] = state()
             restore(outside)
 
+    now.on_pass.append(count)
     setattr(fetch._IterableDatasetFetcher, "fetch", streamed)  # noqa: B010
-    setattr(DataLoader, "__iter__", begun)  # noqa: B010
     setattr(fetch._MapDatasetFetcher, "fetch", fetched)  # noqa: B010
 
 

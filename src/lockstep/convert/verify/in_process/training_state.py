@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,8 @@ class Now:
         """Of the current batch: their places in the data set, as far as they have any."""
         self.names: Counter[str] = Counter()
         """How many draws of a kind there were in this batch."""
+        self.on_pass: list[Callable[[Any], None]] = []
+        """Called with a loader before a pass over it begins."""
         self._told: set[str] = set()
         recorder.on_end.append(self.kept.close)
 
