@@ -1,4 +1,4 @@
-"""lockstep convert: a script for one GPU becomes a script for many."""
+"""lockstep convert: turn a script for one GPU into a script for many."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from lockstep.source.script import Script
 
 MOST_REPLICAS = 16
-"""More processes than one machine should be asked for."""
+"""The most processes that one machine should run."""
 
 
 def parser() -> argparse.ArgumentParser:
-    """The flags. Not Typer's: to load it takes longer than to convert a script."""
+    """Return the parser of the flags. Loading Typer would take longer than converting a script."""
     found = argparse.ArgumentParser(
         "lockstep convert",
         description="Turn a PyTorch training script for one GPU into a script for many, in plain "
@@ -64,7 +64,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def run(arguments: Sequence[str]) -> int:
-    """The command; its exit code."""
+    """Run the command and return its exit code."""
     arguments, own = list(arguments), []
     if "--" in arguments:
         at = arguments.index("--")
@@ -148,7 +148,7 @@ def _replicas(given: argparse.Namespace) -> tuple[int, ...]:
 def _verdict(
     found: Conversion, given: argparse.Namespace, replicas: tuple[int, ...], console: Console
 ) -> Verdict:
-    """Run both. The result lies in a file of its own, whatever becomes of it."""
+    """Run both scripts. The result gets a file in a temporary folder, whatever becomes of it."""
     from tempfile import TemporaryDirectory
 
     from lockstep.console import LiveProgress

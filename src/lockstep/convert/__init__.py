@@ -39,11 +39,11 @@ class Conversion:
     understood: tuple[Note, ...]
     changes: tuple[Change, ...]
     notes: tuple[Note, ...]
-    """What was left alone, or taken for granted."""
+    """What lockstep left alone, or assumed."""
 
     @property
     def diff(self) -> str:
-        """Both texts, line by line."""
+        """The difference between both texts, as a unified diff."""
         name = str(self.script.path)
         old, new = (text.splitlines(keepends=True) for text in (self.script.text, self.text))
         lines = unified_diff(old, new, name, name)
@@ -51,7 +51,7 @@ class Conversion:
 
 
 def convert(script: Script, options: Options | None = None) -> Conversion:
-    """Rewrite a script for several processes, or raise a ConvertError that says why not."""
+    """Rewrite a script for several processes, or raise a ConvertError that gives the reason."""
     program = next(p for p in programs([script]) if p.scripts[0] is script)
     training = Training(program)
     if training.framework is not None:

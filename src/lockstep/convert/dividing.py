@@ -17,7 +17,7 @@ _PLAIN = cst.Name | cst.Attribute | cst.Subscript
 
 
 def phase_of(work: Work, loader: Loader) -> tuple[str, str] | None:
-    """`{x: DataLoader(...) for x in ["train", "val"]}`: the variable, and its value in training."""
+    """Return x and "train", for `{x: DataLoader(...) for x in ["train", "val"]}`."""
     for parent in work.script.above(loader.call):
         if isinstance(parent, cst.DictComp):
             keys = [
@@ -35,7 +35,7 @@ def phase_of(work: Work, loader: Loader) -> tuple[str, str] | None:
 
 
 def dataset(work: Work, loader: Loader) -> str:
-    """The data set of a loader as an expression; one that is made on the spot gets a name."""
+    """Return the data set of a loader as an expression; give it a name if it is made in place."""
     data = loader.given("dataset")
     if data is None:
         raise ConvertError(f"line {work.line(loader.call)}: the loader's data set is not in sight.")
@@ -60,7 +60,7 @@ def dataset(work: Work, loader: Loader) -> str:
 
 
 def is_stream(work: Work, loader: Loader) -> bool:
-    """Whether a loader's data have no length, and give themselves."""
+    """Return whether a loader reads a stream without a length."""
     for origin in loader.origins("dataset"):
         if origin.call is not None:
             made = work.parts.project.definition(origin.script, origin.call.func)
@@ -72,7 +72,7 @@ def is_stream(work: Work, loader: Loader) -> bool:
 
 
 def even(work: Work, statement: cst.CSTNode, size: str) -> None:
-    """Above a statement: the batch divides evenly; once in a block."""
+    """Assert above a statement that the batch divides evenly; once per block."""
     place = work.script.parents[statement], size
     if place not in work.evened:
         work.evened.add(place)
@@ -80,11 +80,11 @@ def even(work: Work, statement: cst.CSTNode, size: str) -> None:
 
 
 def share(work: Work, size: cst.BaseExpression) -> None:
-    """A batch size becomes that of one process."""
+    """Replace a batch size by that of one process."""
     work.draft.replace(size, f"{whole(work.script.code(size))} // {work.world}")
 
 
 def whole(text: str) -> str:
-    """An expression that an operator may follow."""
+    """Return an expression in a form that an operator may follow."""
     plain = text.replace(".", "").replace("_", "").isalnum() or text.endswith((")", "]"))
     return text if plain else f"({text})"

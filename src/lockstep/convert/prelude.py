@@ -1,4 +1,4 @@
-"""What the new script has at its top: imports, which process this is, and small helpers."""
+"""Write the top of the new script: imports, rank and world size, and small helpers."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ IMPORTS = {
 
 
 def write(work: Work) -> None:
-    """Put it below the imports of the script."""
+    """Insert the prelude below the imports of the script."""
     work.need("os")
     missing = [
         line
@@ -177,7 +177,7 @@ def write(work: Work) -> None:
 
 
 def _has(work: Work, name: str, path: str) -> bool:
-    """Whether the name stands for this at the top of the script."""
+    """Return whether a name at the top of the script already stands for this import."""
     bindings = work.script.top.bindings.get(name, [])
     return any(
         b.kind == "import" and b.path in (path, path.replace(".distributed.Dist", ".Dist"))
@@ -186,7 +186,7 @@ def _has(work: Work, name: str, path: str) -> bool:
 
 
 def _last_import(work: Work) -> cst.CSTNode:
-    """The last of the imports that the script begins with."""
+    """Return the last of the imports that the script begins with."""
     body = list(work.script.tree.body)
     last = body[0]
     for statement in body:

@@ -14,7 +14,7 @@ _NORM = re.compile(
     r"|\bmodels\.(resnet|resnext|wide_resnet|densenet|mobilenet|efficientnet|inception|googlenet"
     r"|regnet|shufflenet|mnasnet|squeezenet|segmentation|vgg\d+_bn)"
 )
-"""Batch norm, also that of the usual models of libraries."""
+"""Batch norm, also inside the usual models of libraries."""
 CONVERT = "torch.nn.SyncBatchNorm.convert_sync_batchnorm({})"
 PARALLEL = (
     "torch.nn.DataParallel",
@@ -24,7 +24,7 @@ PARALLEL = (
 
 
 def each(model: Model, text: str) -> str:
-    """What is done to a model, or to every one of several."""
+    """Return the text that applies to a model, or to each of several."""
     if model.many == "list":
         return f"[{text.format('model')} for model in {model.name}]"
     if model.many == "dict":
@@ -33,12 +33,12 @@ def each(model: Model, text: str) -> str:
 
 
 def synchronised(converted: str, kept: str = "") -> str:
-    """Let batch norm see the samples of all processes, where torch can: not on the CPU."""
+    """Return lines that synchronise batch norm where torch can: not on the CPU."""
     return f"if torch.cuda.is_available():\n\t{kept}{converted}"
 
 
 def wrapped(work: Work, model: str) -> str:
-    """A model in DDP."""
+    """Return an expression for a model in DDP."""
     options = ""
     if (has_norm(work) and work.options.sync_batch_norm) or _has_buffers(work):
         # They are equal everywhere; DDP would send them before every forward, also in evaluation,
@@ -48,7 +48,7 @@ def wrapped(work: Work, model: str) -> str:
 
 
 def has_norm(work: Work) -> bool:
-    """Whether a model may have batch norm: seen in the source, or made outside of it."""
+    """Return whether a model may have batch norm: in the source, or in a library's model."""
     if any(_NORM.search(script.text) for script in work.parts.project.scripts):
         return True
     for model in work.parts.models:
@@ -68,7 +68,7 @@ def _has_buffers(work: Work) -> bool:
 
 
 def after_wrap(work: Work, model: Model, node: cst.CSTNode) -> bool:
-    """Whether the model is wrapped by then: below the wrap, or in a function of its own."""
+    """Return whether the model is wrapped when a node runs: below the wrap, or in a function."""
     script = work.script
     if script.function_of(node) is not script.function_of(model.ready):
         return True

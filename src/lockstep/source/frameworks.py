@@ -1,4 +1,4 @@
-"""Frameworks that do part of the work of data parallelism by themselves."""
+"""Find frameworks that do part of the work of data parallelism."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ FRAMEWORKS = {
     "ray.train": "Ray Train",
     "horovod": "Horovod",
 }
-"""By the start of their names."""
+"""Frameworks by the start of their import path."""
 
 
 def framework(project: Project) -> str | None:
-    """What does part of the work by itself, if anything does."""
+    """Return the framework that a program uses, if any."""
     for script in project.scripts:
         for scope in script.scopes.values():
             for binding in (b for bindings in scope.bindings.values() for b in bindings):

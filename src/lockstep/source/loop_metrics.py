@@ -1,4 +1,4 @@
-"""What a loop over batches sums up on its own rank, and what becomes of it."""
+"""Find what a loop over batches sums up on its rank, and what the program does with it."""
 
 from __future__ import annotations
 
@@ -31,22 +31,22 @@ _PLAIN = re.compile(
 
 @dataclass(eq=False)
 class Tally:
-    """Names that a loop adds to, followed to where they are divided, shown or decide something."""
+    """Names that a loop adds to, followed to where they are divided, shown or compared."""
 
     training: Training
     loop: Loop
     names: set[str] = field(default_factory=set)
-    """What the loop adds to."""
+    """Names that the loop adds to."""
     reduced: bool = False
-    """Whether something brings the ranks' values together."""
+    """Whether something combines the values of the ranks."""
     known: bool = True
-    """Whether all that is done with the values can be seen."""
+    """Whether all uses of the values can be seen."""
     uses: list[tuple[Script, cst.CSTNode]] = field(default_factory=list)
-    """Where they are printed, logged, compared, or handed to a scheduler."""
+    """Where they are printed, logged, compared, or passed to a scheduler."""
     divisions: list[tuple[Script, cst.CSTNode, cst.BaseExpression]] = field(default_factory=list)
     """Where they are divided, and by what."""
     functions: list[tuple[Script, cst.CSTNode]] = field(default_factory=list)
-    """Where they were followed."""
+    """Functions in which they were followed."""
 
     def __post_init__(self) -> None:
         script, node = self.loop.script, self.loop.node
@@ -74,7 +74,7 @@ class Tally:
                 self.reduced = True
 
     def _hidden(self, script: Script, node: cst.CSTNode) -> bool:
-        """A reduction in a function that is called."""
+        """Return whether a called function contains a reduction."""
         if not isinstance(node, cst.Call):
             return False
         made = self.training.project.definition(script, node.func)
@@ -90,7 +90,7 @@ class Tally:
             self.names.add(name)
 
     def _keep(self, script: Script, owner: cst.BaseExpression, name: str) -> None:
-        """Something that keeps values: a list, a meter that is known, or one that may do more."""
+        """Note an object that keeps values: a list, a known meter, or one that may do more."""
         origins = self.training.project.origins(script, owner)
         if any(isinstance(origin.node, cst.List) for origin in origins):
             self._add(name)
@@ -119,7 +119,7 @@ class Tally:
         calls: set[cst.CSTNode],
         depth: int,
     ) -> None:
-        """Go on from `start` to the end of its function, and to whoever gets what it returns."""
+        """Follow names from `start` to the end of its function, and on to its callers."""
         function = script.function_of(start)
         self.functions.append((script, function or script.tree))
         returns: list[cst.Return] = []
@@ -153,7 +153,7 @@ class Tally:
             self._returned(where, call, returns, names, calls, depth - 1)
 
     def _is_for_another(self, script: Script, call: cst.Call) -> bool:
-        """Whether a call hands over loaders, and this loop's is not among them."""
+        """Return whether a call passes loaders, but not the one of this loop."""
         origins = [
             o.node for a in call.args for o in self.training.project.origins(script, a.value)
         ]
@@ -185,7 +185,7 @@ class Tally:
         self._follow(script, statement, got, set(), depth)
 
     def _elsewhere(self, script: Script, node: cst.CSTNode) -> bool:
-        """A reduction that may work on what is not followed, such as `meters.synchronize()`."""
+        """Return whether a reduction may cover other values, such as `meters.synchronize()`."""
         if not self._reduces(script, node) or self._in_other(script, node):
             return False
         assert isinstance(node, cst.Call)
@@ -194,7 +194,7 @@ class Tally:
         return not name.startswith("torch.distributed")
 
     def _in_other(self, script: Script, node: cst.CSTNode) -> bool:
-        """Inside another loop that trains: what is reduced there is the training's."""
+        """Return whether a node is in another training loop, and reduces its values."""
         loops = [x.node for x in self.training.loops if x.trains and x.node is not self.loop.node]
         return any(script.inside(node, other) for other in loops)
 
@@ -243,7 +243,7 @@ class Tally:
 
 
 def tallies(training: Training, loader: Loader) -> Iterator[Tally]:
-    """What the loops over a loader sum up."""
+    """Yield what the loops over a loader sum up."""
     for loop in loader.loops:
         tally = Tally(training, loop)
         if tally.names or tally.divisions:
@@ -259,7 +259,7 @@ def _last(script: Script, call: cst.Call) -> str:
 
 
 def _up_to_statement(script: Script, node: cst.CSTNode) -> Iterator[cst.CSTNode]:
-    """The expressions around a node, and its statement if that is a simple one."""
+    """Yield the expressions around a node, and its statement if that is a simple one."""
     for parent in script.above(node):
         if isinstance(parent, cst.BaseCompoundStatement | cst.BaseSuite | cst.SimpleStatementLine):
             return

@@ -1,4 +1,4 @@
-"""Which names an expression mentions, and which a statement sets."""
+"""Find the names that an expression uses and that a statement sets."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from lockstep.source.tree import children, dotted
 
 
 def mentions(node: cst.CSTNode, names: set[str], calls: set[cst.CSTNode]) -> bool:
-    """Whether an expression has one of these names or calls in it."""
+    """Return whether an expression contains one of these names or calls."""
     if node in calls:
         return True
     if isinstance(node, cst.Name | cst.Attribute) and dotted(node) in names:
@@ -22,14 +22,14 @@ def mentions(node: cst.CSTNode, names: set[str], calls: set[cst.CSTNode]) -> boo
 
 
 def base(target: cst.CSTNode) -> str | None:
-    """`stats["loss"]` is kept in stats."""
+    """Return `stats`, for `stats["loss"]`."""
     while isinstance(target, cst.Subscript):
         target = target.value
     return dotted(target)
 
 
 def targets(target: cst.CSTNode) -> set[str]:
-    """The names that an assignment to a target sets."""
+    """Return the names that an assignment to a target sets."""
     if isinstance(target, cst.Tuple | cst.List):
         return {name for element in target.elements for name in targets(element.value)}
     name = base(target)
@@ -37,7 +37,7 @@ def targets(target: cst.CSTNode) -> set[str]:
 
 
 def assigned(node: cst.CSTNode, names: set[str], calls: set[cst.CSTNode]) -> set[str]:
-    """The names that get something which is computed from these."""
+    """Return the names that get a value computed from these."""
     if isinstance(node, cst.Assign) and mentions(node.value, names, calls):
         return {name for target in node.targets for name in targets(target.target)}
     if not isinstance(node, cst.AnnAssign | cst.AugAssign | cst.NamedExpr) or node.value is None:

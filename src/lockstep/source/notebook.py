@@ -1,4 +1,4 @@
-"""A notebook: the code of its cells as one script."""
+"""Read the code cells of a notebook as one script."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _QUOTED = re.compile(r"'[^']*'|\"[^\"]*\"|#.*")
 
 
 def code_of(path: Path, content: bytes) -> tuple[str, list[str]]:
-    """The code of a notebook as one script; lines for the notebook itself become comments."""
+    """Return the code of a notebook as one script; magic lines become comments."""
     try:
         cells = json.loads(content)["cells"]
         assert isinstance(cells, list)
@@ -63,7 +63,7 @@ def _is_python(text: str) -> bool:
 
 
 def _without_magic(lines: list[str], *, brackets: bool) -> list[str]:
-    """`!pip install`, `%time f()`, `files = !ls` and `f?` as Python that does nothing."""
+    """Turn `!pip install`, `%time f()`, `files = !ls` and `f?` into Python that does nothing."""
     found = []
     depth = 0
     goes_on = False

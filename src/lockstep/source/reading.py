@@ -1,4 +1,4 @@
-"""From a file to a script, or to a sentence that says what keeps it from being read."""
+"""Read a file as a script, or raise a SourceError with the reason."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from lockstep.source.notebook import code_of
 from lockstep.source.script import Script, lines_of
 
 MOST_BYTES = 2_000_000
-"""A larger file was not written by hand."""
+"""The largest file that a person would write by hand."""
 
 
 def read_script(path: Path) -> Script:
-    """Read a file, or say what keeps it from being read."""
+    """Read a file, or raise a SourceError with the reason."""
     try:
         with path.open("rb") as file:
             content = file.read(MOST_BYTES + 1)
@@ -43,7 +43,7 @@ def read_script(path: Path) -> Script:
 
 
 def decoded(path: Path, content: bytes) -> str:
-    """The text, in the encoding that its first lines name."""
+    """Return the text, in the encoding that its first lines name."""
     try:
         encoding, _ = tokenize.detect_encoding(BytesIO(content).readline)
         return content.decode(encoding)
@@ -55,7 +55,7 @@ def decoded(path: Path, content: bytes) -> str:
 
 
 def parse(path: Path, text: str, places: list[str] | None = None) -> Script:
-    """A script from its text."""
+    """Return a script from its text."""
     trouble = _trouble(path, text)
     try:
         return Script(path, text, cst.parse_module(text), places)
@@ -83,7 +83,7 @@ def _too_deep(path: Path) -> SourceError:
 
 
 def _trouble(path: Path, text: str) -> SyntaxError | None:
-    """What Python itself has against a text; LibCST's parser would crash where Python refuses."""
+    """Return Python's complaint about a text; LibCST's parser may crash where Python refuses."""
     if "\0" in text:
         line = text[: text.index("\0")].count("\n") + 1
         raise SourceError(

@@ -1,4 +1,4 @@
-"""One turn of a training loop: its backwards, clips and steps, in the order of the program."""
+"""Find training loops: their backwards, clips and steps, in the order of the program."""
 
 from __future__ import annotations
 
@@ -23,26 +23,26 @@ Kind = Callable[[Script, cst.Call], str | None]
 
 @dataclass(frozen=True, eq=False)
 class Act:
-    """A call that matters, and under what it stands, from the loop inwards."""
+    """A call that matters for a step, and what it is nested in, from the loop inwards."""
 
     kind: str
-    """backward, step, clip, unscale, zero_grad, or what the asker wants."""
+    """One of backward, step, clip, unscale, zero_grad, or a kind that the caller asks for."""
     script: Script
     call: cst.Call
     branches: tuple[tuple[Script, cst.If, bool], ...] = ()
-    """The `if`s, and whether this is what they do when true."""
+    """The `if`s around it, and whether it is in their true branch."""
     withs: tuple[tuple[Script, cst.With], ...] = ()
     loops: tuple[tuple[Script, cst.For | cst.While], ...] = ()
-    """Loops inside the one that was asked about."""
+    """The loops around it, inside the one that was asked about."""
 
     def beside(self, other: Act) -> bool:
-        """Whether both can happen in one turn: not in the two branches of one `if`."""
+        """Return whether both can happen in one turn: not in two branches of one `if`."""
         sides = {test: side for _, test, side in self.branches}
         return all(sides.get(test, side) == side for _, test, side in other.branches)
 
 
 def kind_of(script: Script, call: cst.Call) -> str | None:
-    """What a call does for the step, by its name."""
+    """Return what a call does for the step, judging by its name."""
     if is_backward(script, call):
         return "backward"
     last = call.func.attr.value if isinstance(call.func, cst.Attribute) else dotted(call.func) or ""
@@ -61,7 +61,7 @@ def kind_of(script: Script, call: cst.Call) -> str | None:
 
 
 def acts(training: Training, script: Script, node: cst.CSTNode, kind: Kind = kind_of) -> list[Act]:
-    """What happens below a node in the order of the program, also in functions that it calls."""
+    """Return what happens below a node in the order of the program, also in called functions."""
     return list(_acts(training, script, node, kind, Act("", script, cst.Call(cst.Name("x"))), ()))
 
 
@@ -123,7 +123,7 @@ def _goes_on(body: cst.BaseSuite) -> bool:
 def called(
     training: Training, script: Script, call: cst.Call
 ) -> list[tuple[Script, cst.FunctionDef]]:
-    """The functions of the project that a call runs; of a module, wrapped or not, its forward."""
+    """Return the functions of the project that a call runs; for a module, its forward."""
     project = training.project
     made = project.definition(script, call.func)
     if made is not None:
@@ -150,7 +150,7 @@ def called(
 
 @lru_cache(maxsize=2)
 def training_loops(training: Training) -> list[tuple[Script, cst.For | cst.While, list[Act]]]:
-    """All loops whose turns come by a backward, with what they do; several rules ask for them."""
+    """Return all loops whose turns reach a backward, with what they do."""
     every = []
     for script in training.project.scripts:
         for node in script.order:

@@ -1,4 +1,4 @@
-"""Parts of a program that never run, since nothing that runs names them."""
+"""Find parts of a program that never run, because nothing that runs names them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from lockstep.source.tree import statements, walk
 
 
 def unused(project: Project) -> set[cst.CSTNode]:
-    """What modules hold that nothing which runs names; by names only, so rather too little."""
+    """Return definitions that nothing names; only names count, so it may miss some."""
     first, *others = project.scripts
     if first.path.name == "__init__.py":
         return set()
@@ -38,7 +38,7 @@ def unused(project: Project) -> set[cst.CSTNode]:
 def _started(
     script: Script, body: list[cst.CSTNode], words: set[str]
 ) -> list[tuple[Script, cst.CSTNode]]:
-    """Note the names in what runs as soon as a module or class does, and give what does not."""
+    """Note the names in what runs on import; return the definitions that do not run yet."""
     waiting: list[tuple[Script, cst.CSTNode]] = []
     for node in body:
         alone = isinstance(node, cst.If) and "__name__" in script.code(node.test)
@@ -50,7 +50,7 @@ def _started(
 
 
 def _is_definition(node: cst.CSTNode) -> TypeGuard[cst.FunctionDef | cst.ClassDef]:
-    """A function or class that runs when it is named; others may be called without a name."""
+    """Return whether a node runs only when named; dunder methods may run without a name."""
     if not isinstance(node, cst.FunctionDef | cst.ClassDef):
         return False
     # A module's `forward` is what `model(x)` runs.
@@ -61,7 +61,7 @@ def _is_definition(node: cst.CSTNode) -> TypeGuard[cst.FunctionDef | cst.ClassDe
 
 @lru_cache(maxsize=50_000)
 def _words(script: Script, node: cst.CSTNode) -> frozenset[str]:
-    """The names in a statement; an import alone uses nothing, but may give another name."""
+    """Return the names in a statement; an import counts only if it gives another name."""
     if isinstance(node, cst.Import | cst.ImportFrom) and " as " not in script.code(node):
         return frozenset()
     if isinstance(node, cst.Assign) and script.code(node.targets[0].target) == "__all__":

@@ -1,4 +1,4 @@
-"""What a value is over the batch: a mean, a sum, made of weights only, or unknown."""
+"""Tell what a value is over the batch: a mean, a sum, made of weights only, or unknown."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ SIZE = re.compile(r"\.size\(0\)|\.shape\[0\]|\blen\(|\.numel\(\)|batch_?len")
 _PENALTY = re.compile(r"param|\.weight\b|\bweights?\.(abs|pow|square|norm)")
 MEAN, SUM, WEIGHTS, UNKNOWN = "mean", "sum", "weights", "unknown"
 MASKED = "masked"
-"""A mean over what is labelled, or by weights: over other numbers in each process (counted.py)."""
+"""A mean over labelled items or by weights; each process has another number of them."""
 DEEPEST = 30
 
 
 def kinds(
     work: Work, script: Script, node: cst.CSTNode, depth: int, seen: set[cst.CSTNode]
 ) -> set[str]:
-    """What a value is over the batch: a mean, a sum, made of weights only, or unknown."""
+    """Return what a value is over the batch: MEAN, SUM, WEIGHTS, UNKNOWN or several of them."""
     if node in seen or depth > DEEPEST:
         return set()
     seen.add(node)
@@ -119,7 +119,7 @@ def _of_call(
 
 
 def criterion(work: Work, script: Script, call: cst.Call) -> tuple[Script, cst.Call] | None:
-    """The call that says how a loss of torch is taken: itself, or the one that made its module."""
+    """Return the call whose arguments set the reduction: the loss, or the call that made it."""
     project = work.parts.project
     name = project.name(script, call.func) or ""
     if _LOSS.match(name):
@@ -135,7 +135,7 @@ def criterion(work: Work, script: Script, call: cst.Call) -> tuple[Script, cst.C
 
 
 def _of_criterion(work: Work, script: Script, call: cst.Call) -> set[str] | None:
-    """What a loss of torch gives; None for other calls."""
+    """Return what a loss of torch is over the batch, or None for other calls."""
     made = criterion(work, script, call)
     return _reduction(work, *made) if made is not None else None
 
@@ -143,7 +143,7 @@ def _of_criterion(work: Work, script: Script, call: cst.Call) -> set[str] | None
 def _of_terms(
     work: Work, script: Script, call: cst.Call, depth: int, seen: set[cst.CSTNode]
 ) -> set[str]:
-    """`sum(loss for loss in losses.values())`: what the terms are."""
+    """Return what the terms of `sum(loss for loss in losses.values())` are."""
     if not call.args:
         return {UNKNOWN}
     given: cst.BaseExpression = call.args[0].value
@@ -172,7 +172,7 @@ def _of_terms(
 
 
 def _is_penalty(script: Script, call: cst.Call) -> bool:
-    """Whether a sum is over weights: `for p in model.parameters(): total += p.abs().sum()`."""
+    """Return whether a sum is over weights: `for p in net.parameters(): total += p.abs().sum()`."""
     texts = [script.code(call)]
     for name in (part for part in walk(call) if isinstance(part, cst.Name)):
         found = script.scope_of(name).find(name.value)
@@ -189,7 +189,7 @@ def _of_parts(
     depth: int,
     seen: set[cst.CSTNode],
 ) -> set[str]:
-    """`_, loss = model(x, y)`."""
+    """Return what the part of a result is that an index takes, as in `_, loss = model(x, y)`."""
     found: set[str] = set()
     for where, function in called(work.parts.training, script, call):
         for result in returned(function):

@@ -1,4 +1,4 @@
-"""Files: what opens one to write, and which statements do nothing but write."""
+"""Find calls that open files for writing, and statements that only write."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ _STORES = re.compile(
     r"urlretrieve|unpack_archive)$"
 )
 _CHANGES = re.compile(r"next|.*\.(pop|popleft|popitem|put|setdefault|get_nowait)$")
-"""Calls that change what they are given."""
+"""Calls that change their arguments."""
 Shows = Callable[[cst.Call], bool]
 
 
 class Own(NamedTuple):
-    """What a statement has for itself."""
+    """Names that only one statement uses."""
 
     names: frozenset[str]
     made: frozenset[str]
-    """Those whose values it also makes, so that nobody else sees them change."""
+    """The names whose values the statement also makes, so that nothing else sees them change."""
 
 
 def opens_file(work: Work, script: Script, call: cst.Call) -> bool:
-    """Whether a call opens a file to write, or to write on."""
+    """Return whether a call opens a file to write or to append."""
     name = work.parts.project.name(script, call.func) or script.code(call.func)
     if _OPEN.match(name):
         mode = constant(argument(call, "mode", 1))
@@ -49,7 +49,7 @@ def opens_file(work: Work, script: Script, call: cst.Call) -> bool:
 
 
 def writes_file(work: Work, script: Script, call: cst.Call) -> bool:
-    """Whether a call makes a file, by itself or by what it opens."""
+    """Return whether a call writes a file, or opens one for writing."""
     if opens_file(work, script, call):
         return True
     name = work.parts.project.name(script, call.func) or script.code(call.func)
@@ -58,7 +58,7 @@ def writes_file(work: Work, script: Script, call: cst.Call) -> bool:
 
 
 def of_all(work: Work, node: cst.CSTNode) -> bool:
-    """Whether something in an expression is a matter of all processes."""
+    """Return whether all processes must evaluate an expression, because it trains or loads data."""
     loops = {loop.node for loop in work.parts.training.loops}
     for call in calls_in(node):
         made = work.parts.project.definition(work.script, call.func)
@@ -72,7 +72,7 @@ def of_all(work: Work, node: cst.CSTNode) -> bool:
 
 
 def only_writes(work: Work, statement: cst.CSTNode, shows: Shows) -> bool:
-    """Whether a statement does nothing but write, so that no other process needs it."""
+    """Return whether a statement only writes, so that the other processes can skip it."""
     own = Own(frozenset(names_set(statement)), frozenset(names_made(statement)))
     return (
         _writes(work, [statement], own, shows)
@@ -89,7 +89,7 @@ def _writes(
     *,
     loop: bool = False,
 ) -> bool:
-    """Whether statements write, or prepare it under names of their own."""
+    """Return whether statements only write, or compute local values for it."""
     for statement in statements:
         if isinstance(statement, cst.SimpleStatementLine):
             if not all(_line(work, part, own, shows, loop=loop) for part in statement.body):
@@ -110,7 +110,7 @@ def _writes(
 
 
 def _heads(statement: cst.CSTNode) -> Iterator[cst.CSTNode]:
-    """The expressions that a statement begins with."""
+    """Yield the expressions at the head of a statement."""
     if isinstance(statement, cst.If | cst.While):
         yield statement.test
     elif isinstance(statement, cst.For):
@@ -140,7 +140,7 @@ def _line(work: Work, part: cst.CSTNode, own: Own, shows: Shows, *, loop: bool) 
 
 
 def _is_harmless(work: Work, node: cst.CSTNode, *, itself: bool = True) -> bool:
-    """Whether an expression only looks: it asks no model and no other process, changes nothing."""
+    """Return whether an expression has no effects: it calls no model and changes nothing."""
     script, project = work.script, work.parts.project
     if of_all(work, node):
         return False
@@ -159,7 +159,7 @@ def _is_harmless(work: Work, node: cst.CSTNode, *, itself: bool = True) -> bool:
 
 
 def _keeps(node: cst.CSTNode) -> bool:
-    """Whether a function changes what is not its own."""
+    """Return whether a node changes something outside its function."""
     if isinstance(node, cst.Global | cst.Nonlocal | cst.Yield):
         return True
     places = [t.target for t in node.targets] if isinstance(node, cst.Assign) else []

@@ -1,4 +1,4 @@
-"""Files that a script makes when they are missing: one process does it, then the others look."""
+"""Find the statements that make files if they are missing."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _SEEDS = {
 
 
 def prepared(work: Work) -> list[cst.CSTNode]:
-    """Statements that make files if they are missing, in plain sight before training."""
+    """Return the statements that make missing files and run in plain sight before training."""
     found = []
     for node in work.script.order:
         if isinstance(node, cst.If) and not is_main_guard(node) and _asks(work, node.test):
@@ -38,7 +38,7 @@ def prepared(work: Work) -> list[cst.CSTNode]:
 
 
 def within(work: Work, statements: list[cst.CSTNode]) -> set[cst.CSTNode]:
-    """All that runs in these statements and nowhere else, functions of the script with it."""
+    """Return all nodes that run only inside these statements, including functions of the script."""
     inside = {part for statement in statements for part in walk(statement)}
     waiting = dict.fromkeys(f for s in statements for f in _functions(work, s))
     for _ in range(len(waiting)):
@@ -55,7 +55,7 @@ def _uses(work: Work, function: cst.FunctionDef) -> list[cst.Call]:
 
 
 def may_wait(work: Work, statement: cst.CSTNode) -> bool:
-    """Whether all processes come by before training, in a group, and do nothing together there."""
+    """Return whether all processes reach a statement before training, and do nothing jointly."""
     project, script = work.parts.project, work.script
     together: set[cst.CSTNode] = {loop.node for loop in work.parts.training.loops}
     together |= {node for model in work.parts.models for node in (model.made, model.ready)}
@@ -83,14 +83,14 @@ def may_wait(work: Work, statement: cst.CSTNode) -> bool:
 
 
 def _asks(work: Work, test: cst.BaseExpression) -> bool:
-    """Whether a condition is about files alone, and a file that is made changes it."""
+    """Return whether a condition only asks about files, so that making a file changes it."""
     if isinstance(test, cst.BooleanOperation):
         return _asks(work, test.left) and _asks(work, test.right)
     return _ASKS.search(work.script.code(test)) is not None
 
 
 def _whole(work: Work, node: cst.If) -> list[cst.CSTNode]:
-    """The statement; if it returns, those that call its function."""
+    """Return the `if` itself, or the statements that call its function if the `if` returns."""
     function = work.script.function_of(node)
     if not any(isinstance(part, cst.Return) for part in walk_shallow(node)):
         return [node] if _is_statement(work, node) else []
@@ -100,7 +100,7 @@ def _whole(work: Work, node: cst.If) -> list[cst.CSTNode]:
 
 
 def _is_statement(work: Work, node: cst.CSTNode) -> bool:
-    """Not an `elif`, and not the end of a round of a loop."""
+    """Return whether a node is a full statement: no `elif`, and no `break` or `continue` inside."""
     ends = any(isinstance(part, cst.Break | cst.Continue) for part in walk_shallow(node))
     return statement_of(work.script, node) is node and not ends
 
@@ -114,7 +114,7 @@ def _makes_files(work: Work, statement: cst.CSTNode) -> bool:
 
 
 def _in_group(work: Work, script: Script, node: cst.CSTNode, depth: int = 4) -> bool:
-    """Whether the processes have met when they come to a place."""
+    """Return whether the process group exists when the program reaches a node."""
     place = _place(work, script, node)
     if place is not None:
         return place >= work.parts.entry.index(work.parts.beginning)
@@ -127,7 +127,7 @@ def _in_group(work: Work, script: Script, node: cst.CSTNode, depth: int = 4) -> 
 
 
 def _place(work: Work, script: Script, node: cst.CSTNode) -> int | None:
-    """Which statement of the program a node stands in; none, if it is in a function of its own."""
+    """Return the index of the entry statement that holds a node; None inside other functions."""
     for above in (node, *script.above(node)):
         if isinstance(above, cst.FunctionDef):
             break
@@ -137,7 +137,7 @@ def _place(work: Work, script: Script, node: cst.CSTNode) -> int | None:
 
 
 def _divides_draws(work: Work, statement: cst.CSTNode) -> bool:
-    """Whether one process would draw here what the others do not, before all draw alike."""
+    """Return whether one process would draw random numbers here that the others do not draw."""
     script = work.script
     kinds = drawn_from(work, script, statement)
     place = _place(work, script, statement)
@@ -158,7 +158,7 @@ def _divides_draws(work: Work, statement: cst.CSTNode) -> bool:
 
 
 def _plain_calls(work: Work) -> Iterator[cst.Call]:
-    """Calls outside of training and of the methods that samples and models have."""
+    """Yield calls outside of training loops and outside of methods of data sets and models."""
     loops = [loop for script, loop, _ in work.parts.turns if script is work.script]
     for call in work.script.calls:
         function = work.script.function_of(call)
@@ -170,12 +170,12 @@ def _plain_calls(work: Work) -> Iterator[cst.Call]:
 
 
 def _functions(work: Work, statement: cst.CSTNode) -> list[cst.FunctionDef]:
-    """Functions of the script that a statement comes to."""
+    """Return the functions of the script that a statement calls, directly or not."""
     return [function for where, function in _places(work, statement) if where is work.script]
 
 
 def _places(work: Work, statement: cst.CSTNode) -> list[tuple[Script, cst.FunctionDef]]:
-    """All functions that a statement comes to, those that make objects too."""
+    """Return all functions that a statement calls, directly or not, including constructors."""
     found: dict[cst.FunctionDef, Script] = {}
     waiting: list[tuple[Script, cst.CSTNode]] = [(work.script, statement)]
     while waiting:

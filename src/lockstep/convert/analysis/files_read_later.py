@@ -1,4 +1,4 @@
-"""Files that one process writes before training, and all then read: they wait for it."""
+"""Find files that one process writes before training and that all processes read later."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ _READS = re.compile(
     r"(?!torch\.load$)(.*\.)?(open|load|loadtxt|genfromtxt|read_\w+|imread|ImageFolder|"
     r"DatasetFolder|safe_load|fromfile|memmap|i?glob|listdir|scandir|iterdir|h5py\.File)$"
 )
-"""torch.load is waited for where it is."""
+"""Not torch.load: the rewrite of checkpoints waits for that one."""
 
 
 def awaited(work: Work, inside: set[cst.CSTNode]) -> list[cst.CSTNode]:
-    """Statements after which a file is there that is read further down."""
+    """Return the statements that write a file which later code reads."""
     return _among(work, work.parts.entry, inside)
 
 
@@ -45,7 +45,7 @@ def _among(
 
 
 def _written(work: Work, statement: cst.CSTNode, inside: set[cst.CSTNode]) -> set[str]:
-    """The names and texts that say where a statement writes files."""
+    """Return the names and strings that tell where a statement writes files."""
     found: set[str] = set()
     for where, call in work.parts.project.calls_below(work.script, statement):
         if call not in inside and writes_file(work, where, call):
@@ -70,7 +70,7 @@ def _is_read(work: Work, statement: cst.CSTNode, words: set[str]) -> bool:
 
 
 def _reads(work: Work, script: Script, call: cst.Call) -> bool:
-    """Whether a call reads a file, or makes something that does."""
+    """Return whether a call reads a file, or makes an object that reads one."""
     project = work.parts.project
     made = project.definition(script, call.func)
     if made is not None:
@@ -86,7 +86,7 @@ def _reads_itself(work: Work, script: Script, call: cst.Call) -> bool:
 
 
 def _words(script: Script, call: cst.Call) -> set[str]:
-    """Names that hold values, and texts as long as a file's name, in a call."""
+    """Return the variables in a call, and the strings long enough to be a file's name."""
     found = set()
     for part in walk(call):
         if isinstance(part, cst.SimpleString) and len(part.value) > 4:
@@ -99,7 +99,7 @@ def _words(script: Script, call: cst.Call) -> set[str]:
 
 
 def _called(work: Work, statement: cst.CSTNode) -> list[Sequence[cst.CSTNode]]:
-    """The bodies of functions that only this statement calls."""
+    """Return the bodies of functions that only this statement calls."""
     found: list[Sequence[cst.CSTNode]] = []
     for part in walk(statement):
         made = (

@@ -1,4 +1,4 @@
-"""Where parameters of a model are frozen and thawed, seen from the variable that holds it."""
+"""Find where a script freezes and thaws parameters, and which variable holds their model."""
 
 from __future__ import annotations
 
@@ -30,18 +30,18 @@ class Switch:
     statement: cst.CSTNode
     value: bool | None
     part: bool = False
-    """Whether only some of the model's parameters are meant."""
+    """Whether only some of the model's parameters change."""
     model: Model | None = None
     name: str = ""
-    """What the model is called there."""
+    """What the statement calls the model."""
     held: bool = True
-    """Whether the variable may be given another model there."""
+    """Whether a new model may be assigned to the variable there."""
     making: bool = False
     """Whether the model is still being made, in a function that returns it."""
 
 
 def switches(work: Work) -> Iterator[Switch]:
-    """All of them, as often as the functions that they stand in are called."""
+    """Yield all such statements, once for each call of the function that holds them."""
     for script in work.parts.project.scripts:
         for node in list(script.order):
             found = _switched(work, script, node)
@@ -56,7 +56,7 @@ def switches(work: Work) -> Iterator[Switch]:
 def _switched(
     work: Work, script: Script, node: cst.CSTNode
 ) -> tuple[cst.CSTNode, bool | None] | None:
-    """`p.requires_grad = True`, `layer.requires_grad_(False)`, `model.unfreeze()` of elsewhere."""
+    """Return the target and the value of `p.requires_grad = True` or `m.requires_grad_(False)`."""
     given: cst.CSTNode | None = None
     if isinstance(node, cst.Assign) and isinstance(node.targets[0].target, cst.Attribute):
         subject, given = node.targets[0].target, node.value
@@ -75,7 +75,7 @@ def _switched(
 
 
 def _asked(script: Script, node: cst.CSTNode) -> bool:
-    """Whether a loop over parameters chooses among them."""
+    """Return whether a loop over parameters picks some of them with an `if`."""
     for parent in script.above(node):
         if isinstance(parent, cst.FunctionDef | cst.For):
             return False
@@ -85,7 +85,7 @@ def _asked(script: Script, node: cst.CSTNode) -> bool:
 
 
 def _loop_of(script: Script, node: cst.CSTNode) -> cst.For | None:
-    """The loop over parameters that a node stands in."""
+    """Return the loop over parameters that holds a node."""
     for parent in script.above(node):
         if isinstance(parent, cst.For):
             return parent if "parameters" in script.code(parent.iter) else None
@@ -95,7 +95,7 @@ def _loop_of(script: Script, node: cst.CSTNode) -> cst.For | None:
 
 
 def _seen(work: Work, switch: Switch, node: cst.CSTNode, depth: int = _DEPTH) -> Iterator[Switch]:
-    """Follow the parameters to their model, and the model to a variable that holds it."""
+    """Follow parameters to their model, and the model to a variable that holds it."""
     if not depth:
         return
     script = switch.script
@@ -129,7 +129,7 @@ def _seen(work: Work, switch: Switch, node: cst.CSTNode, depth: int = _DEPTH) ->
 
 
 def _is_part(script: Script, value: cst.CSTNode | None) -> bool:
-    """Whether a value has the parameters of a model, and is no copy or result of it."""
+    """Return whether a value holds parameters of a model, rather than a copy or a result."""
     if isinstance(value, cst.Subscript):
         return _is_part(script, value.value)
     if isinstance(value, cst.Call | cst.ListComp):
@@ -138,7 +138,7 @@ def _is_part(script: Script, value: cst.CSTNode | None) -> bool:
 
 
 def _model_in(work: Work, script: Script, node: cst.CSTNode) -> tuple[cst.CSTNode, Model] | None:
-    """`model` of `model.layers.parameters`."""
+    """Return the node `model` in `model.layers.parameters`, and its model."""
     while True:
         model = work.parts.is_model(script, node)
         if model is not None:
@@ -149,7 +149,7 @@ def _model_in(work: Work, script: Script, node: cst.CSTNode) -> tuple[cst.CSTNod
 
 
 def _is_whole(script: Script, node: cst.CSTNode) -> bool:
-    """Whether all parameters of a model are meant, and not those of a part of it."""
+    """Return whether a node stands for all parameters of its model, not for a part of them."""
     parent = script.parents[node]
     if isinstance(parent, cst.Attribute):
         around = script.parents[script.parents[parent]]
@@ -158,7 +158,7 @@ def _is_whole(script: Script, node: cst.CSTNode) -> bool:
 
 
 def _held(work: Work, switch: Switch, node: cst.CSTNode, depth: int) -> Iterator[Switch]:
-    """Here, if the variable holds the model also where it is trained, else where this is called."""
+    """Yield the switch where a variable holds the model for training: here, or at the callers."""
     script, name = switch.script, switch.name
     if switch.model is not None and switch.model.many:
         yield replace(switch, held=False)
@@ -193,7 +193,7 @@ def _held(work: Work, switch: Switch, node: cst.CSTNode, depth: int) -> Iterator
 
 
 def _is_own(switch: Switch) -> bool:
-    """Whether the variable is the one that the model was made for."""
+    """Return whether the variable is the one that the model was made for."""
     model, script = switch.model, switch.script
     assert model is not None
     same = script is model.script and switch.name == model.name
@@ -206,7 +206,7 @@ def _callers(
     uses: list[tuple[Script, cst.Call]],
     depth: int,
 ) -> Iterator[Switch]:
-    """The calls of a function that changes a model which it was not given."""
+    """Yield the switch at the calls of a function that changes a model it was not given."""
     for where, call in uses:
         if depth and where is switch.script:
             outer = replace(switch, statement=statement_of(where, call))
@@ -224,7 +224,7 @@ def _callers(
 def _called(
     work: Work, switch: Switch, function: cst.FunctionDef | None, name: str, depth: int
 ) -> Iterator[Switch]:
-    """The calls of a function that was given a model, or a part of one."""
+    """Yield the switch at the calls of a function that was given a model, or a part of one."""
     project = work.parts.project
     if function is None:
         return
@@ -245,7 +245,7 @@ def _called(
 
 
 def frozen_when_made(work: Work) -> bool:
-    """Whether a module freezes parts of itself while it is made."""
+    """Return whether a module freezes parts of itself in its constructor."""
     for script in work.parts.project.scripts:
         for node in script.order:
             function, owner = script.function_of(node), script.class_of(node)

@@ -1,4 +1,4 @@
-"""What a loop does to things that were there before it, other than what can be added up."""
+"""Find the effects of a loop that cannot be added up over processes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _BAR = re.compile(r"tqdm|trange|[Pp]rogress|\bBar|[Ll]ogger")
 
 
 def unclear(work: Work, script: Script, loop: cst.For) -> Iterator[tuple[cst.CSTNode, str]]:
-    """Places of a loop that keep its turns from being divided, with the reason."""
+    """Yield the places of a loop that keep its turns from being divided, each with the reason."""
     yield from _ends_early(loop)
     yield from _carried(script, loop)
     inside = bound_in(script, loop)
@@ -45,7 +45,7 @@ def unclear(work: Work, script: Script, loop: cst.For) -> Iterator[tuple[cst.CST
 
 
 def _known(work: Work, script: Script, loop: cst.For) -> set[cst.CSTNode]:
-    """The statements and calls that add to sums, lists and meters."""
+    """Return the statements and calls that add to sums, lists and meters."""
     found = {node for one in sums_of(script, loop).values() for node, _ in one.added}
     found |= {node for one in lists_of(script, loop).values() for node, *_ in one.put}
     return found | {c for one in meters_of(work, script, loop).values() for c in one.calls}
@@ -64,7 +64,7 @@ def _ends_early(loop: cst.For) -> Iterator[tuple[cst.CSTNode, str]]:
 
 
 def _carried(script: Script, loop: cst.For) -> Iterator[tuple[cst.CSTNode, str]]:
-    """`out, hidden = model(x, hidden)`: what one batch hands to the next."""
+    """Yield assignments that hand a value to the next batch: `out, hidden = model(x, hidden)`."""
     seen = targets(loop.target)
     for part in walk_shallow(loop.body):
         if isinstance(part, cst.For):
@@ -78,7 +78,7 @@ def _carried(script: Script, loop: cst.For) -> Iterator[tuple[cst.CSTNode, str]]
 
 
 def _set(part: cst.Assign | cst.AugAssign, inside: set[str]) -> Iterator[tuple[cst.CSTNode, str]]:
-    """`kept[i] = x` and `n *= 2`, where kept and n were there before."""
+    """Yield assignments such as `kept[i] = x` and `n *= 2` to values older than the loop."""
     places = [t.target for t in part.targets] if isinstance(part, cst.Assign) else [part.target]
     for place in places:
         name = base(place)
@@ -90,7 +90,7 @@ def _set(part: cst.Assign | cst.AugAssign, inside: set[str]) -> Iterator[tuple[c
 def _is_harmless(
     work: Work, script: Script, loop: cst.For, call: cst.Call, inside: set[str]
 ) -> bool:
-    """Whether a call that gives nothing leaves nothing behind."""
+    """Return whether a call whose result is not used leaves nothing behind."""
     put = filling(script, call)
     owner = call.func.value if isinstance(call.func, cst.Attribute) else None
     if owner is not None and targets(owner) & inside:
@@ -113,7 +113,7 @@ def _is_bar(work: Work, script: Script, loop: cst.For, owner: cst.BaseExpression
 
 
 def _function_keeps(work: Work, script: Script, call: cst.Call) -> bool:
-    """Whether a function of the project changes what it is given, or what is global."""
+    """Return whether a function of the project changes its arguments or a global."""
     project = work.parts.project
     made = project.definition(script, call.func)
     if made is None or not isinstance(made[1], cst.FunctionDef) or shows(work, call):
@@ -125,7 +125,7 @@ def _function_keeps(work: Work, script: Script, call: cst.Call) -> bool:
 
 
 def _changes(script: Script, part: cst.CSTNode) -> bool:
-    """Whether a statement of a function changes one of its parameters."""
+    """Return whether a statement of a function changes one of its parameters."""
     function = script.function_of(part)
     if function is None:
         return False

@@ -1,4 +1,4 @@
-"""Lists that a loop fills, and how they come together: in the order that one process had."""
+"""Find lists that a loop fills, and gather them from all processes in the order of one."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ class Filled:
 
     name: str
     put: list[tuple[cst.CSTNode, cst.BaseExpression, bool]] = field(default_factory=list)
-    """Where, what, and whether it is many values or one."""
+    """Each statement that fills it, the value, and whether the value holds several items."""
 
 
 def lists_of(script: Script, loop: cst.For) -> dict[str, Filled]:
-    """The lists that are empty before a loop and filled in it, first come first."""
+    """Return the lists that are empty before a loop and filled in it, in the order of the text."""
     found: dict[str, Filled] = {}
     inside = bound_in(script, loop)
     for part in walk_shallow(loop.body):
@@ -46,7 +46,7 @@ def lists_of(script: Script, loop: cst.For) -> dict[str, Filled]:
 def filling(
     script: Script, part: cst.CSTNode
 ) -> tuple[cst.BaseExpression, cst.BaseExpression, bool] | None:
-    """`a.append(b)`, `a.extend(b)` or `a += b`: a, b, and whether b is many values."""
+    """Return a, b and whether b is many items, for `a.append(b)`, `a.extend(b)` or `a += b`."""
     added = addition(script, part)
     if added is not None:
         return (*added, True)
@@ -61,7 +61,7 @@ def filling(
 
 
 def obstacle(work: Work, script: Script, loop: cst.For, filled: Filled) -> str | None:
-    """What keeps a list from being put back in its order; None if nothing does."""
+    """Return why a list cannot be gathered in its order, or None if it can."""
     name = filled.name
     if len(filled.put) > 1 or not _is_in_every_turn(script, loop, filled.put[0][0]):
         return f"{name} is not filled once in every batch"
@@ -78,7 +78,7 @@ def obstacle(work: Work, script: Script, loop: cst.For, filled: Filled) -> str |
 
 
 def _is_in_every_turn(script: Script, loop: cst.For, part: cst.CSTNode) -> bool:
-    """Whether a statement runs once in every turn of a loop."""
+    """Return whether a statement runs exactly once in every turn of a loop."""
     if any(isinstance(node, cst.Continue) for node in walk_shallow(loop.body)):
         return False
     for parent in script.above(part):
@@ -90,7 +90,7 @@ def _is_in_every_turn(script: Script, loop: cst.For, part: cst.CSTNode) -> bool:
 
 
 def bring_together(work: Work, script: Script, filled: Filled) -> str:
-    """Keep what each batch puts in by itself; the line that joins the batches of all."""
+    """Make each batch fill the list with one item; return the line that gathers all of them."""
     need(work, script, filled)
     ((part, value, many),) = filled.put
     if not many:
@@ -106,14 +106,14 @@ def bring_together(work: Work, script: Script, filled: Filled) -> str:
 
 
 def need(work: Work, script: Script, filled: Filled) -> None:
-    """Gathering, of tensors too if there may be some."""
+    """Ask for the helper that gathers, and for the form that moves tensors if there may be some."""
     work.need("all_gather")
     if not all(is_on_host(work, script, value) for _, value, _ in filled.put):
         work.need("all_gather tensors")
 
 
 def is_nested(work: Work, script: Script, filled: Filled) -> bool:
-    """Whether a tensor of the GPU may be deep inside of what is put into a list."""
+    """Return whether a tensor on the GPU may hide deep inside a value that is put into a list."""
     return any(
         (isinstance(value, _NESTED) or _NEST.match(script.code(value)))
         and not is_on_host(work, script, value)
@@ -122,7 +122,7 @@ def is_nested(work: Work, script: Script, filled: Filled) -> bool:
 
 
 def is_on_host(work: Work, script: Script, value: cst.CSTNode) -> bool:
-    """Whether a value is surely not on the GPU."""
+    """Return whether a value is certainly not on the GPU."""
     if constant(value) is not ...:
         return True
     if isinstance(value, cst.Tuple | cst.List | cst.Dict):

@@ -1,4 +1,4 @@
-"""What a loop adds up: numbers, tensors, arrays, and entries of lists and dictionaries."""
+"""Find what a loop adds up: numbers, tensors, arrays, and items of lists and dictionaries."""
 
 from __future__ import annotations
 
@@ -23,25 +23,25 @@ _LISTS = cst.List | cst.ListComp | cst.BinaryOperation
 
 @dataclass(eq=False)
 class Sum:
-    """Something that a loop adds to."""
+    """A value that a loop adds to."""
 
     name: str
-    """As the script writes it: `total`, `self.hits`, `totals["loss"]`."""
+    """Its name in the script: `total`, `self.hits`, `totals["loss"]`."""
     start: cst.CSTNode | None
-    """What it is before the loop; None if it is not made anew for it."""
+    """Its value before the loop; None if the loop does not start from a new one."""
     form: str = _PLAIN
-    """How it is added up over all processes."""
+    """The expression that adds it up over all processes."""
     added: list[tuple[cst.CSTNode, cst.BaseExpression]] = field(default_factory=list)
-    """The statements that add, and what."""
+    """The statements that add to it, each with the value that it adds."""
 
     def line(self, work: Work, factor: str = "") -> str:
-        """The line that makes it the sum of all processes."""
+        """Return the line that replaces the value by its sum over all processes."""
         value = self.form.format(all_sum=work.all_sum, name=self.name)
         return f"{self.name} = {value}{factor}"
 
 
 def sums_of(script: Script, loop: cst.For) -> dict[str, Sum]:
-    """What a loop adds to that was there before it, first come first."""
+    """Return the older values that a loop adds to, in the order of the text."""
     found: dict[str, Sum] = {}
     inside = bound_in(script, loop)
     for statement in walk_shallow(loop.body):
@@ -55,7 +55,7 @@ def sums_of(script: Script, loop: cst.For) -> dict[str, Sum]:
 
 
 def form_of_tensor(script: Script, loop: cst.For, one: Sum) -> str:
-    """The form for a number that turns into a tensor, but not in a process without batches."""
+    """Return the form for a number that becomes a tensor, except in a process without batches."""
     used = any(
         name == one.name and isinstance(script.parents.get(node), cst.Attribute)
         for node, name in read_after(script, loop)
@@ -67,7 +67,7 @@ def form_of_tensor(script: Script, loop: cst.For, one: Sum) -> str:
 def addition(
     script: Script, statement: cst.CSTNode
 ) -> tuple[cst.BaseExpression, cst.BaseExpression] | None:
-    """`a += b` or `a = a + b`: a and b."""
+    """Return a and b, for `a += b` and `a = a + b`."""
     if isinstance(statement, cst.AugAssign) and isinstance(statement.operator, cst.AddAssign):
         return statement.target, statement.value
     if isinstance(statement, cst.Assign) and isinstance(statement.value, cst.BinaryOperation):
@@ -95,7 +95,7 @@ def _sum(script: Script, loop: cst.For, place: cst.BaseExpression) -> Sum:
 
 
 def _form(start: cst.CSTNode | None) -> str:
-    """NumPy's arrays go by way of a tensor."""
+    """Return the form for a start value; arrays of NumPy go through a tensor."""
     of_numpy = isinstance(start, cst.Call) and (dotted(start.func) or "").startswith(
         ("np.", "numpy.")
     )
@@ -107,7 +107,7 @@ def _last(node: cst.CSTNode | None) -> str:
 
 
 def bound_in(script: Script, loop: cst.For) -> set[str]:
-    """The names that get a value in each turn of a loop, other than by adding to them."""
+    """Return the names that each turn of a loop sets, except by adding to them."""
     found = targets(loop.target)
     for part in walk_shallow(loop.body):
         if isinstance(part, cst.Assign) and addition(script, part) is None:
@@ -121,20 +121,20 @@ def bound_in(script: Script, loop: cst.For) -> set[str]:
 
 
 def _names(target: cst.CSTNode) -> set[str]:
-    """Plain names only: an entry or an attribute that is set belongs to something older."""
+    """Return the plain names in a target; an item or an attribute belongs to an older value."""
     if isinstance(target, cst.Tuple | cst.List):
         return {name for element in target.elements for name in _names(element.value)}
     return {target.value} if isinstance(target, cst.Name) else set()
 
 
 def read_after(script: Script, node: cst.For) -> list[tuple[cst.CSTNode, str]]:
-    """Names that are read after the loop, in its function, and have their value from it."""
+    """Return the names that the function reads after a loop with the value they have from it."""
     function = script.function_of(node)
     around = set(script.above(node))
     last = script.last(node)
     found: list[tuple[cst.CSTNode, str]] = []
     stored: dict[str, list[tuple[cst.CSTNode | None, int]]] = {}
-    """The blocks in which a name is given another value, and from where on."""
+    """The blocks that set a name anew, each with the place from which on they do."""
     for part in walk_shallow(function.body if function else script.tree):
         if script.order[part] <= last:
             continue
@@ -162,7 +162,7 @@ def read_after(script: Script, node: cst.For) -> list[tuple[cst.CSTNode, str]]:
 
 
 def _is_set(script: Script, name: cst.Name) -> bool:
-    """Whether a name stands where it is given a value."""
+    """Return whether a name is the target of an assignment or a loop."""
     node: cst.CSTNode = name
     for parent in script.above(name):
         if isinstance(parent, cst.AssignTarget):
@@ -174,7 +174,7 @@ def _is_set(script: Script, name: cst.Name) -> bool:
 
 
 def _is_comprehended(script: Script, name: cst.Name) -> bool:
-    """Whether a name is that of a comprehension around it."""
+    """Return whether a comprehension around a name sets it."""
     for parent in script.above(name):
         inner = getattr(parent, "for_in", None)
         while isinstance(inner, cst.CompFor):
@@ -187,7 +187,7 @@ def _is_comprehended(script: Script, name: cst.Name) -> bool:
 
 
 def is_read_later(script: Script, loop: cst.For, name: str) -> bool:
-    """Whether somebody reads a name after a loop."""
+    """Return whether something reads a name after a loop."""
     function = script.function_of(loop)
     name = name.split("[")[0]
     shared = function is not None and name in script.scopes[function].globals
@@ -195,13 +195,13 @@ def is_read_later(script: Script, loop: cst.For, name: str) -> bool:
 
 
 def kind_of_sum(work: Work, script: Script, one: Sum) -> str:
-    """What a loop adds up: sums over samples, means of batches, or what nobody knows."""
+    """Return what a loop adds up: SUM over samples, MEAN of batches, COUNT or UNKNOWN."""
     found = {kind_of_value(work, script, value) for _, value in one.added}
     return found.pop() if len(found) == 1 else UNKNOWN
 
 
 def kind_of_value(work: Work, script: Script, value: cst.BaseExpression) -> str:
-    """What one value is over a batch."""
+    """Return what one value is over a batch."""
     if constant(value) is not ...:
         return COUNT
     found = kinds(work, script, value, 0, set()) - {MASKED}
@@ -213,7 +213,7 @@ def kind_of_value(work: Work, script: Script, value: cst.BaseExpression) -> str:
 
 
 def _counts(work: Work, script: Script, value: cst.CSTNode) -> bool:
-    """`n` or `loss.item() * n`, where n is what this batch has of something."""
+    """Return whether a value is `n` or `loss.item() * n`, where n is a count of this batch."""
     sides: tuple[cst.CSTNode, ...] = (value,)
     if isinstance(value, cst.BinaryOperation) and isinstance(value.operator, cst.Multiply):
         sides = value.left, value.right

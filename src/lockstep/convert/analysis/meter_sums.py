@@ -1,4 +1,4 @@
-"""What is added up in the meters that a loop feeds, and the lines that reduce them."""
+"""Find what the meters of a loop add up, and write the lines that reduce them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _SIZE = re.compile(r"[^/]*(\.size\(0\)|\.shape\[0\]|\blen\(|\.size\(\)\[0\]|batc
 
 
 def is_wanted(script: Script, loop: cst.For, meter: Meter) -> bool:
-    """Whether a meter is read after the loop, or is in the hands of somebody who may read it."""
+    """Return whether a meter is read after the loop, or was handed to code that may read it."""
     if is_read_later(script, loop, meter.name):
         return True
     function = script.function_of(loop)
@@ -30,7 +30,7 @@ def is_wanted(script: Script, loop: cst.For, meter: Meter) -> bool:
 
 
 def read_last(script: Script, loop: cst.For, meter: Meter) -> cst.CSTNode | None:
-    """Where somebody reads after the loop what the last call left in a meter."""
+    """Return a node after the loop that reads what only the last call left in a meter."""
     if not meter.kind.last:
         return None
     last = "|".join(meter.kind.last)
@@ -45,7 +45,7 @@ def read_last(script: Script, loop: cst.For, meter: Meter) -> cst.CSTNode | None
 
 
 def _is_looked_into(script: Script, node: cst.CSTNode, meter: Meter) -> bool:
-    """`losses.avg`, a method that reads no last value, or `text.format(losses=losses)`."""
+    """Return whether a node reads `losses.avg`, calls a method of the meter, or formats it."""
     depth = meter.name.count(".")
     parent = script.parents.get(node)
     while depth and isinstance(parent, cst.Attribute):
@@ -66,7 +66,7 @@ def _is_looked_into(script: Script, node: cst.CSTNode, meter: Meter) -> bool:
 
 
 def kinds_of(work: Work, script: Script, meter: Meter) -> dict[str, tuple[str, bool]]:
-    """Of each sum of a meter: what is added up, and whether it is weighted."""
+    """Return for each sum of a meter what it adds up, and whether it is weighted."""
     found = {}
     for name, values in meter.kind.sums.items():
         every = {
@@ -102,7 +102,7 @@ def _over_a_batch(work: Work, script: Script, value: cst.BaseExpression) -> str:
 
 
 def _is_size(work: Work, script: Script, value: cst.BaseExpression) -> bool:
-    """`images.size(0)`, or a name for it."""
+    """Return whether a value is `images.size(0)`, or a name for it."""
     origins = work.parts.project.origins(script, value)
     return bool(origins) and all(_SIZE.fullmatch(o.script.code(o.node)) for o in origins)
 
@@ -110,7 +110,7 @@ def _is_size(work: Work, script: Script, value: cst.BaseExpression) -> bool:
 def lines(
     work: Work, script: Script, loop: cst.For, found: list[tuple[Meter, dict[str, str]]]
 ) -> list[str]:
-    """What makes meters those of all processes: their sums, each with a factor, and the rest."""
+    """Return the lines that reduce meters: sums with their factors, then what derives from them."""
     groups: dict[tuple[str, ...], list[str]] = {}
     for meter, factors in found:
         work.need("all_sum")

@@ -1,4 +1,4 @@
-"""Several models in one variable: a list or a dictionary whose elements are models."""
+"""Find variables that hold several models, in a list or a dictionary."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from lockstep.source.tree import EACH, argument, dotted, parts
 
 
 def kind_of(value: cst.CSTNode | None) -> str:
-    """`list` or `dict`, if it is one in plain sight."""
+    """Return `list` or `dict`, if a value is written as one."""
     if isinstance(value, cst.List | cst.ListComp):
         return "list"
     return "dict" if isinstance(value, cst.Dict | cst.DictComp) else ""
 
 
 def elements(project: Project, script: Script, value: cst.CSTNode) -> list[cst.Call]:
-    """What makes the elements; nothing if not all of them are models that are made right there."""
+    """Return the calls that make the elements; [] unless all of them are models made in place."""
     found = []
     for element in parts(value, EACH):
         name = project.name(script, element.func) if isinstance(element, cst.Call) else None
@@ -30,7 +30,7 @@ def elements(project: Project, script: Script, value: cst.CSTNode) -> list[cst.C
 def container_of(
     project: Project, script: Script, node: cst.CSTNode, depth: int = 4
 ) -> tuple[Script, cst.CSTNode] | None:
-    """`models` of `models[0]`, of `for model in models`, and of a parameter that is given those."""
+    """Return `models`, for `models[0]`, `for model in models`, or a parameter that is given one."""
     if isinstance(node, cst.Subscript):
         return script, node.value
     found = script.scope_of(node).find(node.value) if isinstance(node, cst.Name) else None
@@ -52,7 +52,7 @@ def container_of(
 
 
 def _iterated(node: cst.CSTNode, index: tuple[int | str, ...]) -> cst.CSTNode | None:
-    """What gives a loop the element: of `zip(models, optimizers)` the one at its place."""
+    """Return what a loop takes its element from: one argument of `zip(models, optimizers)`."""
     if isinstance(node, cst.Call) and isinstance(node.func, cst.Attribute) and not node.args:
         wanted = {"items": (1,), "values": ()}.get(node.func.attr.value)
         return node.func.value if wanted == index else None

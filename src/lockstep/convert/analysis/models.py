@@ -33,13 +33,13 @@ class Model:
 
     script: Script
     name: str
-    """Of the variable that holds it."""
+    """Name of the variable that holds it."""
     made: cst.CSTNode
-    """The statement that first gives it to the variable."""
+    """The statement that first assigns it to the variable."""
     ready: cst.CSTNode
-    """The last statement that prepares it, before training begins."""
+    """The last statement that prepares it before training begins."""
     calls: set[cst.Call] = field(default_factory=set)
-    """What it may have been made by."""
+    """The calls that may have made it."""
     many: str = ""
     """`list` or `dict`, if the variable holds several models."""
 
@@ -60,11 +60,11 @@ class Models:
         self.training, self.project = training, training.project
         self.script = self.project.scripts[0]
         self.lost: list[str] = []
-        """What could not be followed."""
+        """Names that could not be followed to a model."""
 
     @cached_property
     def optimizers(self) -> list[Optimizer]:
-        """All optimizers, with the models whose weights they were given."""
+        """Return all optimizers, with the models whose weights they update."""
         found = []
         for script in self.project.scripts:
             for call in script.calls:
@@ -82,7 +82,7 @@ class Models:
 
     @cached_property
     def models(self) -> list[Model]:
-        """The models that are trained, each once."""
+        """Return the models that are trained, each once."""
         every = {}
         for optimizer in self.optimizers:
             for model in optimizer.models:
@@ -112,7 +112,7 @@ class Models:
         return found
 
     def _model(self, script: Script, node: cst.CSTNode, depth: int = 6) -> list[Model]:
-        """The model that an expression names, or names a part of."""
+        """Return the model that an expression names, whole or in part."""
         while isinstance(node, cst.Subscript | cst.Call):
             node = node.value if isinstance(node, cst.Subscript) else node.func
         name = dotted(node)
@@ -174,7 +174,7 @@ class Models:
     def _moved(
         self, script: Script, made: cst.CSTNode, ready: cst.CSTNode, calls: set[cst.Call]
     ) -> Model | None:
-        """`self.model = model.to(gpu)` in another function: only there it is where it trains."""
+        """Return the model of `self.model = model.to(gpu)` in another function, where it trains."""
         if any(re.search(r"\.(to|cuda)\(", script.code(n)) for n in (made, ready)):
             return None
         for call in script.named_last("to", "cuda"):
@@ -194,7 +194,7 @@ class Models:
         return None
 
     def _kept(self, script: Script, function: cst.FunctionDef, name: str) -> list[Model]:
-        """`Trainer(Net())`: the attribute that keeps a model which no variable held before."""
+        """Return the model that an attribute keeps after `Trainer(Net())`, without a variable."""
         owner = script.class_of(function)
         kept = script.scopes[owner].bindings if owner is not None else {}
         for attribute, bindings in kept.items():
@@ -216,7 +216,7 @@ class Models:
         return []
 
     def _ready(self, script: Script, name: str, made: cst.CSTNode) -> cst.CSTNode:
-        """The last statement that has to do with the model before training begins."""
+        """Return the last statement that mentions the model before training begins."""
         block = block_of(script, made)
         last = made
         for statement in block[block.index(made) + 1 :]:
@@ -240,7 +240,7 @@ class Models:
         return last
 
     def _named(self, script: Script, statement: cst.CSTNode) -> Iterator[tuple[cst.CSTNode, str]]:
-        """Names in a statement, and in the methods of its own object that it calls."""
+        """Yield the names in a statement, and in the methods of `self` that it calls."""
         yield from names_in(statement)
         for call in calls_in(statement):
             made = self.project.definition(script, call.func)
@@ -248,7 +248,7 @@ class Models:
                 yield from names_in(made[1].body)
 
     def is_model(self, script: Script, node: cst.CSTNode) -> Model | None:
-        """The model that an expression is, wherever it was handed to."""
+        """Return the model that an expression stands for, in any function that it was handed to."""
         name = dotted(node)
         if node not in script.order:
             return None
@@ -269,7 +269,7 @@ class Models:
         return None
 
     def _holding(self, script: Script, node: cst.CSTNode) -> Iterator[Model]:
-        """The models among which an expression is one: `models["a"]`, `for model in models`."""
+        """Yield the models that hold an expression: `models["a"]`, `for model in models`."""
         many = [model for model in self.models if model.many]
         found = container_of(self.project, script, node) if many else None
         for model in many:
@@ -286,5 +286,5 @@ def _gives_weights(node: cst.CSTNode) -> bool:
 
 
 def _only_sets_flags(script: Script, loop: cst.For | cst.While) -> bool:
-    """A loop that freezes weights, or initialises them."""
+    """Return whether a loop freezes or initialises weights."""
     return re.search(r"requires_grad|init", script.code(loop)) is not None

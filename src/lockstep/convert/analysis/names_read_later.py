@@ -1,4 +1,4 @@
-"""Names that a statement sets, and whether anything reads them after it."""
+"""Find the names that a statement sets, and whether anything reads them after it."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from lockstep.source.tree import walk, walk_shallow
 
 
 def names_set(node: cst.CSTNode) -> set[str]:
-    """All names that are set by a statement, or by those inside it."""
+    """Return all names that a statement sets, also inside its blocks."""
     return {name for part in walk_shallow(node) for name in _set_by(part)}
 
 
 def names_made(node: cst.CSTNode) -> set[str]:
-    """Those that get values which are made there, not found: `a = []`, but not `for a in b`."""
+    """Return the names that get new values: `a = []`, but not `for a in b`."""
     made: set[str] = set()
     found: set[str] = set()
     for part in walk_shallow(node):
@@ -31,7 +31,7 @@ def names_made(node: cst.CSTNode) -> set[str]:
 
 
 def is_read_after(script: Script, statement: cst.CSTNode, name: str) -> bool:
-    """Whether something outside a statement may read what it gives to a name."""
+    """Return whether code outside a statement may read what it assigns to a name."""
     inside = set(walk(statement))
     scope = script.scope_of(statement)
     for part in script.order:
@@ -59,19 +59,19 @@ def _set_by(node: cst.CSTNode) -> set[str]:
 
 
 def _is_new(value: cst.CSTNode | None) -> bool:
-    """Whether an expression makes what it gives."""
+    """Return whether an expression makes a new value."""
     if isinstance(value, cst.Call):
         return not (isinstance(value.func, cst.Attribute) and value.func.attr.value == "get")
     return isinstance(value, cst.BaseComp | cst.BaseList | cst.BaseDict | cst.BaseSet)
 
 
 def _sets_plainly(statement: cst.Assign) -> bool:
-    """`a = b`, and not `a[0] = b`."""
+    """Return whether an assignment is `a = b`, and not `a[0] = b`."""
     return all(isinstance(t.target, cst.Name | cst.Tuple) for t in statement.targets)
 
 
 def _is_read(script: Script, name: cst.Name) -> bool:
-    """Whether a word is a name that is read: not one that is set, nor what follows a dot."""
+    """Return whether a name is read: not a target, and not the part after a dot."""
     node: cst.CSTNode = name
     parent = script.parents[node]
     if isinstance(parent, cst.Attribute | cst.Arg):
@@ -84,7 +84,7 @@ def _is_read(script: Script, name: cst.Name) -> bool:
 
 
 def runs_before(script: Script, part: cst.CSTNode, statement: cst.CSTNode) -> bool:
-    """Whether a word stands above a statement, and no loop comes back to it."""
+    """Return whether a node stands above a statement, and no loop returns to it."""
     return (
         script.order[part] < script.order[statement]
         and script.function_of(part) is script.function_of(statement)
@@ -96,7 +96,7 @@ def runs_before(script: Script, part: cst.CSTNode, statement: cst.CSTNode) -> bo
 
 
 def _set_anew(script: Script, name: cst.Name, statement: cst.CSTNode) -> bool:
-    """Whether a name has another value by then: of a loop, a `with`, or a line above it."""
+    """Return whether a name was set again since: by a loop, a `with`, or a line above it."""
     below: cst.CSTNode = name
     for above in script.above(name):
         found: Sequence[cst.CSTNode] = ()

@@ -1,4 +1,4 @@
-"""Calls that print, log, draw or write."""
+"""Find calls that print, log, draw or write."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _WRITER = re.compile(r"SummaryWriter$|Visdom$|^csv\.(writer|DictWriter)$")
 
 
 def shows(work: Work, call: cst.Call) -> bool:
-    """Whether a call prints or writes."""
+    """Return whether a call prints or writes."""
     script = work.script
     if isinstance(call.func, cst.Attribute) and _is_writer(work, call.func.value):
         return True
@@ -60,7 +60,7 @@ def shows(work: Work, call: cst.Call) -> bool:
 
 
 def prints(work: Work, call: cst.Call) -> bool:
-    """Whether a call prints or logs a line, also by a name for print: `trace_func=print`."""
+    """Return whether a call prints or logs a line, also through an alias of print."""
     text = work.script.code(call.func)
     name = work.parts.project.name(work.script, call.func) or text
     if _PRINTS.match(name) or _LOGGER.match(text):
@@ -70,7 +70,7 @@ def prints(work: Work, call: cst.Call) -> bool:
 
 
 def _is_writer(work: Work, node: cst.CSTNode) -> bool:
-    """Whether a value writes: a log for pictures, or a file that was opened for it."""
+    """Return whether a value writes: a logger for TensorBoard, or a file opened for writing."""
     return any(
         origin.call is not None and opens_writer(work, origin.script, origin.call)
         for origin in work.parts.project.origins(work.script, node)
@@ -78,6 +78,6 @@ def _is_writer(work: Work, node: cst.CSTNode) -> bool:
 
 
 def opens_writer(work: Work, script: Script, call: cst.Call) -> bool:
-    """Whether a call gives something that writes."""
+    """Return whether a call makes something that writes."""
     name = work.parts.project.name(script, call.func) or script.code(call.func)
     return bool(_WRITER.search(name)) or opens_file(work, script, call)

@@ -1,4 +1,4 @@
-"""What a script is made of, for whoever rewrites it: models, optimizers, loaders, loops, places."""
+"""The parts of a script that rewrites work on: models, optimizers, loaders, loops, places."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ _EVALUATES = re.compile(r"(^|[_.])(val|valid|validation|test|eval|dev)", re.I)
 
 
 class Parts(Models):
-    """The parts of one program that is to be rewritten; its first script is rewritten."""
+    """The parts of one program; lockstep rewrites its first script."""
 
     @cached_property
     def entry(self) -> list[cst.CSTNode]:
-        """The statements that the program runs through from its start to its end."""
+        """Return the statements that the program runs through from start to end."""
         body: list[cst.CSTNode] = list(self.script.tree.body)
         if any(self._works(statement) for statement in body):
             return body
@@ -49,7 +49,7 @@ class Parts(Models):
         )
 
     def _main(self, statement: cst.CSTNode) -> cst.FunctionDef | None:
-        """`main()` or `sys.exit(main(args))`: the function that does all the work."""
+        """Return the function that does all the work, for `main()` or `sys.exit(main(args))`."""
         if not isinstance(statement, cst.SimpleStatementLine):
             return None
         for call in calls_in(statement):
@@ -65,7 +65,7 @@ class Parts(Models):
         return None
 
     def _works(self, statement: cst.CSTNode) -> bool:
-        """Whether a statement at module level makes a model, an optimizer or data."""
+        """Return whether a statement at module level makes a model, an optimizer or data."""
         if isinstance(statement, cst.FunctionDef | cst.ClassDef) or is_main_guard(statement):
             return False
         made = {model.made for model in self.models if model.script is self.script}
@@ -74,7 +74,7 @@ class Parts(Models):
 
     @cached_property
     def beginning(self) -> cst.CSTNode:
-        """The statement of the entry that the process group must be there for."""
+        """Return the first entry statement that needs the process group."""
         parsed = None
         for statement in self.entry:
             if isinstance(statement, cst.FunctionDef | cst.ClassDef):
@@ -92,12 +92,12 @@ class Parts(Models):
 
     @cached_property
     def trained_on(self) -> list[Loader]:
-        """Loaders of training data."""
+        """Return the loaders of training data."""
         found = self.training.loaders
         return [x for x in found if x.trains or (x.trains is None and self._is_drawn_from(x))]
 
     def _is_drawn_from(self, loader: Loader) -> bool:
-        """`next(batches)` in a loop that comes by a backward, of `batches = iter(loader)`."""
+        """Return whether a loop with a backward calls `next` on an iterator of the loader."""
         script = self.script
         held: set[str | None] = set()
         for call in script.calls:
@@ -121,7 +121,7 @@ class Parts(Models):
         )
 
     def only_looks(self, loader: Loader) -> bool:
-        """Whether a loop that trains on others goes through this one to evaluate."""
+        """Return whether a loop that trains on other data uses this loader only to evaluate."""
         shuffle = loader.given("shuffle")
         shuffled = shuffle is not None and constant(shuffle) is not False
         if shuffled or not _EVALUATES.search(loader.name):
@@ -132,21 +132,21 @@ class Parts(Models):
 
     @cached_property
     def evaluated_on(self) -> list[Loader]:
-        """Loaders of data that are only looked at."""
+        """Return the loaders that are only evaluated on."""
         return [x for x in self.training.loaders if x.trains is False and x.loops]
 
     @cached_property
     def turns(self) -> list[tuple[Script, cst.For | cst.While, list[Act]]]:
-        """Loops that come by a backward."""
+        """Return the loops that reach a backward."""
         return training_loops(self.training)
 
     def loops_of(self, loader: Loader) -> Iterator[Loop]:
-        """The loops that train on a loader."""
+        """Yield the loops that train on a loader."""
         return (loop for loop in loader.loops if loop.trains)
 
 
 def _loops_here(script: Script, node: cst.CSTNode) -> Iterator[cst.CSTNode]:
-    """The loops around a node in its own function."""
+    """Yield the loops around a node within its function."""
     for parent in script.above(node):
         if isinstance(parent, cst.FunctionDef):
             return
@@ -155,7 +155,7 @@ def _loops_here(script: Script, node: cst.CSTNode) -> Iterator[cst.CSTNode]:
 
 
 def _is_preface(statement: cst.CSTNode) -> bool:
-    """A docstring, an import, a definition, a constant or a `global`."""
+    """Return whether a statement is a docstring, import, definition, constant or `global`."""
     if isinstance(statement, cst.FunctionDef | cst.ClassDef):
         return True
     if isinstance(statement, cst.Try | cst.If):

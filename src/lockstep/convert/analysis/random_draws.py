@@ -1,4 +1,4 @@
-"""Random numbers: which generators a statement draws from, that others may draw from after it."""
+"""Find which random generators a statement draws from, and whether others share them."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ _COMMON = {
     "numpy": re.compile(r"(np|numpy)\.random\.(?!default_rng|Generator|RandomState|seed)\w+$"),
     "random": re.compile(r"random\.(?!Random|SystemRandom|seed)\w+$"),
 }
-"""Generators that all of a program draws from."""
+"""Patterns of calls that draw from a global generator."""
 _MAKERS = re.compile(r"(numpy\.random\.(default_rng|RandomState)|torch\.Generator|random\.Random)$")
 
 
 def drawn_by(work: Work, script: Script, call: cst.Call) -> set[str]:
-    """The common generator that a call draws from, if it does."""
+    """Return the global generator that a call draws from, if any."""
     if argument(call, "generator") is not None:
         return set()
     name = work.parts.project.name(script, call.func) or script.code(call.func)
@@ -32,13 +32,13 @@ def drawn_by(work: Work, script: Script, call: cst.Call) -> set[str]:
 
 
 def drawn_from(work: Work, script: Script, node: cst.CSTNode) -> set[str]:
-    """The common generators that a node draws from, also in functions that it calls."""
+    """Return the global generators that a node draws from, also in functions that it calls."""
     calls = work.parts.project.calls_below(script, node)
     return {kind for where, call in calls for kind in drawn_by(work, where, call)}
 
 
 def shares_generator(work: Work, statement: cst.CSTNode) -> bool:
-    """Whether a statement names a generator that something draws from after it."""
+    """Return whether a statement uses a generator that later code draws from."""
     script, project = work.script, work.parts.project
     own = names_set(statement)
     for part in walk(statement):

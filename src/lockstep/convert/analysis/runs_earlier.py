@@ -1,4 +1,4 @@
-"""What may have happened already when a program comes to a place."""
+"""Find what may have run already when a program reaches a place."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Wanted = Callable[[Script, cst.CSTNode], bool]
 def runs_earlier(
     project: Project, script: Script, node: cst.CSTNode, wanted: Wanted, depth: int = DEPTH
 ) -> bool:
-    """Whether something wanted may have run before a node; yes, if nobody knows who comes here."""
+    """Return whether wanted code may run before a node; True if the callers are not known."""
     if any(project.reaches(script, part, wanted) for part in _before(script, node)):
         return True
     function = script.function_of(node)
@@ -32,7 +32,7 @@ def runs_earlier(
 
 
 def _before(script: Script, node: cst.CSTNode) -> Iterator[cst.CSTNode]:
-    """What runs before a node in its function: statements above it, and loops around it."""
+    """Yield what runs before a node in its function: statements above it, and loops around it."""
     while True:
         node = statement_of(script, node)
         block = block_of(script, node)
@@ -54,7 +54,7 @@ def _before(script: Script, node: cst.CSTNode) -> Iterator[cst.CSTNode]:
 
 
 def may_be_saved_here(work: Work, call: cst.Call) -> bool:
-    """Whether this run may have saved what a call reads."""
+    """Return whether this run may have saved what a call reads."""
     project = work.parts.project
     saves = {save for _, save in project.calls("torch.save")}
     return bool(saves) and runs_earlier(

@@ -1,4 +1,4 @@
-"""Expressions that set every sample of a batch against every other one."""
+"""Find expressions that compare every sample of a batch with every other one."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ _UNBIASED = re.compile(r"/\s*\([^()]*(\([^()]*\))?[^()]*-\s*1\)")
 _FIXED = re.compile(
     r"arange|linspace|range\(|Parameter\(|parameters\(|register_buffer|weight|meshgrid"
 )
-"""Positions and weights: no part of the batch."""
+"""Positions and weights, which are not part of the batch."""
 _AROUND = {"expand", "repeat", "float", "contiguous", "detach", "long", "expand_as", "to", "bool"}
 _DIFFERS = "torch.eq", "torch.ne", "torch.sub", "torch.nn.functional.cosine_similarity"
 _OWN = -2
-"""In place of an axis: the tensor as it is; `_TURNED` is its transpose."""
+"""In place of an axis: the tensor itself; `_TURNED` stands for its transpose."""
 _TURNED = -3
 
 
 def compares_all(training: Training, script: Script, node: cst.CSTNode) -> bool:
-    """Whether an expression has all pairs of the batch in it."""
+    """Return whether an expression compares all pairs of the batch."""
     return (
         _is_outer(training, script, node)
         or _multiplies(training, script, node)
@@ -39,7 +39,7 @@ def compares_all(training: Training, script: Script, node: cst.CSTNode) -> bool:
 
 
 def _is_outer(training: Training, script: Script, node: cst.CSTNode) -> bool:
-    """`y[:, None] == y[None]`, `x.unsqueeze(0) - x.unsqueeze(1)`: all pairs of the batch."""
+    """Return whether a node is `y[:, None] == y[None]` or `x.unsqueeze(0) - x.unsqueeze(1)`."""
     sides = _sides(training, script, node)
     if sides is None:
         return False
@@ -53,7 +53,7 @@ def _is_outer(training: Training, script: Script, node: cst.CSTNode) -> bool:
 
 
 def _resolved(training: Training, script: Script, node: cst.CSTNode) -> cst.CSTNode:
-    """What a name holds, where it holds one thing."""
+    """Return the expression behind a name, if there is exactly one."""
     if not isinstance(node, cst.Name):
         return node
     origins = training.project.origins(script, node)
@@ -83,7 +83,7 @@ def _sides(
 
 
 def _axis(node: cst.CSTNode) -> tuple[cst.CSTNode, int]:
-    """What a new axis is put into, and where."""
+    """Return a tensor without its new axis, and the place of that axis."""
     axis = _OWN
     while True:
         if isinstance(node, cst.Call) and isinstance(node.func, cst.Attribute):
@@ -107,7 +107,7 @@ def _axis(node: cst.CSTNode) -> tuple[cst.CSTNode, int]:
 
 
 def _new_axis(node: cst.Subscript) -> int | None:
-    """The place of `None` in `x[:, None]`."""
+    """Return the place of `None` in `x[:, None]`."""
     texts = [code(element.slice) for element in node.slice]
     if any(text not in (":", "None", "...", "np.newaxis") for text in texts):
         return None
@@ -116,7 +116,7 @@ def _new_axis(node: cst.Subscript) -> int | None:
 
 
 def _is_fixed(training: Training, script: Script, node: cst.CSTNode) -> bool:
-    """Whether something is no part of the batch."""
+    """Return whether a value is not part of the batch."""
     texts = [o.script.code(o.node) for o in training.project.origins(script, node)]
     found = script.scope_of(node).find(dotted(node) or "")
     texts += [code(b.value) for b in found[1] if b.kind == "loop" and b.value] if found else []
@@ -124,7 +124,7 @@ def _is_fixed(training: Training, script: Script, node: cst.CSTNode) -> bool:
 
 
 def _multiplies(training: Training, script: Script, node: cst.CSTNode) -> bool:
-    """Products over the batch that a loss is made of.
+    """Return whether a loss multiplies samples of the batch with each other.
 
     `a @ b.T` compares samples: with its diagonal picked, with itself without its diagonal, or in a
     cross entropy. `a.T @ b` correlates features, as Barlow Twins does.
@@ -161,7 +161,7 @@ def _factors(
 
 
 def _has_all_distances(training: Training, script: Script, node: cst.CSTNode) -> bool:
-    """`torch.cdist(x, x)` and `F.pdist(x)` in a loss; in a layer they are of one sample."""
+    """Return whether a loss calls `torch.cdist(x, x)` or `F.pdist(x)`; layers use it per sample."""
     if not isinstance(node, cst.Call) or not node.args:
         return False
     name = training.project.name(script, node.func)
@@ -179,7 +179,7 @@ def _has_all_distances(training: Training, script: Script, node: cst.CSTNode) ->
 
 
 def _summed(call: cst.Call) -> tuple[cst.CSTNode, cst.CSTNode] | None:
-    """`einsum("id,jd->ij", a, b)` is a @ b.T."""
+    """Return a and b.T, for `einsum("id,jd->ij", a, b)`."""
     text = constant(call.args[0].value)
     found = (
         re.fullmatch(r"(\w)(\w),(\w)\2->\1\3", text.replace(" ", "")) if type(text) is str else None
@@ -191,7 +191,7 @@ def _summed(call: cst.Call) -> tuple[cst.CSTNode, cst.CSTNode] | None:
 
 
 def _sums_in_order(script: Script, node: cst.CSTNode) -> bool:
-    """A running sum over the sorted batch: a partial likelihood, a ranking of all samples."""
+    """Return whether a call sums over the sorted batch, as partial likelihoods and rankings do."""
     if not isinstance(node, cst.Call):
         return False
     last = code(node.func).rsplit(".", 1)[-1]

@@ -1,4 +1,4 @@
-"""How something that a loop adds to begins: made anew before the loop, at zero or empty."""
+"""Find the value from which a loop starts to add: made before the loop, zero or empty."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _MADE = {"tensor", "array", "as_tensor", "float", "int", "list", "dict", "asarra
 
 
 def start_of(script: Script, loop: cst.For, name: str) -> cst.CSTNode | None:
-    """What a name gets last before a loop, and anew each time that the loop is come to."""
+    """Return the last value that a name gets before a loop, each time the loop begins."""
     found: cst.CSTNode | None = None
     for part in _before(script, loop):
         if isinstance(part, cst.Assign):
@@ -32,12 +32,12 @@ def start_of(script: Script, loop: cst.For, name: str) -> cst.CSTNode | None:
 
 
 def is_called_before(script: Script, loop: cst.For, wanted: Callable[[cst.Call], bool]) -> bool:
-    """Whether a call is made each time before the loop is come to."""
+    """Return whether a wanted call runs each time before the loop begins."""
     return any(isinstance(part, cst.Call) and wanted(part) for part in _before(script, loop))
 
 
 def _before(script: Script, loop: cst.For) -> list[cst.CSTNode]:
-    """What is done in the blocks around a loop before it, up to the next loop or function."""
+    """Return what runs before a loop in the blocks around it, up to the next loop or function."""
     found: list[cst.CSTNode] = []
     node: cst.CSTNode = loop
     for parent in script.above(loop):
@@ -58,7 +58,7 @@ def _before(script: Script, loop: cst.For) -> list[cst.CSTNode]:
 def _value(
     script: Script, target: cst.CSTNode, value: cst.CSTNode, name: str
 ) -> cst.CSTNode | None:
-    """What a name gets from an assignment, also where several are assigned at once."""
+    """Return what a name gets from an assignment, also from `a, b = 0, 0`."""
     if isinstance(target, cst.Tuple | cst.List):
         if not isinstance(value, cst.Tuple | cst.List):
             return None
@@ -73,7 +73,7 @@ def _value(
 
 
 def is_zero(node: cst.CSTNode | None) -> bool:
-    """Whether a value is zero, or made of zeros only."""
+    """Return whether a value is zero, or made of zeros only."""
     if node is None:
         return False
     if constant(node) is not ...:
@@ -104,7 +104,7 @@ def is_zero(node: cst.CSTNode | None) -> bool:
 
 
 def is_empty_list(node: cst.CSTNode | None) -> bool:
-    """`[]` or `list()`."""
+    """Return whether a value is `[]` or `list()`."""
     if isinstance(node, cst.List):
         return not node.elements
     return (
@@ -116,7 +116,7 @@ def is_empty_list(node: cst.CSTNode | None) -> bool:
 
 
 def entry(script: Script, loop: cst.For, place: cst.CSTNode) -> cst.CSTNode | None:
-    """What a place begins with: a name, an attribute, or an entry of a dictionary."""
+    """Return the first value of a name, an attribute, or an item of a dictionary."""
     found = start_of(script, loop, script.code(place))
     if found is not None or not isinstance(place, cst.Subscript):
         return found
@@ -129,6 +129,6 @@ def entry(script: Script, loop: cst.For, place: cst.CSTNode) -> cst.CSTNode | No
 
 
 def key_of(place: cst.Subscript) -> object:
-    """The literal key or index of a place; `...` for one that is computed."""
+    """Return the literal key or index of an item; `...` for a computed one."""
     inner = place.slice[0].slice if len(place.slice) == 1 else None
     return constant(inner.value) if isinstance(inner, cst.Index) else ...

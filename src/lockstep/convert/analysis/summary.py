@@ -1,4 +1,4 @@
-"""What was understood of a script, in the words of its author, with lines."""
+"""List what lockstep understood of a script, with line numbers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from lockstep.source.outputs import SAVES
 
 
 def understood(work: Work) -> list[Note]:
-    """Models, optimizers, data, loops, losses, metrics and saves."""
+    """Return notes on models, optimizers, data, loops, losses, metrics and saves."""
     parts, script = work.parts, work.script
     found = [Note(work.line(m.made), f"model {m.name}") for m in parts.models if m.script is script]
     for optimizer in parts.optimizers:
@@ -60,7 +60,7 @@ def _data(work: Work, parts: Parts) -> list[Note]:
 
 
 def _metrics(work: Work, parts: Parts) -> list[Note]:
-    """What loops over batches sum up or collect, and somebody reads."""
+    """Return notes on what loops over batches sum up or collect and later code reads."""
     script = work.script
     loops = {loop.node for x in (*parts.trained_on, *parts.evaluated_on) for loop in x.loops}
     found = []

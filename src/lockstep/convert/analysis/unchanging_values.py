@@ -1,4 +1,4 @@
-"""What stays the same from turn to turn of a training loop: data that nothing ever cuts."""
+"""Find values that stay the same in every turn of a training loop: data without batches."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from lockstep.source.training import Training
 from lockstep.source.tree import children, dotted, returned, walk
 
 _OUTSIDE = ("torch.", "numpy.", "math.", "torch_geometric.utils.", "scipy.")
-"""Libraries whose functions give the same for the same arguments..."""
+"""Libraries whose functions return the same for the same arguments, except those in `_NEW`."""
 _NEW = re.compile(
     r"torch\.(rand|randn|randint|randperm|normal|multinomial|load|from_file)$"
     r"|torch\.(utils|distributions|hub)\.|numpy\.(random|load)|random\."
 )
-"""...and those of them that give something new in each turn."""
+"""Functions of these libraries that return something new in each turn."""
 _PLAIN = re.compile(
     r"len|int|float|bool|sum|zip|enumerate|list|tuple|min|max|abs|range|dict|sorted|reversed|set|"
     r"str|map|getattr|isinstance|print|round"
@@ -37,7 +37,7 @@ _TENSOR = re.compile(
     r"sub|div|pow|square|sqrt|abs|exp|expm1|log|log1p|softmax|log_softmax|sigmoid|relu|tanh|clamp|"
     r"eq|ne|gt|lt|new_zeros|new_ones|requires_grad_|items|values|keys|log_prob|rsample"
 )
-"""Methods that give the same for the same tensor or dictionary."""
+"""Methods that return the same for the same tensor or dictionary."""
 _MODULE = "parameters", "named_parameters", "train", "eval", "state_dict", "zero_grad", "modules"
 _SAME = "to", "cuda", "float", "double", "half", "train", "eval", "requires_grad_"
 _LAYERS = re.compile(r"torch\.nn\.|torchvision\.models|timm\.|transformers\.|torch_geometric\.nn")
@@ -56,7 +56,7 @@ class Turns:
 
     @cached_property
     def _functions(self) -> set[cst.CSTNode]:
-        """Functions that run in a turn."""
+        """Return the functions that run in a turn."""
         found: set[cst.CSTNode] = set()
         for script, loop in self.loops:
             for where, call in self.project.calls_below(script, loop.body):
@@ -66,12 +66,12 @@ class Turns:
         return found
 
     def _runs(self, script: Script, node: cst.CSTNode) -> bool:
-        """Whether a place is come to in every turn."""
+        """Return whether a node runs in every turn."""
         around = {loop for _, loop in self.loops}
         return any(parent in around or parent in self._functions for parent in script.above(node))
 
     def change(self, script: Script, node: cst.CSTNode, depth: int = 0) -> bool:
-        """Whether a value may differ from turn to turn; what cannot be followed may."""
+        """Return whether a value may differ from turn to turn; True if it cannot be followed."""
         if depth > _DEEPEST:
             return True
         if node in self._seen or node not in script.order:
@@ -99,7 +99,7 @@ class Turns:
         return any(self._binding_changes(script, name, b, depth) for b in found[1])
 
     def _is_changed(self, script: Script, name: str) -> bool:
-        """Whether a turn changes an object in place: `rows.append(x)`, `x[i] = y`, `it.go()`."""
+        """Return whether a turn changes an object in place: `rows.append(x)`, `x[i] = y`."""
         for call in script.calls:
             if not isinstance(script.parents[call], cst.Expr) or not _is_method_of(call, name):
                 continue
@@ -137,7 +137,7 @@ class Turns:
         return self.change(script, binding.value, depth + 1)
 
     def _counts(self, script: Script, name: str, binding: Binding) -> bool:
-        """`start += 32`, `i = (i + 1) % n`: a number that moves on; `loss += f(x)` is none."""
+        """Return whether a number moves on, as in `start += 32` or `i = (i + 1) % n`."""
         value = binding.value
         assert value is not None
         again = any(dotted(part) == name for part in walk(value))
@@ -180,7 +180,7 @@ class Turns:
         return made is not None and isinstance(made[1], cst.FunctionDef) and bool(returned(made[1]))
 
     def is_module(self, script: Script, node: cst.CSTNode) -> bool:
-        """Whether a value is a module: by how it was made, or as somebody trains it."""
+        """Return whether a value is a module, by how it was made or by its methods."""
         name = dotted(node)
         if name is None:
             return False
@@ -193,7 +193,7 @@ class Turns:
         return any(self._is_layer(where, call) for where, call in made)
 
     def _is_layer(self, script: Script, call: cst.Call) -> bool:
-        """Whether a call makes a module."""
+        """Return whether a call makes a module."""
         if isinstance(call.func, cst.Attribute) and call.func.attr.value in _SAME:
             inner = call.func.value
             return isinstance(inner, cst.Call) and self._is_layer(script, inner)
@@ -204,14 +204,14 @@ class Turns:
 
 
 def _operands(node: cst.CSTNode) -> list[cst.CSTNode]:
-    """What a sum or a product is made of."""
+    """Return the operands of a sum or a product."""
     if isinstance(node, cst.BinaryOperation):
         return [*_operands(node.left), *_operands(node.right)]
     return [node]
 
 
 def _is_method_of(call: cst.Call, name: str) -> bool:
-    """`x.add(y)`, `x.data.copy_(y)` and `x.resize_(n).normal_()` are calls of methods of x."""
+    """Return whether a call is `x.add(y)`, `x.data.copy_(y)` or `x.resize_(n).normal_()`."""
     node: cst.CSTNode = call
     while isinstance(node, cst.Call) and isinstance(node.func, cst.Attribute):
         node = node.func.value

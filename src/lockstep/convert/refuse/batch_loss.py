@@ -1,4 +1,4 @@
-"""Losses across the batch: a replica would compare its samples with fewer others."""
+"""Refuse losses across the batch: a replica would compare its samples with fewer others."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _ADVICE = (
 
 
 def look(training: Training) -> Iterator[Refusal]:
-    """Similarities, differences and correlations of a batch with itself that make a loss."""
+    """Find similarities, differences and correlations within the batch that make up a loss."""
     seen = [(found.script, found.node) for found in in_batch_loss.look(training)]
     for loss in losses(training):
         seen += [place for place in loss.parts if _compares(training, *place)]
@@ -53,14 +53,14 @@ def _compares(training: Training, script: Script, node: cst.CSTNode) -> bool:
 
 
 def _is_known(training: Training, script: Script, call: cst.Call) -> bool:
-    """Whether a library's loss is called that takes all pairs of the batch."""
+    """Return whether a call is a library's loss over all pairs of the batch."""
     made = [(o.script, o.call) for o in training.project.origins(script, call.func) if o.call]
     names = [training.project.name(s, c.func) or "" for s, c in [(script, call), *made]]
     return any(_LIBRARIES.match(name) for name in names)
 
 
 def _is_queue(script: Script, node: cst.CSTNode) -> bool:
-    """A product with earlier batches' embeddings, kept in a buffer that every turn writes into."""
+    """Return whether a node multiplies with a queue of embeddings from earlier batches."""
     owner = script.class_of(node)
     if isinstance(node, cst.Call):
         product = code(node.func).rsplit(".", 1)[-1] in ("einsum", "mm", "matmul")
@@ -75,7 +75,7 @@ def _is_queue(script: Script, node: cst.CSTNode) -> bool:
 
 
 def _moves(node: cst.CSTNode) -> bool:
-    """`self.queue[:, start : start + n] = keys.T`: somewhere else in each turn."""
+    """Return whether each turn writes to another place: `self.queue[:, i : i + n] = keys.T`."""
     target = node.targets[0].target if isinstance(node, cst.Assign) else None
     if not isinstance(target, cst.Subscript):
         return False

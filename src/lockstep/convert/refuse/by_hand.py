@@ -1,7 +1,7 @@
-"""Weights that the script updates from their gradients itself, without an optimizer.
+"""Refuse weights that the script updates from their gradients itself, without an optimizer.
 
-DDP has averaged the gradients of a model that it wraps, so that every replica makes the same
-update; those of other tensors it does not know.
+DDP averages the gradients of a model that it wraps, so that every replica makes the same update. It
+does not know other tensors.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _ADVICE = "Let torch.optim do the update: torch.optim.SGD is `w -= lr * w.grad`.
 
 
 def look(training: Training) -> Iterator[Refusal]:
-    """`w -= lr * w.grad` and its other forms; not where an optimizer steps in the same loop."""
+    """Find `w -= lr * w.grad` and similar updates, unless an optimizer steps in the same loop."""
     parts = Parts(training)
     for script in training.project.scripts:
         if ".grad" not in script.text:
@@ -59,7 +59,7 @@ def look(training: Training) -> Iterator[Refusal]:
 
 
 def _change(node: cst.CSTNode) -> tuple[cst.CSTNode, list[cst.CSTNode]] | None:
-    """The tensor that is changed, and what it is changed by."""
+    """Return the tensor that a node changes, and the values it uses for that."""
     target: cst.CSTNode
     value: list[cst.CSTNode]
     if isinstance(node, cst.AugAssign):
@@ -78,7 +78,7 @@ def _change(node: cst.CSTNode) -> tuple[cst.CSTNode, list[cst.CSTNode]] | None:
 
 
 def _updates(training: Training, script: Script, node: cst.CSTNode) -> bool:
-    """Whether a tensor is changed by what its own gradient says."""
+    """Return whether a node updates a tensor from its own gradient."""
     change = _change(node)
     if change is None:
         return False
@@ -99,7 +99,7 @@ def _updates(training: Training, script: Script, node: cst.CSTNode) -> bool:
 def _models(
     training: Training, script: Script, node: cst.CSTNode
 ) -> list[tuple[Script, cst.CSTNode]]:
-    """The models whose parameters a loop goes through, if it is they that are changed."""
+    """Return the models whose parameters a loop changes one after the other."""
     change = _change(node)
     assert change is not None
     found = script.scope_of(node).find(code(change[0]))
@@ -124,13 +124,13 @@ def _models(
 
 
 def _in_optimizer(script: Script, node: cst.CSTNode) -> bool:
-    """Whether it is the step of an optimizer's class."""
+    """Return whether a node belongs to the class of an optimizer."""
     owner = script.class_of(node)
     return owner is not None and any(_OPTIMIZER.search(code(b.value)) for b in owner.bases)
 
 
 def _has_step(training: Training, script: Script, node: cst.CSTNode) -> bool:
-    """Whether an optimizer steps in the same loop: then this changes inputs, as an attack does."""
+    """Return whether an optimizer steps in the same loop: then this is an attack on inputs."""
     around = {loop for _, loop in training.project.loops_around(script, node)}
     return any(
         loop in around and any(act.kind == "step" for act in acts)

@@ -1,4 +1,4 @@
-"""An optimizer that evaluates the loss itself, several times for one step: L-BFGS."""
+"""Refuse optimizers that evaluate the loss themselves, several times per step, as L-BFGS does."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _ADVICE = "Use an optimizer that takes one gradient per step, such as SGD or Ada
 
 
 def look(training: Training) -> Iterator[Refusal]:
-    """Steps that are given a function which calls backward, and steps of L-BFGS."""
+    """Find steps that are given a function which calls backward, and steps of L-BFGS."""
     for script, call in training.methods("step"):
         given = argument(call, "closure", 0)
         if given is None or not training.used(script, call):
@@ -38,7 +38,7 @@ def look(training: Training) -> Iterator[Refusal]:
 
 
 def _evaluates(training: Training, script: Script, given: cst.BaseExpression) -> bool:
-    """Whether an argument is a function that calls backward."""
+    """Return whether an argument is a function that calls backward."""
     if isinstance(given, cst.Lambda):
         return training.project.reaches(script, given.body, is_backward)
     made = training.project.definition(script, given)

@@ -1,4 +1,4 @@
-"""Gradients that are taken past backward, or differentiated again: DDP reduces neither."""
+"""Refuse gradients that bypass backward or are differentiated again: DDP reduces neither."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _PARAMETERS = re.compile(r"parameters\(|\bparams?\b|\bweights?\b|\bfast_\w+")
 
 
 def look(training: Training) -> Iterator[Refusal]:
-    """`autograd.grad` with a graph or for the parameters, and libraries for meta-learning."""
+    """Find `autograd.grad` with a graph or for parameters, and libraries for meta-learning."""
     for script in training.project.scripts:
         for call in script.calls:
             reason = _reason(training, script, call)

@@ -1,4 +1,4 @@
-"""All data in one batch: a graph, or all rows of a table, in every step."""
+"""Refuse training on all data in one batch: a graph, or all rows of a table, in every step."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _ADVICE = (
 
 
 def look(training: Training) -> Iterator[Refusal]:
-    """Losses that are made of the same tensors in every turn, where all of them are."""
+    """Find losses made of the same tensors in every turn, if all losses are."""
     found = []
     for loss in losses(training):
         turns = Turns(training, loss.script, loss.backward)

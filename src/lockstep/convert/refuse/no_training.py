@@ -1,4 +1,4 @@
-"""No training loop in sight: what was looked for, and where the trail was lost."""
+"""Refuse programs without a training loop, and name the place where the search ended."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _PLAIN = {"range", "zip", "list", "enumerate", "iter", "sorted", "reversed", "op
 
 
 def look(training: Training) -> Iterator[Refusal]:
-    """No backward, no loop around one, or data that come from where nobody can look."""
+    """Find that there is no backward, no loop around one, or no visible source of the data."""
     script = training.project.scripts[0]
     found = losses(training)
     if not found:
@@ -44,7 +44,7 @@ def _refusal(script: Script, node: cst.CSTNode, reason: str, advice: str) -> Ref
 
 
 def _lost(training: Training, loss: Loss) -> Refusal | None:
-    """Why the data of a loss cannot be seen, if they cannot."""
+    """Return why the data of a loss cannot be seen, or None if they can."""
     loops = training.project.loops_around(loss.script, loss.backward)
     line = loss.script.place(loss.backward).start.line
     if not loops:
@@ -78,7 +78,7 @@ def _title(training: Training, script: Script, node: cst.CSTNode) -> str:
 
 
 def _hidden(training: Training, script: Script, loop: cst.For) -> tuple[Script, cst.CSTNode] | None:
-    """The call or name that a loop's data come from, if it belongs to nothing that was read."""
+    """Return the call or name that a loop's data come from, if its source was not read."""
     project = training.project
     for origin in project.origins(script, iterated(project, script, loop.iter)):
         node = origin.node

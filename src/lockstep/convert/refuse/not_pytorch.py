@@ -1,4 +1,4 @@
-"""A script of another library: there is nothing for DDP to wrap."""
+"""Refuse scripts of other libraries: DDP has nothing to wrap there."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _OTHERS = {
 
 
 def look(training: Training) -> Iterator[Refusal]:
-    """Imports of another library, in a program that never imports torch."""
+    """Find imports of other libraries, in a program that never imports torch."""
     found: list[Refusal] = []
     for script in training.project.scripts:
         for scope in script.scopes.values():

@@ -1,4 +1,4 @@
-"""Samples that come from a buffer which is filled while training."""
+"""Refuse sampling from a buffer that the program fills while it trains."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _ADVICE = (
 
 
 def look(training: Training) -> Iterator[Refusal]:
-    """Containers that one place of a training loop fills and another draws samples from."""
+    """Find containers that a training loop both fills and draws samples from."""
     fills = [
         (_name(call.func.value), _loops(training, script, call, call.func.value))
         for script, call in training.methods(*_FILLS)
@@ -57,7 +57,7 @@ def _drawn(training: Training) -> Iterator[tuple[Script, cst.Call, cst.CSTNode]]
 
 
 def _containers(call: cst.Call) -> Iterator[cst.CSTNode]:
-    """`memory` of random.sample(memory, 32) and of np.random.choice(len(memory), 32)."""
+    """Yield `memory`, for `random.sample(memory, 32)` and `np.random.choice(len(memory), 32)`."""
     for arg in call.args:
         value = arg.value
         if isinstance(value, cst.Call) and dotted(value.func) in ("len", "list") and value.args:
@@ -67,14 +67,14 @@ def _containers(call: cst.Call) -> Iterator[cst.CSTNode]:
 
 
 def _name(node: cst.CSTNode) -> str:
-    """The last part: the agent's `self.memory` is `agent.memory` elsewhere."""
+    """Return the last part of a name: `self.memory` of an agent is `agent.memory` elsewhere."""
     return (dotted(node) or "?").rsplit(".", 1)[-1]
 
 
 def _loops(
     training: Training, script: Script, call: cst.Call, container: cst.CSTNode
 ) -> set[cst.CSTNode]:
-    """Loops around a call that train, and that do not make the container anew in each turn."""
+    """Return the training loops around a call, except those that make a new container each turn."""
     if not training.used(script, call):
         return set()
     trains = {loop for _, loop, _ in training_loops(training)}

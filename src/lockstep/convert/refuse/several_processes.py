@@ -1,4 +1,4 @@
-"""Another kind of parallelism is there already: RPC, pipelines, Hogwild, a model cut over GPUs."""
+"""Refuse other kinds of parallelism: RPC, pipelines, Hogwild, a model split over GPUs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _DEVICE = re.compile(r"cuda:(\d+)$")
 
 
 def look(training: Training) -> Iterator[Refusal]:
-    """Calls that hand the work to other processes, and models on more than one GPU."""
+    """Find calls that hand the work to other processes, and models on more than one GPU."""
     yield from _remote(training)
     yield from _started(training)
     yield from _cut(training)
@@ -41,7 +41,7 @@ def _remote(training: Training) -> Iterator[Refusal]:
 
 
 def _started(training: Training) -> Iterator[Refusal]:
-    """Processes that each train: with shared weights, as Hogwild does, or on their own."""
+    """Find processes that each train, with shared weights as in Hogwild or independently."""
     for function, given in training.project.handed.items():
         for handed in given:
             name = training.project.name(handed.script, handed.call.func) or ""
@@ -54,7 +54,7 @@ def _started(training: Training) -> Iterator[Refusal]:
 
 
 def _cut(training: Training) -> Iterator[Refusal]:
-    """Parts of a model that are moved to different GPUs by their numbers."""
+    """Find parts of a model that are moved to GPUs with different numbers."""
     for script in training.project.scripts:
         places: dict[object, cst.Call] = {}
         for call in script.named_last("to", "cuda"):
@@ -69,7 +69,7 @@ def _cut(training: Training) -> Iterator[Refusal]:
 
 
 def _numbers(training: Training, script: Script, call: cst.Call) -> set[int]:
-    """The GPUs that `.to("cuda:1")` and `.cuda(1)` name."""
+    """Return the GPUs that `.to("cuda:1")` and `.cuda(1)` name."""
     given = call.args[0].value if call.args else None
     if given is None:
         return set()
@@ -89,7 +89,7 @@ def _numbers(training: Training, script: Script, call: cst.Call) -> set[int]:
 
 
 def _is_part(training: Training, script: Script, node: cst.CSTNode) -> bool:
-    """Whether something is a module: made by torch.nn or by a class that is built on another."""
+    """Return whether a value is a module, made by torch.nn or by a class that has a base."""
     made = [(o.script, o.call) for o in training.project.origins(script, node) if o.call]
     if isinstance(node, cst.Call):
         made.append((script, node))

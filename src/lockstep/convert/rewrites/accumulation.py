@@ -1,4 +1,4 @@
-"""Gradient accumulation: gradients travel once for each step, not for each part of it."""
+"""Accumulate gradients locally: reduce them once per step, not once per backward."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ ORDER = 150
 
 
 def rewrite(work: Work) -> None:
-    """`no_sync` around all parts but the last."""
+    """Put `no_sync` around all backwards of a step but the last."""
     script = work.script
     done: set[cst.CSTNode] = set()
     for window in windows(work.parts.training):

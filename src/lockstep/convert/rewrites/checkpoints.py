@@ -1,4 +1,4 @@
-"""Checkpoints: read to where they are needed, when they are written, with or without `module.`."""
+"""Load checkpoints on the right device, after they are written, with or without `module.`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ ORDER = 180
 
 
 def rewrite(work: Work) -> None:
-    """Every `torch.load`, and what is loaded from it."""
+    """Fix every `torch.load`, and every `load_state_dict` of a model."""
     script, project = work.script, work.parts.project
     for where, call in list(project.calls("torch.load")):
         if where is not script:
@@ -46,7 +46,7 @@ def rewrite(work: Work) -> None:
 
 
 def _whole(work: Work, call: cst.Call) -> None:
-    """`model = torch.load(path)`: to the device of the script, not to that it was saved from."""
+    """Load a whole model, `model = torch.load(path)`, on the script's device."""
     kept = work.script.parents.get(call)
     if not isinstance(kept, cst.Assign) or not any(
         work.parts.is_model(work.script, target.target) for target in kept.targets
@@ -62,7 +62,7 @@ def _whole(work: Work, call: cst.Call) -> None:
 
 
 def _is_state(work: Work, call: cst.Call) -> bool:
-    """Whether what is loaded is given to load_state_dict."""
+    """Return whether a loaded value goes to load_state_dict."""
     for other in work.script.named_last("load_state_dict"):
         for arg in other.args:
             for part in walk(arg.value):

@@ -1,4 +1,4 @@
-"""Devices: every process has its own GPU, so none is named by number."""
+"""Give every process its own GPU: no device has a fixed number."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _OTHER = re.compile(r"(['\"])cuda:\d+\1")
 
 
 def rewrite(work: Work) -> None:
-    """`cuda:0` becomes `cuda`, which is the GPU of the process."""
+    """Replace `cuda:0` by `cuda`, which is the GPU of the process."""
     script = work.script
     for node in list(script.order):
         if isinstance(node, cst.SimpleString):
@@ -75,7 +75,7 @@ def _call(work: Work, call: cst.Call) -> None:
 
 
 def _numbered(work: Work, given: cst.BaseExpression) -> None:
-    """`x.to(gpu)`, where gpu is a number."""
+    """Replace the number of a GPU in `x.to(gpu)`."""
     script, name = work.script, dotted(given)
     if name is None:
         return
@@ -95,7 +95,7 @@ def _numbered(work: Work, given: cst.BaseExpression) -> None:
 
 
 def _is_default(script: Script, node: cst.CSTNode) -> bool:
-    """The default of a flag is no decision."""
+    """Return whether a node is the default of a flag, which decides nothing."""
     parent = script.parents.get(node)
     return isinstance(parent, cst.Arg) and parent.keyword is not None
 

@@ -1,4 +1,4 @@
-"""Data on disk: the first process of each host fetches or makes them, the others wait."""
+"""Let the first process of each host download or make files while the others wait."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ ORDER = 40
 
 
 def rewrite(work: Work) -> None:
-    """Barriers around what may download or make files, and after what writes them for all."""
+    """Put barriers around downloads and around code that makes files, and after shared files."""
     found = [
         statement_of(work.script, call)
         for call in work.script.calls
@@ -44,6 +44,6 @@ def rewrite(work: Work) -> None:
 
 
 def _in_turn(work: Work, first: cst.CSTNode, last: cst.CSTNode) -> None:
-    """The first process of a host runs statements, then the others do."""
+    """Let the first process of a host run statements before the others do."""
     work.draft.before(first, f"if {work.local_rank} > 0:\n\tdist.barrier()")
     work.draft.after(last, f"if {work.world} > 1 and {work.local_rank} == 0:\n\tdist.barrier()")

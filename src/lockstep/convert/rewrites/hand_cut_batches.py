@@ -1,4 +1,4 @@
-"""Batches that are cut by hand: each process takes every n-th row of them."""
+"""Divide batches that are cut by hand: each process takes every n-th row."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _BATCH = re.compile(r"batch|\bbsz?\b|\bmb\b", re.I)
 
 
 def rewrite(work: Work) -> None:
-    """Loops without a DataLoader."""
+    """Divide the batches of loops without a DataLoader."""
     if work.parts.trained_on:
         return
     script = work.script
@@ -35,7 +35,7 @@ def rewrite(work: Work) -> None:
 
 
 def _rows(work: Work, loop: cst.For | cst.While, done: set[cst.CSTNode]) -> bool:
-    """`x[i : i + batch]`, in whatever way the loop counts."""
+    """Divide slices such as `x[i : i + batch]`; return whether there were any."""
     script = work.script
     slices = [
         (part, size)
@@ -61,7 +61,7 @@ def _rows(work: Work, loop: cst.For | cst.While, done: set[cst.CSTNode]) -> bool
 
 
 def _length(work: Work, part: cst.Slice) -> str | None:
-    """How many rows a slice has: `i : i + batch`, `b * batch : (b + 1) * batch`, `start : end`."""
+    """Return the length of a slice such as `i : i + batch` or `b * batch : (b + 1) * batch`."""
     if part.lower is None or part.upper is None or part.step is not None:
         return None
     script = work.script
@@ -83,7 +83,7 @@ def _length(work: Work, part: cst.Slice) -> str | None:
 
 
 def _is_batch(work: Work, slices: list[tuple[cst.Slice, str]], part: cst.Slice, size: str) -> bool:
-    """Whether rows are samples, and not moments of a sequence."""
+    """Return whether the rows of a slice are samples, and not time steps of a sequence."""
     if _BATCH.search(size):
         return True
     if not size.isdecimal():
@@ -100,7 +100,7 @@ def _is_batch(work: Work, slices: list[tuple[cst.Slice, str]], part: cst.Slice, 
 
 
 def _value(script: Script, part: cst.Slice) -> cst.BaseExpression | None:
-    """What is sliced."""
+    """Return the expression that is sliced."""
     for parent in script.above(part):
         if isinstance(parent, cst.Subscript):
             return parent.value
@@ -108,7 +108,7 @@ def _value(script: Script, part: cst.Slice) -> cst.BaseExpression | None:
 
 
 def _rows_of(script: Script, part: cst.Slice) -> str | None:
-    """How many rows a process has, as an expression: the last batch may be uneven."""
+    """Return the number of rows of a process as an expression, as the last batch may be uneven."""
     statement = statement_of(script, part)
     assign = statement.body[0] if isinstance(statement, cst.SimpleStatementLine) else None
     if not isinstance(assign, cst.Assign):
@@ -120,7 +120,7 @@ def _rows_of(script: Script, part: cst.Slice) -> str | None:
 
 
 def _common_order(work: Work) -> None:
-    """All processes shuffle alike."""
+    """Broadcast the shuffled order from the first process."""
     script = work.script
     for call in script.calls:
         name = work.parts.project.name(script, call.func)
@@ -134,7 +134,7 @@ def _common_order(work: Work) -> None:
 
 
 def _columns(work: Work) -> bool:
-    """`data = batchify(text, batch_size)`: each process takes every n-th sequence."""
+    """Divide sequences of `data = batchify(text, batch_size)`; return whether there were any."""
     script, project = work.script, work.parts.project
     found = False
     sizes: set[str] = set()
@@ -173,7 +173,7 @@ def _columns(work: Work) -> bool:
 
 
 def _shares(work: Work, sizes: set[str]) -> None:
-    """The same batch size, where training asks for it."""
+    """Divide the same batch size where training passes it to functions."""
     script = work.script
     for where, loop, _ in work.parts.turns:
         function = script.function_of(loop)
@@ -187,7 +187,7 @@ def _shares(work: Work, sizes: set[str]) -> None:
 
 
 def _draws(work: Work) -> bool:
-    """`torch.randint(n, (batch_size,))`: each process draws its part of the batch."""
+    """Divide draws such as `torch.randint(n, (batch_size,))`; return whether there were any."""
     script = work.script
     found = False
     for call in script.calls:
@@ -215,7 +215,7 @@ def _draws(work: Work) -> bool:
 
 
 def _values(work: Work) -> None:
-    """Evaluation by random batches: the mean of what all processes found."""
+    """Average what evaluation on random batches finds over all processes."""
     script = work.script
     for call in script.named_last("item"):
         loops = [p for p in script.above(call) if isinstance(p, cst.For)]

@@ -1,4 +1,4 @@
-"""The learning rate, where each process keeps its batch and the global batch grows."""
+"""Adapt the learning rate if each process keeps its batch and the global batch grows."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _ROOT = re.compile(r"Adam|NAdam|RAdam|RMSprop|Adagrad|LAMB|AdamW")
 
 
 def rewrite(work: Work) -> None:
-    """Linear for SGD, by the square root for Adam and the like."""
+    """Scale linearly for SGD, by the square root for Adam and its relatives."""
     if not work.options.scale_batch:
         return
     for optimizer in work.parts.optimizers:

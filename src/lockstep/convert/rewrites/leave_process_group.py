@@ -1,4 +1,4 @@
-"""The end of the process group: where every way out of the program comes by."""
+"""Leave the process group on every way out of the program."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _LEAVE = "if {}:\n\tdist.barrier()\n\tdist.destroy_process_group()"
 
 
 def rewrite(work: Work) -> None:
-    """Leave at the end, or behind the call of a function that is left in several places."""
+    """Leave at the end, or after the call of a function that has several ways out."""
     leave = _LEAVE.format(f"{work.world} > 1")
     last = work.parts.entry[-1]
     if is_main_guard(last):
@@ -38,7 +38,7 @@ def rewrite(work: Work) -> None:
 
 
 def _returns(work: Work) -> list[cst.CSTNode]:
-    """The statements that leave the function which does all the work."""
+    """Return the return statements of the function that does all the work."""
     function = work.script.function_of(work.parts.entry[0])
     if function is None:
         return []
@@ -50,12 +50,12 @@ def _returns(work: Work) -> list[cst.CSTNode]:
 
 
 def _early(work: Work, statement: cst.CSTNode, last: cst.CSTNode) -> bool:
-    """Whether the end is not all that comes by there, or something is still to be computed."""
+    """Return whether a return is not the last statement, or still computes something."""
     return statement is not last or any(True for _ in calls_in(statement))
 
 
 def _call(work: Work) -> cst.CSTNode | None:
-    """The only call of the function, if it is a statement that the program comes back to."""
+    """Return the statement that calls the function, if it is the only one and a plain statement."""
     function = work.script.function_of(work.parts.entry[0])
     uses = work.parts.project.uses.get(function, []) if function else []
     if len(uses) != 1 or uses[0][0] is not work.script:

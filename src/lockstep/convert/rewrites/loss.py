@@ -1,4 +1,4 @@
-"""Losses that are sums over the batch: DDP takes the mean of the processes, so they are scaled."""
+"""Scale losses that are sums over the batch, because DDP averages over the processes."""
 
 from __future__ import annotations
 

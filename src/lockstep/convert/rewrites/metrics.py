@@ -1,4 +1,4 @@
-"""What training sums up to be shown or decided on: added up over all processes."""
+"""Add up over all processes what training sums up to show it or to decide by it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ ORDER = 90
 
 
 def rewrite(work: Work) -> None:
-    """After every loop over batches that trains."""
+    """Add reductions after every training loop over batches."""
     for script, loop, acts in work.parts.turns:
         direct = any(act.kind == "backward" and not act.loops for act in acts)
         if script is not work.script or not direct or not isinstance(loop, cst.For):
@@ -70,7 +70,7 @@ def rewrite(work: Work) -> None:
 
 
 def _meters(work: Work, script: Script, loop: cst.For) -> Iterator[tuple[Meter, dict[str, str]]]:
-    """Meters that are read, each sum with its factor; the steps are the same everywhere."""
+    """Yield the meters that are read, with a factor per sum; all processes take as many steps."""
     for name, meter in meters_of(work, script, loop).items():
         if not meter_sums.is_wanted(script, loop, meter):
             continue
@@ -89,7 +89,7 @@ def _meters(work: Work, script: Script, loop: cst.For) -> Iterator[tuple[Meter, 
 
 
 def _samples(work: Work, script: Script, loop: cst.For, taken: list[str]) -> Iterator[Filled]:
-    """Lists of what there is for each sample, in an order that is not that of the data anyway."""
+    """Yield lists with one value per sample, whose order does not follow the data anyway."""
     after = "".join(script.code(script.statement_of(node)) for node, _ in read_after(script, loop))
     for name, filled in lists_of(script, loop).items():
         if name in taken or not is_read_later(script, loop, name):
@@ -104,7 +104,7 @@ def _samples(work: Work, script: Script, loop: cst.For, taken: list[str]) -> Ite
 
 
 def _last_values(work: Work, script: Script, loop: cst.For) -> Iterator[tuple[str, str]]:
-    """The loss of the last batch, where it is read after the loop."""
+    """Yield the loss of the last batch, if code after the loop reads it."""
     assigned = {
         name
         for part in walk_shallow(loop.body)
@@ -133,7 +133,7 @@ def _last_values(work: Work, script: Script, loop: cst.For) -> Iterator[tuple[st
 
 
 def _losses(work: Work, script: Script, loop: cst.For) -> Iterator[tuple[str, str]]:
-    """Losses that are collected in a list made for this loop."""
+    """Yield lists of losses that are made for this loop."""
     for part in walk_shallow(loop.body):
         if not (
             isinstance(part, cst.Call)

@@ -1,4 +1,4 @@
-"""Copies of a model, such as averaged weights: their batch norm sees the whole batch too."""
+"""Let the batch norm of a model's copies, such as averaged weights, see the whole batch too."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _MEASURES = "torch.optim.swa_utils.update_bn"
 
 
 def rewrite(work: Work) -> None:
-    """Copies that are made before the model is converted, and those that `update_bn` measures."""
+    """Convert copies made before the model is converted, and those that `update_bn` measures."""
     if has_norm(work) and work.options.sync_batch_norm:
         for model in work.parts.models:
             _copies(work, model)
@@ -24,7 +24,7 @@ def rewrite(work: Work) -> None:
 
 
 def _copies(work: Work, model: Model) -> None:
-    """`teacher = copy.deepcopy(student)`, which may go forward as it trains."""
+    """Convert copies such as `teacher = copy.deepcopy(student)`, which may run in training mode."""
     script = work.script
     for where, call in work.parts.project.calls("copy.deepcopy"):
         if where is not script or not call.args or after_wrap(work, model, call):
@@ -41,7 +41,7 @@ def _copies(work: Work, model: Model) -> None:
 
 
 def _measured(work: Work) -> None:
-    """`update_bn(loader, model)` on data that are divided: each process has a part of a batch."""
+    """Convert the model of `update_bn(loader, model)` if the loader is divided."""
     for script, call in list(work.parts.project.calls(_MEASURES)):
         loader, model = argument(call, "loader", 0), argument(call, "model", 1)
         if script is not work.script or loader is None or model is None:

@@ -1,4 +1,4 @@
-"""Lines and files: one process prints, logs, draws and saves."""
+"""Let one process print, log, draw and save."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _BAR = re.compile(r"(.*\.)?(tqdm|trange|tqdm_notebook)$")
 
 
 def rewrite(work: Work) -> None:
-    """Put what prints or writes under a condition on the rank."""
+    """Put statements that print or write under a condition on the rank."""
     _bars(work)
     left = within(work, prepared(work))
     guarded = _block(work, list(work.script.tree.body), left)
@@ -30,9 +30,9 @@ def rewrite(work: Work) -> None:
 def _block(
     work: Work, statements: Sequence[cst.CSTNode], left: set[cst.CSTNode]
 ) -> list[cst.CSTNode]:
-    """Guard what shows or stores something, here and further in; what was guarded.
+    """Guard statements that print or write, here and in inner blocks; return what was guarded.
 
-    Files that are made where the processes come one after the other are left alone.
+    Files that the processes make one after the other are left alone.
     """
     wanted = {s for s in statements if _is_output(work, s, left)}
     first = {run[0]: run for run in runs(statements, wanted)}
@@ -51,7 +51,7 @@ def _block(
 
 
 def _guard(work: Work, run: Sequence[cst.CSTNode], above: str) -> None:
-    """One process runs these statements, after the line above."""
+    """Let one process run these statements, after the line above."""
     only = run[0]
     simple = isinstance(only, cst.If) and not isinstance(only.test, cst.BooleanOperation)
     if len(run) == 1 and simple and not above:
@@ -63,7 +63,7 @@ def _guard(work: Work, run: Sequence[cst.CSTNode], above: str) -> None:
 
 
 def _show_later(work: Work, statement: cst.CSTNode, *, alone: bool) -> str:
-    """`print(evaluate(model))`: all processes evaluate, one prints; if not alone, further down."""
+    """Let all processes evaluate and one print, for `print(evaluate(model))`."""
     if not isinstance(statement, cst.SimpleStatementLine) or len(statement.body) != 1:
         return ""
     part = statement.body[0]
@@ -112,7 +112,7 @@ def _bodies_of_elif(block: list[cst.CSTNode]) -> list[cst.CSTNode]:
 
 
 def _is_output(work: Work, statement: cst.CSTNode, left: set[cst.CSTNode]) -> bool:
-    """Whether a statement does nothing but show or store something."""
+    """Return whether a statement does nothing but print or write."""
     if isinstance(statement, cst.SimpleStatementLine):
         kinds = [_kind(work, part, left) for part in statement.body]
         return all(kinds) and any(kind == "output" for kind in kinds)
@@ -132,7 +132,7 @@ def _is_output(work: Work, statement: cst.CSTNode, left: set[cst.CSTNode]) -> bo
 
 
 def _opened(statement: cst.With) -> Iterator[cst.Call]:
-    """The calls that a `with` begins with."""
+    """Yield the calls at the head of a `with`."""
     return (item.item for item in statement.items if isinstance(item.item, cst.Call))
 
 
@@ -149,7 +149,7 @@ def _kind(work: Work, part: cst.CSTNode, left: set[cst.CSTNode]) -> str | None:
 
 
 def _writers(work: Work, inside: set[cst.CSTNode]) -> None:
-    """One process opens what is written to in the midst of other work, not inside these."""
+    """Let one process open what others write to between other work, except inside these nodes."""
     for call in work.script.calls:
         if call in inside or not opens_writer(work, work.script, call):
             continue
@@ -162,7 +162,7 @@ def _writers(work: Work, inside: set[cst.CSTNode]) -> None:
 
 
 def _open_once(work: Work, call: cst.Call) -> None:
-    """`with open(path, "w") as file:`, where all processes are needed inside."""
+    """Let one process write the file of a `with open(...)` whose body all processes must run."""
     path = argument(call, "file", 0)
     new = "x" in str(constant(argument(call, "mode", 1)))
     if work.script.code(call.func) != "open" or path is None or new:

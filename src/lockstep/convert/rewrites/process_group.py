@@ -1,4 +1,4 @@
-"""The process group: joined before data and models are made, left at the end."""
+"""Join the process group before the script makes data and models."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ OF_THEIR_OWN = {"default_rng", "Generator", "RandomState", "SeedSequence", "Rand
 
 
 def rewrite(work: Work) -> None:
-    """Join where the program begins its work, leave where it ends."""
+    """Join the group where the program begins its work."""
     work.need("torch", "dist")
     begin = work.parts.beginning
     seed = "".join(f"\t{line}\n" for line in _common_seeds(work))
@@ -34,7 +34,7 @@ def rewrite(work: Work) -> None:
 
 
 def _common_seeds(work: Work) -> list[str]:
-    """What to seed alike, as the script seeds nothing and draws from it."""
+    """Return the lines that set common seeds, for generators that the script does not seed."""
     last = {work.script.code(call.func).rsplit(".", 1)[-1] for call in work.script.calls}
     every = {work.script.code(call.func) for call in work.script.calls}
     if last & SEEDING:
@@ -49,7 +49,7 @@ def _common_seeds(work: Work) -> list[str]:
 
 
 def _draws_first(work: Work, module: str) -> bool:
-    """`seed = random.randint(1, 10000)`, then `random.seed(seed)`: each would have its own."""
+    """Return whether a script draws its own seed, as in `random.seed(random.randint(1, 10000))`."""
     here = work.script.function_of(work.parts.beginning)
     calls = [call for call in work.script.calls if work.script.function_of(call) is here]
     # In the order in which they are made: inner ones end first.

@@ -1,4 +1,4 @@
-"""Training data: each process gets its part of every batch."""
+"""Give each process its part of every training batch."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ORDER = 50
 
 
 def rewrite(work: Work) -> None:
-    """A DistributedSampler for every loader that is trained on."""
+    """Add a DistributedSampler to every loader that is trained on."""
     for loader in work.parts.trained_on:
         if loader.script is not work.script:
             if is_stream(work, loader):
@@ -97,7 +97,7 @@ def _split(work: Work, loader: Loader) -> None:
 
 
 def _deal(work: Work, loader: Loader) -> None:
-    """Evaluation in the loop that trains: every sample once, in parts as large as in training."""
+    """Divide a loader that is only evaluated on inside the training loop: every sample once."""
     data, size = dataset(work, loader), loader.given("batch_size")
     work.argument(loader.call, f"sampler=range({work.rank}, len({data}), {work.world})")
     if size is not None and not work.options.scale_batch:
@@ -106,7 +106,7 @@ def _deal(work: Work, loader: Loader) -> None:
 
 
 def _by_sampler(work: Work, loader: Loader, sampler: cst.BaseExpression) -> None:
-    """The loader draws in a way of its own."""
+    """Divide a loader that has its own sampler."""
     _by_its_sampler(work, sampler)
     size = loader.given("batch_size")
     if size is None:
@@ -119,7 +119,7 @@ def _by_sampler(work: Work, loader: Loader, sampler: cst.BaseExpression) -> None
 
 
 def _split_stream(work: Work, loader: Loader) -> None:
-    """Each process takes every n-th sample."""
+    """Let each process take every n-th sample of a stream."""
     data, size = loader.given("dataset"), loader.given("batch_size")
     assert data is not None
     work.need("Part", "IterableDataset")
@@ -132,7 +132,7 @@ def _split_stream(work: Work, loader: Loader) -> None:
 
 
 def _split_keywords(work: Work, loader: Loader, data: str, name: str) -> None:
-    """The batch size and shuffle are in a dictionary: a new one for several processes."""
+    """Divide a loader whose batch size and shuffle come from a dictionary."""
     world = work.world
     call = loader.call
     statement = statement_of(work.script, call)
@@ -162,7 +162,7 @@ def _split_keywords(work: Work, loader: Loader, data: str, name: str) -> None:
 
 
 def _by_its_sampler(work: Work, sampler: cst.BaseExpression) -> None:
-    """`DataLoader(data, sampler=WeightedRandomSampler(...))`."""
+    """Share the order of `DataLoader(data, sampler=WeightedRandomSampler(...))`."""
     work.need("Share")
     work.draft.insert(sampler, f"{work.share}(")
     work.draft.insert(sampler, ")", behind=True)
@@ -170,7 +170,7 @@ def _by_its_sampler(work: Work, sampler: cst.BaseExpression) -> None:
 
 
 def _remake(work: Work, loader: Loader) -> None:
-    """A loader that another file makes is made anew, for a part of every batch."""
+    """Make a loader of another file again, for a part of every batch."""
     where, line = loader.script.path.name, loader.script.place(loader.call).start.line
     loops = list(work.parts.loops_of(loader))
     other = next((loop for loop in loops if loop.script is not work.script), None)
@@ -197,7 +197,7 @@ def _remake(work: Work, loader: Loader) -> None:
 
 
 def _held(work: Work, node: cst.CSTNode, depth: int = 6) -> tuple[str, cst.CSTNode] | None:
-    """The variable that a call gave what is gone through here, and the statement that did."""
+    """Return the variable that holds the loader of a loop, and the statement that assigns it."""
     script, name = work.script, dotted(node)
     found = script.scope_of(node).find(name) if name is not None else None
     if name is None or found is None or not depth:

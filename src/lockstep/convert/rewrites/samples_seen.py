@@ -1,4 +1,4 @@
-"""Samples seen so far, as training prints them: those of all processes."""
+"""Print the number of samples that all processes have seen, not that of one."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ORDER = 190
 
 
 def rewrite(work: Work) -> None:
-    """`batch_idx * len(data)`, where it is shown."""
+    """Multiply `batch_idx * len(data)` by the number of processes where it is printed."""
     for loader in work.parts.trained_on:
         for loop in work.parts.loops_of(loader):
             if loop.script is work.script:
@@ -27,7 +27,7 @@ def rewrite(work: Work) -> None:
 
 
 def _products(loop: cst.For) -> Iterator[cst.BinaryOperation]:
-    """The number of the batch, times its size."""
+    """Yield products of the batch's number and its size."""
     counted = any(dotted(n.func) == "enumerate" for n in calls_in(loop.iter))
     if not counted or not isinstance(loop.target, cst.Tuple) or len(loop.target.elements) != 2:
         return
@@ -46,7 +46,7 @@ def _products(loop: cst.For) -> Iterator[cst.BinaryOperation]:
 
 
 def _is_shown(work: Work, node: cst.CSTNode) -> bool:
-    """Whether a value goes into a line and nowhere else, perhaps by a name of its own."""
+    """Return whether a value is only printed, directly or through a variable."""
     for parent in work.script.above(node):
         if isinstance(parent, cst.Call) and shows(work, parent):
             return True
@@ -60,7 +60,7 @@ def _is_shown(work: Work, node: cst.CSTNode) -> bool:
 
 
 def _shown_by_name(work: Work, statement: cst.Assign, node: cst.CSTNode) -> bool:
-    """`loss, current = loss.item(), batch * len(X)`: where `current` is only shown."""
+    """Return whether `current` of `loss, current = loss.item(), batch * len(X)` is only printed."""
     target: cst.BaseExpression = statement.targets[0].target
     if isinstance(target, cst.Tuple) and isinstance(statement.value, cst.Tuple):
         pairs = zip(target.elements, statement.value.elements, strict=False)

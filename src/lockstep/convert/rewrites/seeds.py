@@ -1,4 +1,4 @@
-"""Seeds: weights and splits are drawn alike by all processes, noise is not."""
+"""Seed all processes alike for weights and splits, and differently for noise."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _BRANCH = re.compile(r"\btorch\.(rand|randint|bernoulli)\(")
 
 
 def rewrite(work: Work) -> None:
-    """From where training begins each process draws its own dropout and augmentation."""
+    """Give each process its own dropout and augmentation from where training begins."""
     script = work.script
     for node in script.order:
         if isinstance(node, cst.If | cst.IfExp) and _BRANCH.search(script.code(node.test)):
@@ -36,7 +36,7 @@ def rewrite(work: Work) -> None:
 
 
 def _of_data_sets(work: Work) -> list[str]:
-    """Other generators that data sets draw from, and the training itself does not."""
+    """Return the lines that seed generators which data sets draw from and training does not."""
     script, project = work.script, work.parts.project
     used: dict[str, list[cst.Call]] = {module: [] for module in _GENERATORS}
     for call in script.calls:
@@ -53,7 +53,7 @@ def _of_data_sets(work: Work) -> list[str]:
 
 
 def _trains_with(work: Work, calls: list[cst.Call]) -> bool:
-    """Whether a training loop makes one of these calls: all processes must draw alike there."""
+    """Return whether a training loop makes one of these calls, so that all must draw alike."""
 
     def is_one(_: Script, node: cst.CSTNode) -> bool:
         return node in calls
@@ -63,14 +63,14 @@ def _trains_with(work: Work, calls: list[cst.Call]) -> bool:
 
 
 def _in_data_set(work: Work, call: cst.Call) -> bool:
-    """Whether a sample is drawn, and not all of them when the data set is made."""
+    """Return whether a call draws for a single sample, and not for a data set being made."""
     owner, function = work.script.class_of(call), work.script.function_of(call)
     made = function is not None and function.name.value == "__init__"
     return owner is not None and not made and "def __getitem__" in work.script.code(owner)
 
 
 def _outermost(work: Work) -> cst.CSTNode | None:
-    """The outermost loop that trains, and makes no models or data."""
+    """Return the outermost training loop that makes no models or data."""
     made = {model.made for model in work.parts.models}
     made |= {loader.call for loader in work.parts.training.loaders}
     found = [

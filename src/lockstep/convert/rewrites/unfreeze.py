@@ -1,4 +1,4 @@
-"""Parameters that are frozen or thawed after the wrap: DDP keeps to those it met, so wrap anew."""
+"""Wrap a model again after its parameters are frozen or thawed: DDP knows only those it met."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ORDER = 110
 
 
 def rewrite(work: Work) -> None:
-    """Wrap every model anew when other parameters of it are trained than before."""
+    """Wrap every model again where other parameters of it start to train."""
     every = list(switches(work))
     for model in work.parts.models:
         mine = [switch for switch in every if switch.model is model]
@@ -42,7 +42,7 @@ def rewrite(work: Work) -> None:
 
 
 def _check(work: Work, switch: Switch) -> None:
-    """Refuse if training would go on with the wrap that does not know the parameters."""
+    """Refuse if training would continue with a wrapper that does not know the parameters."""
     assert switch.model is not None
     line = switch.script.place(switch.statement).start.line
     reason = (
@@ -71,7 +71,7 @@ def _check(work: Work, switch: Switch) -> None:
 
 
 def _other_name(work: Work, switch: Switch, model: Model) -> cst.CSTNode | None:
-    """What training calls the model that is not, or is not given, the variable."""
+    """Return what training calls the model, if that is not the variable of the switch."""
     function = work.script.function_of(switch.statement)
     body: cst.CSTNode = function.body if function is not None else work.script.tree
     if switch.name.startswith("self."):
@@ -91,7 +91,7 @@ def _other_name(work: Work, switch: Switch, model: Model) -> cst.CSTNode | None:
 def _comes_from(
     work: Work, switch: Switch, script: Script, node: cst.CSTNode, depth: int = 5
 ) -> bool:
-    """Whether a name is the variable, or a parameter that is given it."""
+    """Return whether a name is the variable of the switch, or a parameter that is given it."""
     name = dotted(node)
     if name is None or not depth:
         return False
@@ -109,7 +109,7 @@ def _comes_from(
 
 
 def _goes_on(work: Work, switch: Switch, model: Model) -> cst.CSTNode | None:
-    """A call that hands the model over and later trains it without getting it back."""
+    """Return a call that hands the model over, if training then continues with the old one."""
     script, project = work.script, work.parts.project
     function = script.function_of(switch.statement)
     if function is None or switch.name.startswith("self."):

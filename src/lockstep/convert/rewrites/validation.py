@@ -1,4 +1,4 @@
-"""Evaluation: every sample is looked at once, by one process, and the sums are added up."""
+"""Evaluate every sample once, on one process, and add up the sums."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ ORDER = 80
 
 @dataclass(frozen=True)
 class Left:
-    """What a loop leaves behind that somebody reads."""
+    """What a loop leaves behind and later code reads."""
 
     sums: list[Sum]
     lists: list[Filled]
@@ -43,7 +43,7 @@ class Left:
 
 
 def rewrite(work: Work) -> None:
-    """Divide what is understood; leave the rest, which every process then does in full."""
+    """Divide the evaluations that are understood; every process does the others in full."""
     obstacles = {loader: _obstacle(work, loader) for loader in work.parts.evaluated_on}
     _spread(obstacles)
     for loader, why in obstacles.items():
@@ -62,7 +62,7 @@ def rewrite(work: Work) -> None:
 
 
 def _on_training_data(work: Work, obstacles: dict[Loader, str | None]) -> list[Loop]:
-    """Loops that only look at data which are divided anyway, as others train on them."""
+    """Return the loops that only evaluate on data which are divided for training."""
     whole_loops = {x.node for loader, why in obstacles.items() if why for x in loader.loops}
     found = []
     for loader in work.parts.trained_on:
@@ -81,7 +81,7 @@ def _on_training_data(work: Work, obstacles: dict[Loader, str | None]) -> list[L
 
 
 def _spread(obstacles: dict[Loader, str | None]) -> None:
-    """A loop goes through data that are divided, all of them, or through none."""
+    """Make a loop go through divided data only, or through none: spread obstacles over loops."""
     while True:
         whole_loops = {x.node for loader, why in obstacles.items() if why for x in loader.loops}
         caught = [
@@ -127,7 +127,7 @@ def _obstacle(work: Work, loader: Loader) -> str | None:
 
 
 def _goes_elsewhere(work: Work, loop: Loop) -> bool:
-    """Whether a loop also goes through something that is no loader."""
+    """Return whether a loop also goes through something that is not a loader."""
     known = {loader.call for loader in work.parts.training.loaders}
     source = iterated(work.parts.project, loop.script, loop.node.iter)
     return any(o.call not in known for o in work.parts.project.origins(loop.script, source))
@@ -139,7 +139,7 @@ def _is_shuffled(loader: Loader) -> bool:
 
 
 def _unclear(work: Work, loop: Loop) -> str | None:
-    """What keeps the values of a loop from being brought together; None if nothing does."""
+    """Return why the values of a loop cannot be reduced, or None if they can."""
     script, node = loop.script, loop.node
     for part, reason in unclear(work, script, node):
         return f"{reason} (line {work.line(part)})"
@@ -199,7 +199,7 @@ def _divide(work: Work, loader: Loader) -> None:
 
 
 def _whole_batches(work: Work, loader: Loader, data: str) -> str:
-    """The samples of a process: batches as they were, dealt out in turn."""
+    """Return the samples of a process as an expression: whole batches, dealt out in turn."""
     given = loader.given("batch_size")
     size = whole(work.script.code(given)) if given is not None else "1"
     each = "i" if not re.search(r"\bi\b", f"{data} {size}") else "index"
@@ -209,7 +209,7 @@ def _whole_batches(work: Work, loader: Loader, data: str) -> str:
 
 
 def _by_sample(work: Work, loader: Loader) -> bool:
-    """Whether all sums are over samples; else whole batches are dealt out, as they were."""
+    """Return whether all sums are over samples; otherwise whole batches must be dealt out."""
     for loop in loader.loops:
         left = _left(work, loop.script, loop.node)
         if left.lists or _lengths(work, loop):
@@ -225,7 +225,7 @@ def _by_sample(work: Work, loader: Loader) -> bool:
 
 
 def _lengths(work: Work, loop: Loop) -> list[cst.Call]:
-    """`len(loader)` after the loop."""
+    """Return the calls `len(loader)` after the loop."""
     script = loop.script
     source = iterated(work.parts.project, script, loop.node.iter)
     function = script.function_of(loop.node)

@@ -1,4 +1,4 @@
-"""Means over some of the items: labelled ones, or by weights. Processes count by what they have."""
+"""Weight means over labelled items or by weights, as each process has another number of them."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ _ENTROPY = re.compile(
     r"torch\.nn\.(functional\.(cross_entropy|nll_loss)|CrossEntropyLoss|NLLLoss)$"
 )
 _IGNORED = -100
-"""What torch leaves out by itself."""
+"""The label that torch ignores by default."""
 _NO_GRADIENT = re.compile(r"argmax|eq|ne|gt|ge|lt|le|detach|item|bool|long|int|size|numel|dim")
 _SAME = "clamp", "clamp_min", "clip", "float", "double", "to", "item", "squeeze"
 _GIVEN = re.compile(r"mask|target|label|valid|weight|len|count|true|tgt|trg|gold|pad|^y", re.I)
-"""Parameters that are no output of a model."""
+"""Names of parameters that are not outputs of a model."""
 _DEEPEST = 20
 
 
 def rewrite(work: Work) -> None:
-    """Weigh the mean of each process by its share of the items."""
+    """Weight the mean of each process by its share of the items."""
     done: set[cst.CSTNode] = set()
     for loss in losses(work.parts.training):
         for script, node in loss.parts:
@@ -68,7 +68,7 @@ def _weigh(work: Work, node: cst.CSTNode, count: str) -> None:
 
 
 def _count(work: Work, script: Script, node: cst.CSTNode) -> str | None:
-    """How many items a mean is over, as an expression."""
+    """Return the number of items that a mean is over, as an expression."""
     if isinstance(node, cst.BinaryOperation) and isinstance(node.operator, cst.Divide):
         return _below(work, script, node)
     if isinstance(node, cst.Call) and len(node.args) > 1:
@@ -77,7 +77,7 @@ def _count(work: Work, script: Script, node: cst.CSTNode) -> str | None:
 
 
 def _below(work: Work, script: Script, node: cst.BinaryOperation) -> str | None:
-    """`(losses * mask).sum() / mask.sum()`: what it is divided by."""
+    """Return the divisor of `(losses * mask).sum() / mask.sum()`."""
     if SIZE.search(script.code(node.right)) or not all(
         _is_sum(work, script, side, 0) for side in (node.left, node.right)
     ):
@@ -92,7 +92,7 @@ def _below(work: Work, script: Script, node: cst.BinaryOperation) -> str | None:
 
 
 def _is_sum(work: Work, script: Script, node: cst.CSTNode, depth: int) -> bool:
-    """Whether a value is a sum over the whole batch: no dimension is named."""
+    """Return whether a value is a sum over the whole batch, without a dimension."""
     if depth > _DEEPEST:
         return False
     if isinstance(node, cst.BinaryOperation):
@@ -117,7 +117,7 @@ def _is_sum(work: Work, script: Script, node: cst.CSTNode, depth: int) -> bool:
 
 
 def _entropy(work: Work, script: Script, call: cst.Call) -> str | None:
-    """`criterion(scores, labels)` that leaves labels out, or has weights."""
+    """Return the number of items of `criterion(scores, labels)` with ignored labels or weights."""
     found = criterion(work, script, call)
     if found is None or not _is_mean(work, *found):
         return None
@@ -148,7 +148,7 @@ def _entropy(work: Work, script: Script, call: cst.Call) -> str | None:
 
 
 def _options(functional: bool) -> tuple[tuple[str, int], ...]:
-    """What leaves labels out, and where it stands among the arguments."""
+    """Return the arguments that ignore or weight labels, and their positions."""
     return (
         (("weight", 2), ("ignore_index", 4)) if functional else (("weight", 0), ("ignore_index", 2))
     )
@@ -163,12 +163,12 @@ def _is_mean(work: Work, script: Script, call: cst.Call) -> bool:
 
 
 def _leaves_out(script: Script) -> bool:
-    """Whether labels are set to what torch leaves out."""
+    """Return whether a script sets labels to the value that torch ignores."""
     return re.search(rf"(?<![\w.]){_IGNORED}\b(?!\.)", script.text) is not None
 
 
 def _only_trains(work: Work, loss: Loss, node: cst.CSTNode) -> bool:
-    """Whether no evaluation comes by here, which has a number of batches of its own."""
+    """Return whether no evaluation runs this loss: it would have another number of batches."""
     script = work.script
     if script.function_of(node) is script.function_of(loss.backward):
         return True
@@ -182,7 +182,7 @@ def _only_trains(work: Work, loss: Loss, node: cst.CSTNode) -> bool:
 def _learns(
     work: Work, script: Script, node: cst.CSTNode, depth: int, seen: set[cst.CSTNode]
 ) -> bool:
-    """Whether a value comes from a model, with a gradient."""
+    """Return whether a value comes from a model and has a gradient."""
     if node in seen or depth > _DEEPEST or node not in script.order:
         return False
     seen.add(node)

@@ -1,4 +1,4 @@
-"""Models: wrapped in DDP when they are ready, and asked for without it where it is in the way."""
+"""Wrap models in DDP when they are ready, and unwrap them where DDP is in the way."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ _THROUGH = {
     "register_comm_hook",
     "__class__",
 }
-"""What a wrapped model does just as well."""
+"""Attributes that work on a wrapped model as well."""
 _OUTSIDE = re.compile(
     r"(torch\.save|torch\.onnx|torch\.jit|torch\.optim\.swa_utils\.AveragedModel|copy\.|save_model|"
     r"\w*summary)"
@@ -81,7 +81,7 @@ def rewrite(work: Work) -> None:
 
 
 def _check_members(work: Work, model: Model) -> None:
-    """Refuse what a wrap of every element would not reach."""
+    """Refuse uses of a container's models that wrapping its elements would not reach."""
     script = work.script
     for found in script.scope_of(model.made).bindings.values():
         for binding in found:
@@ -127,7 +127,7 @@ def _wrap(work: Work, model: Model) -> None:
 
 
 def _drop_parallel(work: Work) -> None:
-    """DataParallel does the same job with one process: only the model stays."""
+    """Remove DataParallel, which DDP replaces."""
     for script, call in work.parts.project.calls(*PARALLEL):
         if script is not work.script or not call.args:
             continue
@@ -147,7 +147,7 @@ def _drop_parallel(work: Work) -> None:
 
 
 def _unwrap(work: Work, model: Model) -> None:
-    """What only the model itself has, is asked of the model itself."""
+    """Use the bare model for attributes and calls that DDP does not support."""
     script = work.script
     for node in list(script.order):
         if not isinstance(node, cst.Name | cst.Attribute | cst.Subscript):
@@ -168,7 +168,7 @@ def _unwrap(work: Work, model: Model) -> None:
 
 
 def _handed_outside(work: Work, node: cst.CSTNode) -> bool:
-    """`torch.save(model, path)` and the like."""
+    """Return whether a node is passed to `torch.save(model, path)` or a similar call."""
     script = work.script
     arg = script.parents.get(node)
     call = script.parents.get(arg) if isinstance(arg, cst.Arg) else None

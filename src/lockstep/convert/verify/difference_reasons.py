@@ -1,4 +1,4 @@
-"""Why two runs differ, as far as one can tell: a sentence, and what to do."""
+"""Find the reason why two runs differ: a sentence, and what to do."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from lockstep.probes.trace import Event, Rank
 
 Reason = tuple[str, str]
 NEAR = 1e-3
-"""Ratios that are so close are the same."""
+"""Ratios closer than this count as equal."""
 
 UNKNOWN = "nothing that is known explains it."
 
 
 def reason(original: Run, run: Run, step: int) -> Reason:
-    """The most likely one for a difference in a step, counted from 1."""
+    """Return the most likely reason for a difference in a step, counted from 1."""
     known: tuple[Callable[[Run, Run, int], Reason | None], ...] = (
         _samples,
         _rates,
@@ -34,7 +34,7 @@ def reason(original: Run, run: Run, step: int) -> Reason:
 
 
 def _samples(original: Run, run: Run, step: int) -> Reason | None:
-    """Which samples all ranks took together, batch by batch."""
+    """Compare the samples that all ranks took together, batch by batch."""
     theirs, ours = _taken(original.first), [_taken(rank) for rank in run.ranks]
     for place in sorted(theirs):
         when, whole = theirs[place]
@@ -66,7 +66,7 @@ def _samples(original: Run, run: Run, step: int) -> Reason | None:
 
 
 def _taken(rank: Rank) -> dict[tuple[int, int, int], tuple[int, list[int]]]:
-    """By loader, pass and batch: the step they were taken for, and a mark for each sample."""
+    """Return by loader, pass and batch: the step, and a mark for each sample."""
     when: dict[int, int] = {}
     step = 1
     for event in rank.events:
@@ -154,7 +154,7 @@ def _norms(original: Run, run: Run, step: int) -> Reason | None:
 
 
 def drift(run: Run) -> tuple[int, int] | None:
-    """The first step (optimizer, step) after which the ranks hold different weights."""
+    """Return the first step (optimizer, step) after which the ranks hold different weights."""
     for same in _together(run, "weights"):
         if len({event["digest"] for event in same}) > 1:
             return same[0]["optimizer"], same[0]["step"]

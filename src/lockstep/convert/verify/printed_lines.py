@@ -1,4 +1,4 @@
-"""What two runs printed: the same lines, and numbers that agree."""
+"""Compare what two runs printed: the same lines, and numbers that agree."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ UNIT = re.compile(
 )
 CLOCK = re.compile(r"(?:time|took|elapsed|eta|sec\w*|duration|speed|throughput)\W{0,12}$", re.I)
 SPAN = re.compile(r"(?<![\w.])(?:\d+(?:d|h|m|s|ms|us))+\b", re.I)
-"""1m5s, 25s106ms."""
+"""Durations such as 1m5s and 25s106ms."""
 CLOSE = 1e-5
-"""Share of a number, printed in full, that rounding may change."""
+"""The share of a number that rounding may change, if it is printed in full."""
 
 
 @dataclass
 class Line:
-    """One line, apart from its numbers."""
+    """One printed line; its numbers are compared apart from its text."""
 
     text: str
     step: int
@@ -32,12 +32,12 @@ class Line:
 
     @property
     def frame(self) -> str:
-        """With a mark in the place of each number."""
+        """The line with a mark in place of each number."""
         return NUMBER.sub("#", self._timeless)
 
     @property
     def numbers(self) -> list[str | None]:
-        """None for those that say how long something took."""
+        """The numbers of the line; None for durations and times."""
         return [None if self._clock(m) else m[0] for m in NUMBER.finditer(self._timeless)]
 
     @property
@@ -53,39 +53,39 @@ class Line:
 
 @dataclass
 class Apart:
-    """Lines that differ; one of them may be missing."""
+    """Two lines that differ; one of them may be missing."""
 
     theirs: Line | None
     ours: Line | None
 
     @property
     def text(self) -> str:
-        """For a person."""
+        """A sentence that names both lines."""
         there = f'"{self.theirs.text}"' if self.theirs else "nothing"
         here = f'"{self.ours.text}"' if self.ours else "nothing"
         return f"the original prints {there}, the result {here}"
 
     @property
     def evaluated(self) -> bool:
-        """Whether an evaluation is printed, in both."""
+        """Whether both lines print an evaluation."""
         both = self.theirs is not None and self.ours is not None
         return both and all(line.evaluated for line in (self.theirs, self.ours) if line)
 
     @property
     def step(self) -> int:
-        """After how many steps."""
+        """The number of steps before the line."""
         line = self.theirs or self.ours
         return line.step if line is not None else 0
 
 
 def lines(run: Run) -> list[Line]:
-    """Of rank 0."""
+    """Return the lines that rank 0 printed."""
     found = run.first.of("line")
     return [Line(e["text"], e["step"], e["evaluated"]) for e in found if e["text"].strip()]
 
 
 def differing(original: Run, nudged: Run, run: Run, *, exact: bool) -> Iterator[Apart]:
-    """Lines that are not the same. `exact`: also in the last digit."""
+    """Yield the lines that differ; with `exact`, also those that differ in the last digit only."""
     theirs, ours, moved = lines(original), lines(run), lines(nudged)
     witness = {a: moved[b] for a, b in _pairs(theirs, moved) if a is not None and b is not None}
     for a, b in _pairs(theirs, ours):
@@ -96,7 +96,7 @@ def differing(original: Run, nudged: Run, run: Run, *, exact: bool) -> Iterator[
 
 
 def _pairs(theirs: list[Line], ours: list[Line]) -> Iterator[tuple[int | None, int | None]]:
-    """The same line in both, by what is around its numbers."""
+    """Yield pairs of indices of lines whose text around the numbers agrees."""
     matcher = SequenceMatcher(
         None, [line.frame for line in theirs], [line.frame for line in ours], autojunk=False
     )
@@ -120,7 +120,7 @@ def _agree(theirs: Line, ours: Line, moved: Line, exact: bool) -> bool:
 
 
 def _room(number: str) -> float:
-    """What rounding may do to a number: its last digit; nothing, if it counts."""
+    """Return what rounding may do to a number: its last digit; 0 for whole numbers."""
     digits, _, power = number.lower().partition("e")
     if "." not in digits:
         return 0.0

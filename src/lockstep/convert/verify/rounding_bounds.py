@@ -1,7 +1,7 @@
-"""What rounding explains, measured: how far one rounding of the first weights leads apart.
+"""Measure what rounding explains: how far apart one rounding of the first weights leads two runs.
 
-A fixed tolerance cannot do: Adam makes steps of full length of gradients that are mere rounding,
-and some losses cancel almost all they add up.
+A fixed tolerance does not work: Adam turns gradients that are mere rounding into steps of full
+length, and some losses cancel almost all they add up.
 """
 
 from __future__ import annotations
@@ -12,24 +12,24 @@ from statistics import median
 from lockstep.convert.verify.runs import Run
 
 FACTOR = 16.0
-"""A correct run may differ so many times as much as the moved one.
+"""How many times as far as the moved run a correct run may be from the original.
 
-Seven correct pairs on 2 to 4 ranks came to 1.2 times at most; a U-Net with batch norm and RMSprop
-to 25 times: such runs are looked at once more in float64.
+Seven correct pairs on 2 to 4 ranks reached 1.2 times. A U-Net with batch norm and RMSprop reached
+25 times: such runs are compared again in float64.
 """
 EPS = 2.0**-23
 """One rounding of a number near 1 in float32."""
 EARLY = 3
-"""Losses that are looked at together at the start: one alone may agree by chance."""
+"""The number of first losses that share a bound, since a single one may agree by chance."""
 AHEAD = 1
-"""Steps by which a run may come sooner than the moved one to where rounding is decisive.
+"""How many steps earlier than the moved run a run may reach the point where rounding is decisive.
 
-A ReLU or a maximum takes another branch, and from there on all is different.
+There a ReLU or a maximum takes another branch, and everything after it differs.
 """
 
 
 class Bounds:
-    """For every weight after every step, and every loss."""
+    """Bounds for every weight after every step, and for every loss."""
 
     def __init__(self, original: Run, nudged: Run) -> None:
         found: dict[tuple[int, int], list[float]] = {}
@@ -55,10 +55,10 @@ class Bounds:
             self._losses.append(FACTOR * (apart + EPS * abs(loss)))
 
     def weights(self, optimizer: int, step: int, rounding: list[float]) -> list[float]:
-        """Of all tensors of an optimizer, after a step."""
+        """Return the bounds for all tensors of an optimizer after a step."""
         moved = self._weights.get((optimizer, step), [math.inf] * len(rounding))
         return [FACTOR * gap + one for gap, one in zip(moved, rounding, strict=True)]
 
     def loss(self, number: int) -> float:
-        """Of a backward."""
+        """Return the bound for the loss of a backward."""
         return self._losses[number]

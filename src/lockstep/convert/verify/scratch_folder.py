@@ -1,4 +1,4 @@
-"""A folder in which a script finds its files, and changes none of the user's."""
+"""Make a folder where a script finds its files and cannot change those of the user."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ import shutil
 from pathlib import Path
 
 SMALL = 8_000_000
-"""Bytes of a file or a folder that is copied; a larger one is linked to."""
+"""The largest file or folder, in bytes, that is copied; larger ones are linked."""
 FEW = 500
-"""Files of a folder that is copied."""
+"""The most files of a folder that is copied."""
 LEFT_OUT = {".git", ".venv", "__pycache__", ".mypy_cache", ".ruff_cache", ".pytest_cache"}
 
 
 def furnish(scratch: Path, home: Path, working: Path) -> Path:
-    """Fill `scratch` with what is in `working` and in `home`; where the home is there.
+    """Fill `scratch` with the files of `working` and `home`; return the home inside it.
 
     `home` is the folder whose modules and data a script expects beside itself. If the script is
-    run from above its home, it lies as deep in the scratch folder.
+    started from a folder above its home, its home lies as deep in the scratch folder.
     """
     inner = home.relative_to(working) if home.is_relative_to(working) else Path()
     place = scratch

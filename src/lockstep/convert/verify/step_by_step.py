@@ -1,4 +1,4 @@
-"""Two runs, step by step."""
+"""Compare two runs step by step."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ MOST_NOTES = 5
 
 
 def compare(original: Run, nudged: Run, run: Run) -> Comparison:
-    """The result beside the original. On one process not a bit may differ."""
+    """Compare a result with the original. On one process not a bit may differ."""
     found = Comparison(replicas=run.replicas, status=EQUAL)
     if run.failure:
         found.status, found.reason, found.log = FAILED, run.failure, run.log
@@ -40,7 +40,7 @@ def compare(original: Run, nudged: Run, run: Run) -> Comparison:
 
 
 def _first(original: Run, run: Run, bounds: Bounds, found: Comparison) -> Difference | None:
-    """The first loss or weight that is not the original's."""
+    """Return the first loss or weight that differs from the original."""
     ours, losses = {(e["optimizer"], e["step"]): e for e in run.steps}, run.losses()
     for event in original.first.of("loss", "weights"):
         if event["kind"] == "loss":
@@ -78,7 +78,7 @@ def _short(original: Run, run: Run, step: int) -> Difference:
 
 
 def _undivided(original: Run, run: Run) -> bool:
-    """Whether batches that come from no loader are as large on every rank as in the original."""
+    """Return whether batches without a loader are as large on every rank as in the original."""
     shapes = [[e["shapes"] for e in one.first.of("forward")] for one in (original, run)]
     loads = any(event["batches"] for event in run.first.of("step"))
     return run.replicas > 1 and not loads and any(shapes[0]) and shapes[0] == shapes[1]

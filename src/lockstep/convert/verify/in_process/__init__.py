@@ -57,7 +57,7 @@ PARTS = (
 
 
 def install(recorder: Recorder) -> None:
-    """Called by the probes, once torch is there."""
+    """Install all parts. The probes call this once torch is imported."""
     now = Now(recorder)
     for part in PARTS:
         part.install(now)

@@ -1,4 +1,4 @@
-"""Left out: what computes the same without, and would hide where random numbers are drawn."""
+"""Switch off features that do not change results but hide where random numbers are drawn."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from lockstep.convert.verify.in_process.training_state import Now
 
 
 def install(now: Now) -> None:
-    """Leave it out."""
+    """Replace torch.compile, torch.jit.script and the dropout of recurrent networks."""
 
     def compile(model: Any = None, **_: Any) -> Any:
         now.neutral("torch.compile was left out")

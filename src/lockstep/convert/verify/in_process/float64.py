@@ -1,4 +1,4 @@
-"""Everything in float64, where rounding has no time to grow: installed before all other parts."""
+"""Compute everything in float64, where rounding has no time to grow; installed first."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SINGLE = torch.float32
 
 
 def install(recorder: Recorder) -> None:
-    """Called by the probes, once torch is there."""
+    """Make float64 the default. The probes call this once torch is imported."""
     # Torch keeps what it knows of its types for reading files, from when it is first asked.
     buffer = io.BytesIO()
     torch.save(torch.zeros(1), buffer)

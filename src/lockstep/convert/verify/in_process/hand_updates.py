@@ -1,4 +1,4 @@
-"""Weights that a script updates itself, without an optimizer: each update counts as a step."""
+"""Count each update that a script makes to its weights without an optimizer as a step."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from lockstep.probes.recorder import Recorder
 
 
 class ByHand(Optimizer):
-    """Stands for the script: when it is asked to step, the script has done so."""
+    """An optimizer that stands for the script, which has already updated the weights."""
 
     def __init__(self, first: Tensor, weights: list[Tensor]) -> None:
         super().__init__([first], {"lr": 0.0})
@@ -24,7 +24,7 @@ class ByHand(Optimizer):
         self.param_groups[0]["params"] = weights
 
     def step(self, closure: Any = None) -> Any:
-        """Nothing is left to do."""
+        """Do nothing: the script has already updated the weights."""
 
 
 class Updates:
@@ -33,7 +33,7 @@ class Updates:
     def __init__(self, told: Callable[[], None], over: Callable[[], bool] = lambda: False) -> None:
         self.told, self.over = told, over
         self.weights: list[Tensor] = []
-        """Of all models, in the order in which they were called."""
+        """Weights of all models, in the order in which the models were called."""
         self._seen: set[int] = set()
         self._before: int | None = None
         backward: Any = torch.autograd.backward
@@ -70,7 +70,7 @@ class Updates:
 
 
 def install(recorder: Recorder) -> None:
-    """For a script of which it is known: the training begins with its first weight."""
+    """Count the updates of a script that is known to make them, from its first weight on."""
     found: list[ByHand] = []
     updates = Updates(lambda: found[0].step())
     register: Any = nn.Module.register_parameter

@@ -1,4 +1,4 @@
-"""Passes over loaders end early: after a few steps, or after a part of an evaluation."""
+"""End passes over loaders early: after a few steps, or after a part of an evaluation."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from lockstep.convert.verify.in_process.training_state import Now
 from lockstep.probes.recorder import _OURS, Batch
 
 EVALUATED = 16
-"""Batches of the original that an evaluation may take. The ranks must divide it."""
+"""The most batches of the original in an evaluation. The number of ranks must divide it."""
 LOOPS = {dis.opmap[name] for name in ("FOR_ITER", "SEND", "YIELD_VALUE") if name in dis.opmap}
 
 
@@ -32,14 +32,14 @@ class Turn:
     total: int
     batch: int
     steps: int
-    """Made before it."""
+    """Steps made before this pass."""
     backwards: int
     samples: int = 0
     count: int = 0
 
 
 def install(now: Now) -> None:
-    """Set the ends."""
+    """Patch DataLoader so that passes end early."""
     numbers: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
     turns: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
     create, begin = DataLoader.__init__, DataLoader.__iter__
@@ -125,14 +125,14 @@ def _left(now: Now, turn: Turn) -> None:
 
 
 def _loops(frame: FrameType | None) -> bool:
-    """Whether a loop asks for the batch. Who calls next() may not know that there is an end."""
+    """Return whether a loop asks for the batch; a caller of next() may not expect an end."""
     while frame is not None and frame.f_code.co_filename.startswith(_OURS):
         frame = frame.f_back
     return frame is not None and frame.f_code.co_code[frame.f_lasti] in LOOPS
 
 
 def _sizes(loader: Any) -> tuple[int, int]:
-    """Samples of a pass, and of a batch; 0: nobody knows."""
+    """Return the samples of a pass and of a batch; 0 where they are unknown."""
     sampler = getattr(loader.batch_sampler, "sampler", None) or loader.sampler
     try:
         return len(sampler), int(loader.batch_size or 0)

@@ -1,4 +1,4 @@
-"""Losses: what backward is called on."""
+"""Note the losses: the values that backward is called on."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from lockstep.convert.verify.in_process.training_state import Now
 
 
 def install(now: Now) -> None:
-    """Note them."""
+    """Note the loss of every backward."""
     backward: Any = torch.autograd.backward
 
     @wraps(backward)

@@ -1,4 +1,4 @@
-"""Notices that a script updates its weights itself: then it is run again, with that known."""
+"""Notice that a script updates its weights itself, so that it is run again with that known."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from lockstep.convert.verify.in_process.training_state import Now
 
 
 def install(now: Now) -> None:
-    """Look out for it, in the run that all others follow."""
+    """Watch for such updates in the run of the original, and stop it at the first one."""
 
     def told() -> None:
         now.recorder.note("by_hand")

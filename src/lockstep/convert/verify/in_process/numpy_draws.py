@@ -1,4 +1,4 @@
-"""NumPy's random numbers in training, as torch's."""
+"""Key the random numbers that training draws from NumPy, as those from torch."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ SIZE = {
     "random": 0,
     "random_sample": 0,
 }
-"""Where each function takes the shape."""
+"""Position of the argument `size` of each function."""
 
 
 def install(now: Now) -> None:
-    """Key them."""
+    """Replace the functions of numpy.random."""
     draws = Draws(now)
     for name, place in SIZE.items():
         setattr(np.random, name, _sized(draws, name, place, getattr(np.random, name)))
@@ -76,7 +76,7 @@ def _ours(draws: Draws) -> bool:
 
 
 def _numbers(name: str, args: Any, kwargs: Any) -> bool:
-    """Whether torch can hold what comes out, and no argument has a row for each sample."""
+    """Return whether torch can hold the result, and no argument has a row for each sample."""
     lists = [x for x in (*args, *kwargs.values()) if isinstance(x, np.ndarray)]
     if name != "choice":
         return not lists

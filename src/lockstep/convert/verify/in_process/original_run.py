@@ -1,4 +1,4 @@
-"""What the run of the original leaves for all others."""
+"""Keep what the run of the original leaves for all other runs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _save, _load = torch.save, torch.load
 
 
 class Kept:
-    """Written by the original, read by the others."""
+    """Values that the original writes and the other runs read."""
 
     def __init__(self, run: Path) -> None:
         self.folder = run.parent / "kept"
@@ -25,21 +25,21 @@ class Kept:
         path = self.folder / "notes.json"
         known = json.loads(path.read_text()) if path.exists() and not self.writes else {}
         self.draws: dict[str, list[Any]] = known.get("draws", {})
-        """Of each draw: its shape, the dimension of the batch, and how many rows a sample has."""
+        """For each draw: its shape, the dimension of the batch, and the rows per sample."""
         self.loaders: dict[str, list[int]] = known.get("loaders", {})
-        """Of each loader, in the order they were made: its samples, and those of a batch."""
+        """For each loader, in the order they were made: its samples, and those of a batch."""
 
     def close(self) -> None:
-        """The original ends."""
+        """Write the notes when the original ends."""
         if self.writes:
             notes = {"draws": self.draws, "loaders": self.loaders}
             (self.folder / "notes.json").write_text(json.dumps(notes))
 
     def keep(self, name: str, tensors: list[Tensor]) -> None:
-        """Some weights."""
+        """Save some weights."""
         _save(tensors, self.folder / f"{name}.pt")
 
     def get(self, name: str) -> list[Tensor] | None:
-        """The same, in another run; None: the original never came there."""
+        """Load the weights that the original kept; None if it kept none under this name."""
         path = self.folder / f"{name}.pt"
         return _load(path, map_location="cpu") if path.exists() else None

@@ -1,4 +1,4 @@
-"""What is printed, line by line, and whether an evaluation came before it."""
+"""Note each printed line, and whether an evaluation came before it."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from lockstep.convert.verify.in_process.training_state import Now
 
 
 def install(now: Now) -> None:
-    """Listen."""
+    """Listen to standard output."""
     sys.stdout = Heard(sys.stdout, now)
 
 
 class Heard:
-    """A stream that notes what goes through it."""
+    """A stream that notes the lines written to it."""
 
     def __init__(self, stream: Any, now: Now) -> None:
         self._stream, self._now, self._line = stream, now, ""
 
     def write(self, text: str) -> int:
-        """Pass it on."""
+        """Note the lines, and pass the text on."""
         if not self._now.recorder.worker:
             *lines, self._line = (self._line + text).split("\n")
             for line in lines:

@@ -1,4 +1,4 @@
-"""Samplers: one order for all runs, by the number of the pass and the length of the data.
+"""Let samplers draw one order in all runs, by the number of the pass and the length of the data.
 
 Passes count if something was learned in them; others go by the steps made so far.
 """
@@ -20,7 +20,7 @@ from lockstep.keys import key
 
 
 def install(now: Now) -> None:
-    """Set the order."""
+    """Replace the orders of torch's samplers."""
     passes: WeakKeyDictionary[Any, Passes] = WeakKeyDictionary()
     by_rank: Any = DistributedSampler.__iter__
 
@@ -68,17 +68,17 @@ def install(now: Now) -> None:
 
 
 class Passes:
-    """The passes of one sampler: a new one begins where its mark has changed."""
+    """The passes of one sampler: a new one begins when its mark changes."""
 
     def __init__(self, mark: int) -> None:
         self.mark, self.number = mark, 0
 
     def turn(self, mark: int) -> int:
-        """The number of the pass that begins now."""
+        """Return the number of the pass that begins now."""
         self.number, self.mark = self.number + (mark != self.mark), mark
         return self.number
 
 
 def order(why: str, turn: int, length: int) -> int:
-    """The seed of a pass."""
+    """Return the seed of a pass."""
     return key("order", why, turn, length)

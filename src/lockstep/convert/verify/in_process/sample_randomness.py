@@ -1,4 +1,4 @@
-"""Random numbers that a data set draws for a sample: by its index and the pass, not by the rank.
+"""Key the random numbers that a data set draws for a sample by its index and the pass.
 
 A stream has no index: all ranks draw the same for all of its samples, and each takes its part.
 """
@@ -19,7 +19,7 @@ from lockstep.keys import key
 
 
 def install(now: Now) -> None:
-    """Key them."""
+    """Key the random numbers of every sample."""
     turns: Counter[int] = Counter()
     original: Any = fetch._MapDatasetFetcher.fetch
 
@@ -67,7 +67,7 @@ def install(now: Now) -> None:
 
 
 def base(data: Any, index: Any) -> Any:
-    """The index in the data set behind subsets."""
+    """Return the index in the data set behind subsets."""
     while isinstance(data, Subset):
         data, index = data.dataset, data.indices[index]
     return index

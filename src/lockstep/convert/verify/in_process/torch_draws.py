@@ -1,8 +1,8 @@
-"""Torch's random numbers in training: the rows of a global batch, of which each rank takes its own.
+"""Key torch's random numbers in training: each rank takes its rows of a global draw.
 
-Where a draw has a row for every sample of the batch, the row follows from the sample. Where it is
-smaller than in the original by the number of ranks, it is drawn whole and every rank takes its part
-of it. Everything else is the same on all ranks.
+If a draw has a row for every sample of the batch, the row follows from the sample. If it is smaller
+than in the original by the number of ranks, every rank draws the whole and takes its part. Every
+other draw is the same on all ranks.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ Shape = tuple[int, ...]
 IN_PLACE = "normal_ uniform_ random_ exponential_ geometric_ cauchy_ log_normal_"
 _LOADING = "/torch/utils/data/"
 RANKS = 12
-"""Numbers of ranks that divide it have their own partners in a batch."""
+"""Any number of ranks that divides this gives each sample partners on its own rank."""
 _randperm = torch.randperm
 
 
 def install(now: Now) -> None:
-    """Key them."""
+    """Replace torch's functions that draw random numbers."""
     draws = Draws(now)
     for name in IN_PLACE.split():
         swap(Tensor, name, draws.in_place(name, getattr(Tensor, name)))
@@ -57,23 +57,23 @@ def _swap(name: str, new: Any) -> None:
 
 
 class Draws:
-    """Makes them."""
+    """Draws random numbers that follow from the sample or the step, not from the rank."""
 
     def __init__(self, now: Now) -> None:
         self.now = now
         self.generator = torch.Generator()
         self.fills: dict[str, Any] = {name: getattr(Tensor, name) for name in IN_PLACE.split()}
-        """As they are before they are swapped."""
+        """The methods as they are before they are replaced."""
 
     def active(self) -> bool:
-        """Whether the caller of our caller trains."""
+        """Return whether the caller of our caller trains."""
         now = self.now
         if not now.begun or now.fetching or now.recorder.worker:
             return False
         return _LOADING not in sys._getframe(2).f_code.co_filename
 
     def drawn(self, kind: str, shape: Shape, make: Callable[[Shape, int], Tensor]) -> Tensor:
-        """Numbers of a shape. `make` draws some of a shape from a seed."""
+        """Return random numbers of a shape; `make` draws a shape from a seed."""
         now = self.now
         name = now.name(kind)
         dim, width = self._rows(name, shape)
@@ -93,7 +93,7 @@ class Draws:
         return make(shape, key(name))
 
     def _rows(self, name: str, shape: Shape) -> tuple[int | None, int]:
-        """The dimension with the samples of the batch, and how many rows each has."""
+        """Return the dimension that holds the samples of the batch, and the rows of each sample."""
         now, size = self.now, len(self.now.samples)
         dim = dimension(shape, size)
         width = shape[dim] // size if dim is not None else 0
@@ -107,7 +107,7 @@ class Draws:
         return (dim, width) if fits else (None, 0)
 
     def filled(self, kind: str, tensor: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-        """A tensor, with new numbers."""
+        """Fill a tensor with new numbers."""
         fill = self.fills[kind]
 
         def make(shape: Shape, seed: int) -> Tensor:
@@ -120,13 +120,13 @@ class Draws:
             return tensor.copy_(drawn)
 
     def new(self, kind: str, shape: Shape, *args: Any, dtype: Any = None) -> Tensor:
-        """The same as a new tensor."""
+        """Return a new tensor filled with new numbers."""
         return self.filled(kind, torch.empty(shape, dtype=dtype, device="cpu"), *args)
 
     # --- functions of torch ---
 
     def in_place(self, kind: str, original: Any) -> Any:
-        """A method that fills a tensor."""
+        """Return a replacement for a method that fills a tensor."""
 
         @wraps(original)
         def method(tensor: Tensor, *args: Any, **kwargs: Any) -> Tensor:
@@ -138,7 +138,7 @@ class Draws:
         return method
 
     def factory(self, kind: str, original: Any, empty: Any) -> Any:
-        """A function that makes a tensor of a given shape."""
+        """Return a replacement for a function that makes a tensor of a given shape."""
 
         @wraps(original)
         def made(*args: Any, **kwargs: Any) -> Tensor:
@@ -150,7 +150,7 @@ class Draws:
         return made
 
     def randint(self, original: Any) -> Any:
-        """`randint(high, size)` or `randint(low, high, size)`."""
+        """Return a replacement for `randint(high, size)` and `randint(low, high, size)`."""
 
         @wraps(original)
         def made(*args: Any, **kwargs: Any) -> Tensor:
@@ -167,7 +167,7 @@ class Draws:
         return made
 
     def randint_like(self, original: Any) -> Any:
-        """`randint_like(tensor, high)` or `randint_like(tensor, low, high)`."""
+        """Return a replacement for `randint_like(tensor, high)`, with or without `low`."""
 
         @wraps(original)
         def made(tensor: Tensor, *args: Any, **kwargs: Any) -> Tensor:
@@ -180,7 +180,7 @@ class Draws:
         return made
 
     def randperm(self, original: Any) -> Any:
-        """The same order on all ranks; one with a generator of its own is left alone."""
+        """Return a replacement for randperm: one order on all ranks, unless it has a generator."""
 
         @wraps(original)
         def made(n: int, *args: Any, **kwargs: Any) -> Tensor:
@@ -195,7 +195,7 @@ class Draws:
         return made
 
     def _mixes(self, name: str, n: int) -> bool:
-        """Whether the samples of the batch are put in another order, as in mixup."""
+        """Return whether randperm mixes the samples of the batch, as in mixup."""
         now = self.now
         if now.kept.writes and n == len(now.samples):
             now.kept.draws[name] = [[n], 0, 1]
@@ -207,7 +207,7 @@ class Draws:
         )
 
     def _partners(self, name: str, n: int, device: Any) -> Tensor:
-        """An order in which every sample stays on its rank, on any usual number of ranks."""
+        """Return an order that keeps every sample on its rank, for usual numbers of ranks."""
         now = self.now
         now.neutral("partners within a batch: from the part of it that one rank has")
         parts = math.gcd(n * now.size, RANKS)
@@ -220,7 +220,7 @@ class Draws:
         return found.to(device) if device is not None else found
 
     def normal(self, original: Any) -> Any:
-        """`normal(mean, std)`, of tensors or numbers."""
+        """Return a replacement for `normal(mean, std)`, of tensors or numbers."""
 
         @wraps(original)
         def made(mean: Any, std: Any = 1.0, size: Any = None, **kwargs: Any) -> Tensor:
@@ -239,7 +239,7 @@ class Draws:
         return made
 
     def bernoulli(self, original: Any) -> Any:
-        """Ones with the probabilities of a tensor, or all with one probability."""
+        """Return a replacement for bernoulli, with one probability or those of a tensor."""
 
         @wraps(original)
         def made(tensor: Tensor, p: Any = None, **kwargs: Any) -> Tensor:
@@ -251,7 +251,7 @@ class Draws:
         return made
 
     def bernoulli_(self, original: Any) -> Any:
-        """The same in place."""
+        """Return a replacement for bernoulli_, which draws in place."""
 
         @wraps(original)
         def method(tensor: Tensor, p: Any = 0.5, **kwargs: Any) -> Tensor:
@@ -264,7 +264,7 @@ class Draws:
         return method
 
     def multinomial(self, original: Any) -> Any:
-        """Numbers with given weights: those whose exponential clock runs out first."""
+        """Return a replacement for multinomial: the exponential clocks that run out first win."""
 
         @wraps(original)
         def made(
@@ -287,7 +287,7 @@ class Draws:
         return made
 
     def dropout(self, original: Any, *, features: bool) -> Any:
-        """Zeros at random, of single values or of whole features."""
+        """Return a replacement for dropout, of single values or of whole features."""
 
         @wraps(original)
         def dropped(
@@ -305,7 +305,7 @@ class Draws:
         return dropped
 
     def attention(self, original: Any) -> Any:
-        """Torch's own draws its dropout inside: with dropout it is computed in steps."""
+        """Return a replacement for attention, which computes dropout as a step of its own."""
 
         @wraps(original)
         def attended(
@@ -347,7 +347,7 @@ class Draws:
 
 
 def dimension(shape: Shape, size: int) -> int | None:
-    """Where a shape has the samples of a batch, if that is certain.
+    """Return the dimension of a shape that holds the samples of a batch, if that is certain.
 
     >>> dimension((32, 10), 32), dimension((5, 32, 10), 32), dimension((64, 10), 32)
     (0, 1, 0)

@@ -1,4 +1,4 @@
-"""Where a process is in its training."""
+"""Track where a process is in its training."""
 
 from __future__ import annotations
 
@@ -15,28 +15,28 @@ from lockstep.probes.recorder import Recorder
 
 
 class Now:
-    """What the parts of a proof tell each other."""
+    """State that the parts of a proof share."""
 
     def __init__(self, recorder: Recorder) -> None:
         self.recorder = recorder
         self.kept = Kept(Path(recorder.settings.folder))
         self.begun = False
-        """Whether an optimizer exists: what is drawn from now on belongs to the training."""
+        """Whether an optimizer exists: draws from now on belong to the training."""
         self.fetching = False
-        """Whether a data set makes a sample."""
+        """Whether a data set is making a sample."""
         self.steps = 0
-        """Of all optimizers."""
+        """Steps of all optimizers."""
         self.most_steps = 0
-        """Of the optimizer that made most."""
+        """Steps of the optimizer that made most."""
         self.backwards = 0
         self.evaluated = False
-        """Whether data were gone through, and nothing was learned since."""
+        """Whether the process went through data and has not trained since."""
         self.batch = -1
-        """The number of the current batch in its pass; before the first one, none."""
+        """The number of the current batch in its pass; -1 before the first one."""
         self.samples: list[int] = []
-        """Of the current batch: their places in the data set, as far as they have any."""
+        """Indices of the current batch in the data set, if its samples have any."""
         self.names: Counter[str] = Counter()
-        """How many draws of a kind there were in this batch."""
+        """The number of draws of each kind in this batch."""
         self.on_pass: list[Callable[[Any], None]] = []
         """Called with a loader before a pass over it begins."""
         self._told: set[str] = set()
@@ -44,23 +44,23 @@ class Now:
 
     @property
     def size(self) -> int:
-        """Ranks."""
+        """Number of ranks."""
         there = dist.is_available() and dist.is_initialized()
         return dist.get_world_size() if there else 1
 
     @property
     def rank(self) -> int:
-        """The number of this one."""
+        """Number of this rank."""
         return self.recorder.rank or 0
 
     def neutral(self, what: str) -> None:
-        """Say what is not as in a run that nobody watches; once."""
+        """Note once that something differs from a run without probes."""
         if what not in self._told:
             self._told.add(what)
             self.recorder.note("neutralised", what=what)
 
     def name(self, kind: str) -> str:
-        """Of the next draw: the same in all runs."""
+        """Return the name of the next draw, which is the same in all runs."""
         graded = torch.is_grad_enabled()
         # Who evaluates may have other batches than the original: there the sample decides alone.
         where = f"{self.steps}.{self.batch}" if graded else f"{self.steps}"
@@ -70,6 +70,6 @@ class Now:
 
 
 def swap(owner: Any, name: str, new: Any) -> None:
-    """Set it, if the owner has something of this name."""
+    """Replace an attribute, if the owner has it."""
     if hasattr(owner, name):
         setattr(owner, name, new)

@@ -1,4 +1,4 @@
-"""A link in the scratch folder stands for a file of the user's: who writes gets one of its own."""
+"""Protect the user's files: writing to a link in the scratch folder makes a copy first."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from lockstep.convert.verify.in_process.training_state import Now
 
 
 def install(now: Now) -> None:
-    """Keep them."""
+    """Patch open and torch.save."""
     open_file, save = builtins.open, torch.save
 
     @wraps(open_file)
@@ -35,7 +35,7 @@ def install(now: Now) -> None:
 
 
 def _part(file: Any, *, empty: bool) -> None:
-    """Put a copy in the place of a link; nothing, where all will be new."""
+    """Replace a link by a copy, or by an empty file if all content will be new."""
     if not isinstance(file, str | os.PathLike) or not os.path.islink(file):
         return
     path = Path(file)
