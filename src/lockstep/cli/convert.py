@@ -73,13 +73,13 @@ def run(arguments: Sequence[str]) -> int:
     given.own = own
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
-            # Names of files may be anything, and a terminal may know ASCII only.
+            # File names may hold any character, and the terminal may only support ASCII.
             stream.reconfigure(errors="backslashreplace")
     try:
         code = _run(given)
         sys.stdout.flush()
     except BrokenPipeError:
-        # `| head` has seen enough.
+        # The reader of the pipe, such as `head`, has exited.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         return 1
     except KeyboardInterrupt:

@@ -67,7 +67,7 @@ class Draft:
         lines = self._lines(statement, text)
         if at == len(self.script.text) and not self.script.text.endswith("\n"):
             lines = "\n" + lines
-        # Where two statements end with one line, what follows the inner one comes first.
+        # If two statements end on one line, text after the inner one comes first.
         self._put(at, at, AFTER, lines, -len(self.indentation(statement)))
 
     def under(self, header: str, statements: Sequence[cst.CSTNode]) -> None:

@@ -64,7 +64,7 @@ def write(work: Work) -> None:
         turns = f"parts[i % {world}][i // {world}] for i in range(sum(map(len, parts)))"
         send = ["\tdist.all_gather_object(parts, values)", f"\treturn [{turns}]"]
         if "all_gather tensors" in work.needs:
-            # A tensor comes back on the GPU of its reader, not on that of its writer.
+            # A tensor must arrive on the GPU of the process that reads it.
             pair = "(v.cpu(), v.is_cuda) if torch.is_tensor(v) else (v, False)"
             send = [
                 f"\tvalues = [{pair} for v in values]",

@@ -41,8 +41,8 @@ def wrapped(work: Work, model: str) -> str:
     """Return an expression for a model in DDP."""
     options = ""
     if (has_norm(work) and work.options.sync_batch_norm) or _has_buffers(work):
-        # They are equal everywhere; DDP would send them before every forward, also in evaluation,
-        # where not all processes have as many batches.
+        # Buffers are equal everywhere. DDP would send them before every forward, also in
+        # evaluation, where the processes may have different numbers of batches.
         options = ", broadcast_buffers=False"
     return f"DistributedDataParallel({model}{options})"
 

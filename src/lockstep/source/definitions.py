@@ -69,7 +69,7 @@ class Definitions(Names):
         if node not in script.order:
             return self._defined(script, node, depth)
         if node not in self._definitions:
-            # Whoever asks again on the way, as in `x = x.to(device)`, learns nothing from it.
+            # A search that returns to this node, as in `x = x.to(device)`, finds nothing.
             self._definitions[node] = None
             self._busy += 1
             self._definitions[node] = self._defined(script, node, depth)
@@ -185,7 +185,7 @@ class Definitions(Names):
             self._uses = {}
             self._busy += 1
             every = [(script, call) for script in self.scripts for call in script.calls]
-            # Methods of objects last: to know the object takes the calls of plain functions.
+            # Methods last, since finding their object needs the calls of plain functions.
             every.sort(key=lambda use: isinstance(use[1].func, cst.Attribute))
             for of in (self.definition, self._callable):
                 rest = []

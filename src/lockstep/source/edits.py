@@ -22,7 +22,7 @@ def applied(text: str, edits: Sequence[Edit]) -> str:
     >>> applied("a = 1\\nb = 2\\n", [Edit((2, 4), (2, 5), "3")])
     'a = 1\\nb = 3\\n'
     """
-    # Not splitlines: to Python a form feed does not end a line.
+    # Not splitlines, since a form feed does not end a line of Python.
     starts = [0, *(end.end() for end in re.finditer(r"\r\n|\r|\n", text))]
     newline = "\r\n" if "\r\n" in text else "\n"
 

@@ -27,7 +27,7 @@ def framework(project: Project) -> str | None:
             for binding in (b for bindings in scope.bindings.values() for b in bindings):
                 if binding.kind == "import" and (name := _framework(binding.path)):
                     return name
-        # `transformers.Trainer(...)`, or a class made from it.
+        # `transformers.Trainer(...)`, or a class derived from it.
         used = [call.func for call in script.calls]
         for node in script.scopes:
             used += [b.value for b in node.bases] if isinstance(node, cst.ClassDef) else []

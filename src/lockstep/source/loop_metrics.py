@@ -189,7 +189,7 @@ class Tally:
         if not self._reduces(script, node) or self._in_other(script, node):
             return False
         assert isinstance(node, cst.Call)
-        # What torch reduces is named in the call.
+        # Reductions of torch name their values in the call.
         name = self.training.project.name(script, node.func) or ""
         return not name.startswith("torch.distributed")
 
@@ -202,7 +202,7 @@ class Tally:
         self, script: Script, call: cst.Call, names: set[str], calls: set[cst.CSTNode]
     ) -> None:
         touched = mentions(call, names, calls)
-        # A method may reduce what the object keeps.
+        # A method may reduce attributes of its object.
         own = script.code(call.func).startswith("self.") and any(n[:5] == "self." for n in names)
         self.reduced |= self._elsewhere(script, call) or (own and self._hidden(script, call))
         self.reduced |= touched and self._reduces(script, call)
@@ -212,7 +212,7 @@ class Tally:
         if self._is_local(script, call) or mentions(call.func, names, calls):
             return
         if NOTES.match(last):
-            # Who names the rank beside the value knows that it is this rank's.
+            # Code that prints the rank beside the value knows whose value it is.
             if not any(asks_rank(arg.value) for arg in call.args):
                 self.uses.append((script, call))
         elif last == "step" or "stop" in last.lower():

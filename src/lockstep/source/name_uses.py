@@ -13,7 +13,7 @@ def mentions(node: cst.CSTNode, names: set[str], calls: set[cst.CSTNode]) -> boo
         return True
     if isinstance(node, cst.Name | cst.Attribute) and dotted(node) in names:
         return True
-    # The `loss` of `out.loss` and of `f(loss=x)` is no name.
+    # In `out.loss` and `f(loss=x)`, `loss` is not a variable.
     return any(
         mentions(child, names, calls)
         for child in children(node)

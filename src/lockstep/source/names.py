@@ -66,7 +66,7 @@ class Names:
             return self._starred(script, node.value, depth)
         owner_scope, bindings = found
         imports = [b for b in bindings if b.kind == "import"]
-        # `try: from apex... except ImportError: from torch...`: the one that rules know.
+        # Of `try: from apex... except ImportError: from torch...` take torch, which rules know.
         for binding in sorted(imports, key=lambda b: not b.path.startswith("torch")):
             return self._imported(script, binding.path, depth)
         if any(binding.kind in ("function", "class") for binding in bindings):
@@ -149,7 +149,7 @@ class Names:
                 if any((parent / mark).exists() for mark in _ROOT_MARKS):
                     found += [parent, parent / "src"]
                     break
-            # What is installed beside a library is not part of it.
+            # Packages installed beside a library are not part of it.
             own = [place for place in found if place.name not in ("site-packages", "dist-packages")]
             self._starts[folder] = list(dict.fromkeys(own))
         return self._starts[folder]
@@ -158,7 +158,7 @@ class Names:
         if place not in self._modules:
             self._modules[place] = None
             if place.is_file() and place.stat().st_size <= MOST_IMPORTED:
-                # Whoever runs it will hear of what is wrong with it.
+                # Python reports the error when the program runs.
                 with suppress(SourceError):
                     self._modules[place] = read_script(place)
         return self._modules[place]

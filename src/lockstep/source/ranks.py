@@ -14,7 +14,7 @@ _ASKS = re.compile(
     r"\b(\w*rank\w*|is_main\w*|is_master\w*|is_primary\w*|main_process|master_process|is_zero|"
     r"is_chief|is_local_main\w*|is_global_zero|should_save\w*|is_first\w*|is_logger\w*|master|"
     r"(on_|only_)(main|master)|(main|master)(_process)?_only)\b"
-    # With a process for each GPU, the number of the GPU is the rank.
+    # With one process per GPU, the number of the GPU is the rank.
     r"|\b(local_?)?(gpu|device|proc|process)(_?(id|index|idx|num))?\s*(==|!=|>)\s*\d",
     re.I,
 )
@@ -43,7 +43,7 @@ def divides(test: cst.CSTNode) -> bool:
         told = [divides(part) for part in parts]
         rest = [code(p) for p, t in zip(parts, told, strict=True) if not t]
         if isinstance(test.operator, cst.And):
-            # `rank == 0 and world_size == 1`: there are no others.
+            # `rank == 0 and world_size == 1`: there are no other ranks.
             return any(told) and not any(_ALONE.search(r) and _NO.search(r) for r in rest)
         return any(told) and all(_ALONE.search(r) for r in rest)
     if isinstance(test, cst.Comparison):

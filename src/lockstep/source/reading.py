@@ -60,7 +60,7 @@ def parse(path: Path, text: str, places: list[str] | None = None) -> Script:
     try:
         return Script(path, text, cst.parse_module(text), places)
     except cst.ParserSyntaxError as error:
-        # Python's own words are better, where it stumbles too: LibCST names no line for some.
+        # Prefer Python's own message, since LibCST does not always name the line.
         line = trouble.lineno if trouble and trouble.lineno else error.editor_line
         why = f" ({trouble.msg.rstrip('.')})" if trouble else ""
         where = places[line - 1] if places and line <= len(places) else f"line {line}"

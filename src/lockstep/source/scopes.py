@@ -120,14 +120,14 @@ def _bind_target(
     if isinstance(target, cst.Name):
         scope.bind(target.value, Binding(kind, node, value, index))
     elif isinstance(target, cst.Attribute):
-        # `self.model = ...`: under its dotted name, looked for in all of the class.
+        # `self.model = ...` is kept under its dotted name, in the scope of the class.
         name = dotted(target)
         if name is not None:
             _owner(name, scope).bind(name, Binding(kind, node, value, index))
     elif isinstance(target, cst.Tuple | cst.List):
         for number, element in enumerate(target.elements):
             if isinstance(element, cst.StarredElement):
-                # What comes after it is counted from the end: nobody knows which it is.
+                # The elements after a star count from the end, so their index is unknown.
                 break
             _bind_target(element.value, kind, node, value, (*index, number), scope)
     elif isinstance(target, cst.Subscript) and kind == "assign" and not index:

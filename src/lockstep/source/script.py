@@ -156,7 +156,7 @@ class Script:
                 self.parents[child] = node
                 place = inner
                 if inner is not scope and child is not getattr(node, "body", None):
-                    # Decorators, defaults and base classes belong to the outside.
+                    # Decorators, defaults and base classes belong to the outer scope.
                     place = inner if type(child) is cst.Parameters else scope
                 below.append((child, place))
             waiting.extend(reversed(below))

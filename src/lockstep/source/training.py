@@ -50,8 +50,8 @@ class Training:
     def distributed(self) -> bool:
         """Whether the scripts train on several replicas.
 
-        A helper that a program imports but never names does not count; a converter of checkpoints may
-        take one class from a large package.
+        A helper that a program imports but never names does not count: a converter of checkpoints
+        may take one class from a large package.
         """
         if any(self.used(wrap.script, wrap.call) for wrap in self.wraps):
             return True

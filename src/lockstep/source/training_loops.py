@@ -79,7 +79,7 @@ def _acts(
         for item in node.body:
             yield from _acts(training, script, item, kind, at, inside)
             if isinstance(item, cst.If) and item.orelse is None and _goes_on(item.body):
-                # `if not ready: continue`: what follows is its other branch.
+                # After `if not ready: continue`, the rest is its other branch.
                 at = _deeper(at, branches=(*at.branches, (script, item, False)))
         return
     if isinstance(node, cst.If):

@@ -47,7 +47,7 @@ _nodes: dict[type[Any], bool] = {}
 
 
 def _is_node(kind: type[Any]) -> bool:
-    # isinstance takes a long way round for LibCST's abstract classes.
+    # isinstance is slow for LibCST's abstract classes.
     if kind not in _nodes:
         _nodes[kind] = issubclass(kind, cst.CSTNode)
     return _nodes[kind]
@@ -59,7 +59,7 @@ def children(node: cst.CSTNode) -> Iterator[cst.CSTNode]:
     if kind not in _fields:
         names = [field.name for field in fields(node)]
         if kind in (cst.For, cst.CompFor):
-            # What is iterated over is evaluated first.
+            # The iterable is evaluated first.
             names.sort(key=lambda name: name != "iter")
         _fields[kind] = tuple(name for name in names if not name.startswith(_LAYOUT))
     for name in _fields[kind]:

@@ -53,7 +53,7 @@ def _is_definition(node: cst.CSTNode) -> TypeGuard[cst.FunctionDef | cst.ClassDe
     """Return whether a node runs only when named; dunder methods may run without a name."""
     if not isinstance(node, cst.FunctionDef | cst.ClassDef):
         return False
-    # A module's `forward` is what `model(x)` runs.
+    # `model(x)` runs the `forward` of a module.
     if node.name.value.startswith("__") or node.name.value == "forward":
         return False
     return all(isinstance(d.decorator, cst.Name) for d in node.decorators)
@@ -71,6 +71,6 @@ def _words(script: Script, node: cst.CSTNode) -> frozenset[str]:
         if isinstance(part, cst.Name):
             found.add(part.value)
         elif isinstance(part, cst.SimpleString):
-            # `getattr(module, "Trainer")`; what is longer is a text.
+            # A string may be a name, as in `getattr(module, "Trainer")`.
             found.add(part.value.strip("\"'"))
     return frozenset(found)

@@ -39,7 +39,7 @@ class Values(Definitions):
         if node in self._origins:
             return list(self._origins[node])
         if node in self._followed or len(self._followed) > MOST_NESTED:
-            # It comes from itself, or from too far.
+            # The value depends on itself, or comes from too far away.
             self._cut += 1
             return [Origin(script, node)]
         found: list[Origin] = []
@@ -50,7 +50,7 @@ class Values(Definitions):
         finally:
             self._followed.discard(node)
         if not found:
-            # It comes from itself only.
+            # The value depends only on itself.
             found.append(Origin(script, node))
         if node in script.order and not self._busy and cut == self._cut:
             self._origins[node] = found
@@ -106,14 +106,14 @@ class Values(Definitions):
                 go(node.value, (value, *index))
                 return
             if isinstance(place, cst.Index) and isinstance(value, str | type(...)):
-                # `loaders["train"]`, `loaders[phase]`: where the dictionary is in sight.
+                # `loaders["train"]` or `loaders[phase]`, if the dictionary is known.
                 before = len(found)
                 inner = (value if isinstance(value, str) else EACH, *index)
                 go(node.value, inner)
                 known = [origin for origin in found[before:] if not origin.index]
                 unknown = [origin for origin in found[before:] if origin.index]
                 if known and all(isinstance(o.node, cst.Dict) for o in unknown):
-                    # `loaders = {}` holds what is put into it later.
+                    # `loaders = {}` is filled later.
                     found[before:] = known
                     return
                 del found[before:]
@@ -184,7 +184,7 @@ class Values(Definitions):
             return known or self._follow_flag(script, node, go)
         bindings = found[1]
         if found[0] is scope and node in script.order:
-            # What is assigned further down does not count yet.
+            # Assignments further down have not run yet.
             now = [b for b in bindings if b.kind != "assign" or not script.later(b.node, node)]
             bindings = now or bindings
         for binding in bindings:
@@ -254,7 +254,7 @@ class Values(Definitions):
                     self._class_of_value(origin.script, origin.node) if given is not None else None
                 )
                 if made is not None and "__init__" not in made[0].scopes[made[1]].bindings:
-                    # A data class: what it was made with.
+                    # A data class keeps its arguments.
                     go(given, index, origin.script)
                     return True
             made = self._class_of_value(script, head)

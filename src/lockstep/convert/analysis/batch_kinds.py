@@ -85,15 +85,15 @@ def _of_call(
         if _is_penalty(script, call):
             return {WEIGHTS}
         if not isinstance(call.func, cst.Attribute):
-            # Python's own adds up terms: `sum(losses.values())`.
+            # Python's sum adds up terms: `sum(losses.values())`.
             return _of_terms(work, script, call, depth, seen)
         inner = call.func.value
         made = _of_criterion(work, script, inner) if isinstance(inner, cst.Call) else None
-        # One number, as of `criterion(x, y).sum()`, is its own sum.
+        # The sum of a single number is that number: `criterion(x, y).sum()`.
         return made if made == {MEAN} else {SUM}
     given = [arg.value for arg in call.args]
     if given and all(work.parts.is_model(script, value) is not None for value in given):
-        # `orthogonality(net)`; a model is no sample.
+        # `orthogonality(net)`: a function of models only.
         return {WEIGHTS}
     if last in (
         "item",

@@ -178,7 +178,7 @@ def _held(work: Work, switch: Switch, node: cst.CSTNode, depth: int) -> Iterator
         return
     scope, bindings = found
     if scope.node is not (function or script.tree):
-        # A variable of the module: it is held where this function is called.
+        # A variable of the module: look where this function is called.
         uses = work.parts.project.uses.get(function, []) if function else []
         if trains:
             yield replace(switch, held=False)

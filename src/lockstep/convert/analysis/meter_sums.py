@@ -130,6 +130,6 @@ def lines(
         every.append(f"for {each} in ({', '.join(names)}):")
         every += [f"\t{text.format(each)}" for text in texts]
     if any(meter.kind.derived for meter, _ in found):
-        # Alone, a process has its means already.
+        # A single process has its means already.
         return work.several("\n".join(every)).splitlines()
     return every

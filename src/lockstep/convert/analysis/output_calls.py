@@ -37,7 +37,7 @@ def shows(work: Work, call: cst.Call) -> bool:
     name = work.parts.project.name(script, call.func) or text
     if name.startswith("./") or work.parts.project.definition(script, call.func):
         made = work.parts.project.definition(script, call.func)
-        # What another file prints is kept quiet where it is called.
+        # Output of functions in other files is guarded where they are called.
         return (
             made is not None
             and made[0] is not script
@@ -52,7 +52,7 @@ def shows(work: Work, call: cst.Call) -> bool:
             )
         )
     if text.endswith(("mkdir", "makedirs")) and constant(argument(call, "exist_ok")) is True:
-        # All may do it, and all may go on to write there.
+        # Every process may make the folder, and may write there later.
         return False
     if prints(work, call) or _WRITES.match(name) or _WRITES.match(text):
         return True

@@ -11,7 +11,7 @@ from lockstep.source.training import Training
 from lockstep.source.tree import code, constant, dotted, walk
 
 _DIAGONAL = re.compile(r"diag|\beye\(|triu|tril", re.I)
-# A plain `- torch.eye(n)` asks for orthogonal weights: nothing of the batch.
+# A plain `- torch.eye(n)` asks for orthogonal weights, not for pairs of the batch.
 _LEFT_OUT = re.compile(r"diag|~\s*torch\.eye|eye\([^\n]*bool|eye\([^\n]*masked_fill", re.I)
 _ENTROPY = re.compile(r"cross_entropy|CrossEntropy|log_softmax|LogSoftmax|logsumexp|nll_loss")
 _SOFTMAX = re.compile(r"softmax|sigmoid|cross_entropy|CrossEntropy|logsumexp|\bexp\(", re.I)

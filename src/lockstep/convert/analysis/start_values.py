@@ -26,7 +26,7 @@ def start_of(script: Script, loop: cst.For, name: str) -> cst.CSTNode | None:
         elif isinstance(part, cst.AnnAssign) and part.value is not None:
             found = _value(script, part.target, part.value, name) or found
         elif isinstance(part, cst.For | cst.While) and mentions(part, {name}, set()):
-            # Another loop has added to it.
+            # Another loop may have added to it.
             found = None
     return found
 

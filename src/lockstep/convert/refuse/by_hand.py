@@ -103,7 +103,7 @@ def _models(
     change = _change(node)
     assert change is not None
     found = script.scope_of(node).find(code(change[0]))
-    # `p -= x` leaves p what it is.
+    # `p -= x` does not bind p to another tensor.
     bindings = [b for b in found[1] if b.kind != "augment"] if found is not None else []
     models: list[tuple[Script, cst.CSTNode]] = []
     for binding in bindings:

@@ -84,7 +84,7 @@ def _numbers(training: Training, script: Script, call: cst.Call) -> set[int]:
             found.add(int(match[1]))
         elif type(value) is int:
             found.add(value)
-    # Where a flag or an `if` decides, there is one GPU at a time.
+    # If a flag or an `if` decides, the program uses one GPU at a time.
     return found if len(found) == 1 else set()
 
 

@@ -25,7 +25,7 @@ def rewrite(work: Work) -> None:
     script = work.script
     split = False
     done: set[cst.CSTNode] = set()
-    # The innermost loops first: their slices are theirs.
+    # Innermost loops first, since a slice belongs to the loop nearest to it.
     for where, loop, _ in reversed(work.parts.turns):
         if where is script:
             split |= _rows(work, loop, done)

@@ -9,7 +9,7 @@ from lockstep.convert.work import Work
 from lockstep.source.tree import walk_shallow
 
 ORDER = 20
-# Without the barrier gloo now and then aborts a process that another has left.
+# Without the barrier, gloo sometimes aborts a process after another one has left.
 _LEAVE = "if {}:\n\tdist.barrier()\n\tdist.destroy_process_group()"
 
 
@@ -23,7 +23,7 @@ def rewrite(work: Work) -> None:
     returns = _returns(work)
     call = _call(work) if any(_early(work, r, last) for r in returns) else None
     if call is not None:
-        # It may have returned before the processes met.
+        # The function may have returned before the process group existed.
         work.draft.after(call, _LEAVE.format("dist.is_initialized()"))
         last = call
     else:

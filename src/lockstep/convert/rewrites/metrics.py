@@ -147,7 +147,7 @@ def _losses(work: Work, script: Script, loop: cst.For) -> Iterator[tuple[str, st
         bound = script.scope_of(part).bindings.get(name, [])
         block = script.parents.get(statement_of(script, loop))
         empty = all(isinstance(b.value, cst.List) and not b.value.elements for b in bound)
-        # Made before the loop, or emptied after it.
+        # The list is made before the loop, or emptied after it.
         fresh = empty and any(
             script.parents.get(statement_of(script, b.node)) is block for b in bound
         )

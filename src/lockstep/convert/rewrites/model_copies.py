@@ -47,7 +47,7 @@ def _measured(work: Work) -> None:
         if script is not work.script or loader is None or model is None:
             continue
         if _is_divided(work, script, loader):
-            # The copy may have been made before the model was converted; twice does no harm.
+            # The copy may be older than the conversion of the model; converting twice is harmless.
             statement = statement_of(script, call)
             work.draft.before(
                 statement, work.several(synchronised(CONVERT.format(script.code(model))))

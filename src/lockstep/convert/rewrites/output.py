@@ -80,7 +80,7 @@ def _show_later(work: Work, statement: cst.CSTNode, *, alone: bool) -> str:
     work.done("output", statement, "all processes compute what one of them prints")
     if not alone:
         return f"\n\t{line}"
-    # In the statement's own lines: what others put below it, such as the end, comes after.
+    # Within the statement: lines that other rewrites put below it must come after.
     indent = work.draft.indentation(statement)
     work.draft.insert(
         call, f"\n{indent}if {work.rank} == 0:\n{indent}{work.draft.unit}{line}", behind=True
@@ -99,7 +99,7 @@ def _bodies(statement: cst.CSTNode) -> list[list[cst.CSTNode]]:
             found += [[other]] if isinstance(other, cst.If) else _bodies(other)
     for handler in getattr(statement, "handlers", ()):
         found += _bodies(handler)
-    # `elif` is no statement of its own.
+    # `elif` is not a separate statement.
     return [_bodies_of_elif(b) if len(b) == 1 and _is_elif(statement, b[0]) else b for b in found]
 
 

@@ -52,7 +52,7 @@ def _draws_first(work: Work, module: str) -> bool:
     """Return whether a script draws its own seed, as in `random.seed(random.randint(1, 10000))`."""
     here = work.script.function_of(work.parts.beginning)
     calls = [call for call in work.script.calls if work.script.function_of(call) is here]
-    # In the order in which they are made: inner ones end first.
+    # In the order in which they run: inner calls end first.
     ends = {call: work.script.place(call).end for call in calls}
     calls.sort(key=lambda call: (ends[call].line, ends[call].column))
     names = [work.script.code(call.func) for call in calls]

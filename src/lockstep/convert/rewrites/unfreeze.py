@@ -25,7 +25,7 @@ def rewrite(work: Work) -> None:
         late = [s for s in mine if not s.making and after_wrap(work, model, s.statement)]
         frozen = any(s.value is not True for s in mine if s not in late)
         if not (frozen or any(s.part for s in late) or (late and frozen_when_made(work))):
-            # All at once, as a GAN does it: DDP met them all, and none of them reports meanwhile.
+            # The whole model at once, as in a GAN: DDP knows all parameters, and none has a gradient.
             continue
         # DDP refuses a model that is frozen as a whole.
         late = [s for s in late if s.part or s.value is not False]

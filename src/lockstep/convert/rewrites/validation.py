@@ -111,7 +111,7 @@ def _obstacle(work: Work, loader: Loader) -> str | None:
     if is_stream(work, loader):
         return "its data are a stream"
     if has_norm(work) and not work.options.sync_batch_norm:
-        # DDP sends the statistics of the first process before every forward: all must come by.
+        # DDP sends the statistics of rank 0 before every forward, so all must take part.
         return "batch norm has the statistics of one process"
     for loop in loader.loops:
         if any(x.trains for x in work.parts.training.loops if x.node is loop.node):

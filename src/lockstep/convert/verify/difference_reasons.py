@@ -79,7 +79,7 @@ def _taken(rank: Rank) -> dict[tuple[int, int, int], tuple[int, list[int]]]:
     for number, loader in enumerate(training):
         for turn, one in enumerate(p for p in loader.passes if p.trains):
             for batch in one.batches[: one.learned]:
-                # What a sample holds says more than its index, which a rank may count by itself.
+                # Prefer the contents of a sample to its index, which may count within a rank.
                 marks = batch.get("rows") or batch.get("indices") or []
                 found[number, turn, batch["number"]] = when[id(batch)], marks
     return found

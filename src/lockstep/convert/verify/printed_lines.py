@@ -46,7 +46,7 @@ class Line:
 
     def _clock(self, found: re.Match[str]) -> bool:
         before, after = self._timeless[: found.start()], self._timeless[found.end() :]
-        # 12:30:59 is a time as well.
+        # 12:30:59 is a time too.
         clocks = (before.endswith(":") and before[-2:-1].isdigit()) or re.match(r":\d", after)
         return bool(clocks or UNIT.match(after) or CLOCK.search(before))
 
@@ -111,7 +111,7 @@ def _agree(theirs: Line, ours: Line, moved: Line, exact: bool) -> bool:
         if a is None or b is None or a == b:
             continue
         gap = abs(float(a) - float(c or a))
-        # What differs so much between two runs of the original says nothing: an address, a time.
+        # A number that differs so much between two runs of the original is an address or a time.
         if gap > 0.01 * abs(float(a)):
             continue
         if exact or abs(float(a) - float(b)) > _room(a) + FACTOR * gap:

@@ -129,7 +129,7 @@ class Proof:
 
 def _findings(plan: Plan, result: Path) -> list[Finding]:
     """Return what the doctor finds in the result when it draws its own random numbers."""
-    # Here and not above: a process that is watched has no use for it.
+    # Imported here, since the watched processes do not need the doctor.
     from lockstep.doctor import RULES
     from lockstep.doctor.run import examine
 

@@ -37,7 +37,7 @@ class Bounds:
         for event in nudged.steps:
             tensors = event.get("tensors", [])
             scales = [gap / rounding for _, gap, rounding, _ in tensors if rounding]
-            # By chance a small tensor may not move at all: it may as much as others do.
+            # A small tensor may not move at all by chance: allow it as much as others.
             typical = median(scales) if scales else 0.0
             moved = [max(gap, typical * rounding) for _, gap, rounding, _ in tensors]
             before = so_far.get(event["optimizer"], [0.0] * len(moved))

@@ -102,7 +102,7 @@ class Run:
 
     @property
     def _crashed(self) -> bool:
-        # A process that takes long to leave is ended, and then it has no exit code.
+        # A process that takes too long to exit is killed, and has no exit code.
         outcome = self.trace.outcome
         ended = None in outcome.codes and ERROR.match(self.log.rpartition("\n")[2])
         return outcome.how == "crashed" or bool(ended)
@@ -112,7 +112,7 @@ class Run:
         """Why there is nothing to compare, in one sentence; empty if there is."""
         how = self.trace.outcome.how
         if how == "hung":
-            # Without the scratch folder, which is gone by the time that this is read.
+            # Without the scratch folder, which no longer exists when a person reads this.
             doing = {re.sub(r"\S+-scratch/", "", s.doing) for s in self.trace.outcome.stuck}
             return f"it hangs: {', '.join(sorted(doing))}."
         if self._crashed:

@@ -63,7 +63,7 @@ def _first(original: Run, run: Run, bounds: Bounds, found: Comparison) -> Differ
             found.steps += 1
         for what, gap, room in gaps:
             bound = 0.0 if run.replicas == 1 else room
-            # Not `>`: a difference may be no number.
+            # Not `>`, since a difference may be NaN.
             if not gap <= bound:
                 return Difference(step, what, gap, bound)
             if gap * found.bound >= found.difference * bound:

@@ -16,7 +16,7 @@ SINGLE = torch.float32
 
 def install(recorder: Recorder) -> None:
     """Make float64 the default. The probes call this once torch is imported."""
-    # Torch keeps what it knows of its types for reading files, from when it is first asked.
+    # Torch caches its types for reading files on first use: fill the cache before the change.
     buffer = io.BytesIO()
     torch.save(torch.zeros(1), buffer)
     torch.load(io.BytesIO(buffer.getvalue()))

@@ -20,7 +20,7 @@ class ByHand(Optimizer):
 
     def __init__(self, first: Tensor, weights: list[Tensor]) -> None:
         super().__init__([first], {"lr": 0.0})
-        # The list itself: it grows with every model that is called.
+        # Not a copy: the list grows with every model that is called.
         self.param_groups[0]["params"] = weights
 
     def step(self, closure: Any = None) -> Any:
@@ -47,7 +47,7 @@ class Updates:
 
         @wraps(zero_grad)
         def emptied(module: Any, *args: Any, **kwargs: Any) -> None:
-            # Before it: the gradients of the step are still there.
+            # Look while the gradients of the step still exist.
             self._look()
             zero_grad(module, *args, **kwargs)
 

@@ -103,7 +103,7 @@ def install(now: Now) -> None:
 def _over(now: Now, turn: Turn) -> bool:
     total, batch = now.kept.loaders.get(str(turn.loader), [turn.total, turn.batch])
     if now.backwards == turn.backwards:
-        # The same samples as in the original: of each rank its part.
+        # Each rank takes its part of the samples that the original takes.
         parts = round(total / turn.total) if turn.total else 1
         return bool(batch) and turn.samples >= EVALUATED * batch // max(1, parts)
     most = now.recorder.settings.steps
@@ -136,5 +136,5 @@ def _sizes(loader: Any) -> tuple[int, int]:
     sampler = getattr(loader.batch_sampler, "sampler", None) or loader.sampler
     try:
         return len(sampler), int(loader.batch_size or 0)
-    except Exception:  # a script's own code: it may do anything
+    except Exception:  # the script's code may raise anything
         return 0, 0

@@ -14,5 +14,5 @@ def install(now: Now) -> None:
         now.recorder.stop("by hand")
 
     if now.kept.writes:
-        # With an optimizer there are steps to count, and weights may change beside them.
+        # With an optimizer its steps count, and weights may change between them.
         Updates(told, over=lambda: now.begun)

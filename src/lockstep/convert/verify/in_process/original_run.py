@@ -11,7 +11,7 @@ from torch import Tensor
 
 from lockstep.convert.verify.runs import NUDGED, ORIGINAL
 
-# As they are before the probes are set: these are no files of the script's.
+# Taken before the probes patch them, since these files do not belong to the script.
 _save, _load = torch.save, torch.load
 
 

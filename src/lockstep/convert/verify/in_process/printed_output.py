@@ -24,7 +24,7 @@ class Heard:
         if not self._now.recorder.worker:
             *lines, self._line = (self._line + text).split("\n")
             for line in lines:
-                # What was written over is a bar that moves: it shows what this process is at.
+                # Text that is overwritten is a progress bar, which shows this process only.
                 _, bar, shown = line.rpartition("\r")
                 now = self._now
                 now.recorder.note(

@@ -52,7 +52,7 @@ def install(now: Now) -> None:
 
     @wraps(by_rank)
     def divided(self: Any) -> Iterator[int]:
-        # By what it was told: who forgets to tell it the epoch gets the same order again.
+        # By the calls of set_epoch: a script that forgets to call it gets the same order again.
         own = self.seed, self.epoch
         self.seed, self.epoch = seed(self, told[id(self)], len(self.dataset)), 0
         try:

@@ -20,7 +20,7 @@ SEED = 0
 def install(now: Now) -> None:
     """Seed all generators; scripts that set seeds do so afterwards."""
     seed(SEED)
-    # Not set by us from the clock, either.
+    # A seed from the clock becomes the common seed too.
     torch.seed = torch.random.seed = lambda: seed(SEED)
     fresh, left = np.random.default_rng, [0]
 

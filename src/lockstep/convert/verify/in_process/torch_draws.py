@@ -114,7 +114,7 @@ class Draws:
             new = torch.empty(shape, dtype=tensor.dtype, device="cpu")
             return fill(new, *args, **kwargs, generator=self.generator.manual_seed(seed))
 
-        # Before gradients are switched off: whether they are on is part of a draw's name.
+        # Draw before gradients are switched off, since a draw's name tells whether they are on.
         drawn = self.drawn(kind, tuple(tensor.shape), make)
         with torch.no_grad():
             return tensor.copy_(drawn)
@@ -357,5 +357,5 @@ def dimension(shape: Shape, size: int) -> int | None:
     exact = [d for d, length in enumerate(shape[:2]) if length == size]
     if exact:
         return exact[0] if len(exact) == 1 else None
-    # Several rows of each sample: positions, heads.
+    # Several rows for each sample, such as positions or heads.
     return 0 if size > 1 and shape and shape[0] and not shape[0] % size else None

@@ -62,7 +62,7 @@ class Now:
     def name(self, kind: str) -> str:
         """Return the name of the next draw, which is the same in all runs."""
         graded = torch.is_grad_enabled()
-        # Who evaluates may have other batches than the original: there the sample decides alone.
+        # An evaluation may have other batches than in the original: leave the batch out.
         where = f"{self.steps}.{self.batch}" if graded else f"{self.steps}"
         name = f"{where}.{'learns' if graded else 'looks'}.{kind}"
         self.names[name] += 1

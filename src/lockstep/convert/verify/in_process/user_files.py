@@ -39,7 +39,7 @@ def _part(file: Any, *, empty: bool) -> None:
     if not isinstance(file, str | os.PathLike) or not os.path.islink(file):
         return
     path = Path(file)
-    # Another rank may do the same.
+    # Another rank may do the same at the same time.
     with suppress(FileNotFoundError):
         content = b"" if empty else path.read_bytes()
         path.unlink()

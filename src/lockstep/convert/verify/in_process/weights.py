@@ -20,7 +20,7 @@ from lockstep.probes.hooks.optimizers import parameters_of
 
 MOST = 1_000_000
 """The most elements of a tensor that are compared, evenly spread."""
-_randint = torch.randint  # as it is before draws are keyed
+_randint = torch.randint  # taken before torch_draws replaces it
 
 
 def install(now: Now) -> None:
@@ -37,7 +37,7 @@ def install(now: Now) -> None:
         now.begun = True
 
     def first(_: Any, args: Any) -> None:
-        # Not when the optimizer is made: scripts may set their weights after that.
+        # Not when the optimizer is made, since scripts may set weights after that.
         if numbers and torch.is_grad_enabled():
             handle.remove()
             given = [list(x.shape) for x in args if isinstance(x, Tensor)]
@@ -147,7 +147,7 @@ def _bytes(tensor: Tensor) -> Any:
 
 def _names() -> dict[int, str]:
     """Return the names of all parameters by identity, as the largest model names them."""
-    # Not isinstance: objects that stand for others warn when they are asked.
+    # Not isinstance, since proxy objects warn when they are asked.
     models: list[Any] = [o for o in gc.get_objects() if issubclass(type(o), nn.Module)]
     sizes = {id(m): sum(1 for _ in m.modules()) for m in models}
     return {
