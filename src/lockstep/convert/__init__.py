@@ -61,8 +61,8 @@ def convert(script: Script, options: Options | None = None) -> Conversion:
         )
     if training.distributed:
         raise Already(
-            f"{script.path} is distributed already, and is left alone. Check it with: lockstep "
-            f"doctor {script.path}"
+            f"{script.path} is distributed already, so lockstep leaves it alone. Check it with: "
+            f"lockstep doctor {script.path}"
         )
     for refusal in refusals(training):
         line = refusal.script.place(refusal.node).start.line
@@ -73,8 +73,8 @@ def convert(script: Script, options: Options | None = None) -> Conversion:
         module.rewrite(work)
     if not work.split:
         raise ConvertError(
-            "It could not be seen where the training data are divided into batches: no DataLoader "
-            "is trained on, and no slice or draw by the batch size was found in the loop. Use a "
+            "lockstep could not see where the script divides the training data into batches: the "
+            "loop uses no DataLoader, and no slice or draw by the batch size was found. Use a "
             "DataLoader."
         )
     prelude.write(work)

@@ -38,7 +38,7 @@ def dataset(work: Work, loader: Loader) -> str:
     """Return the data set of a loader as an expression; give it a name if it is made in place."""
     data = loader.given("dataset")
     if data is None:
-        raise ConvertError(f"line {work.line(loader.call)}: the loader's data set is not in sight.")
+        raise ConvertError(f"line {work.line(loader.call)}: lockstep cannot see the loader's data.")
     if isinstance(data, _PLAIN):
         return work.script.code(data)
     stem = loader.name.replace("_loader", "").replace("loader", "").rstrip("_.") or "train"

@@ -97,7 +97,7 @@ class Draft:
             if put.end > done:
                 line = self.script.text[: put.start].count("\n") + 1
                 raise ConvertError(
-                    f"line {line}: two changes meet in one expression. Take it apart into two "
+                    f"line {line}: two changes meet in one expression. Split it into two "
                     "statements."
                 )
             text = text[: put.start] + put.text.replace("\n", newline) + text[put.end :]

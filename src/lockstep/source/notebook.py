@@ -26,7 +26,7 @@ def code_of(path: Path, content: bytes) -> tuple[str, list[str]]:
         assert isinstance(cells, list)
     except (ValueError, KeyError, TypeError, AssertionError, RecursionError):
         raise SourceError(
-            f"{path} is not a notebook: no JSON with cells in it. Open it in Jupyter and save it "
+            f"{path} is not a notebook: it is not JSON with cells. Open it in Jupyter and save it "
             "again."
         ) from None
     lines: list[str] = []

@@ -27,11 +27,11 @@ def read_script(path: Path) -> Script:
     except (OSError, ValueError) as error:
         why = getattr(error, "strerror", None) or str(error)
         raise SourceError(
-            f"{path} cannot be read: {why}. Check its name and your rights, or leave it out."
+            f"{path} cannot be read: {why}. Check its name and permissions, or leave it out."
         ) from None
     if len(content) > MOST_BYTES:
         raise SourceError(
-            f"{path} has more than {MOST_BYTES / 1e6:g} MB: more than a person writes. Name the "
+            f"{path} has more than {MOST_BYTES / 1e6:g} MB, more than a person writes. Name the "
             "script itself."
         )
     if path.suffix == ".ipynb":
@@ -67,9 +67,7 @@ def parse(path: Path, text: str, places: list[str] | None = None) -> Script:
         lines = lines_of(text)
         source = lines[line - 1].strip()[:80] if line <= len(lines) else ""
         old = _PYTHON_2.match(source)
-        todo = (
-            " It looks like Python 2: convert it to Python 3 first." if old else " Mend it first."
-        )
+        todo = " It looks like Python 2: convert it to Python 3 first." if old else " Fix it first."
         raise SourceError(f"{path}, {where}: not Python: {source!r}{why}.{todo}") from None
     except RecursionError:
         raise _too_deep(path) from None

@@ -150,8 +150,8 @@ def _divides_draws(work: Work, statement: cst.CSTNode) -> bool:
         if after and drawn_by(work, script, call) & kinds:
             work.note(
                 statement,
-                "one process may make these files before the others look; they would then draw "
-                f"other random numbers in line {work.line(call)}. Set the seed below it",
+                "one process may make these files before the others look; the others would then "
+                f"draw other random numbers in line {work.line(call)}. Set the seed below it",
             )
             return True
     return False

@@ -37,7 +37,7 @@ def unclear(work: Work, script: Script, loop: cst.For) -> Iterator[tuple[cst.CST
         call = part.value if isinstance(part, cst.Expr) else None
         if isinstance(call, cst.Call):
             if call not in known and not _is_harmless(work, script, loop, call, inside):
-                yield call, f"it is not seen what {script.code(call.func)} keeps"
+                yield call, f"lockstep cannot see what {script.code(call.func)} keeps"
         elif (
             isinstance(part, cst.Call) and part not in known and _function_keeps(work, script, part)
         ):
@@ -60,7 +60,7 @@ def _ends_early(loop: cst.For) -> Iterator[tuple[cst.CSTNode, str]]:
     }
     for part in walk_shallow(loop.body):
         if isinstance(part, cst.Return) or (isinstance(part, cst.Break) and part not in inner):
-            yield part, "its loop may end early"
+            yield part, "the loop may end early"
 
 
 def _carried(script: Script, loop: cst.For) -> Iterator[tuple[cst.CSTNode, str]]:
@@ -73,7 +73,7 @@ def _carried(script: Script, loop: cst.For) -> Iterator[tuple[cst.CSTNode, str]]
             names = {name for target in part.targets for name in targets(target.target)}
             for name in sorted(names - seen):
                 if mentions(part.value, {name}, set()):
-                    yield part, f"{name} goes from batch to batch"
+                    yield part, f"{name} passes from batch to batch"
             seen |= names
 
 
@@ -84,7 +84,7 @@ def _set(part: cst.Assign | cst.AugAssign, inside: set[str]) -> Iterator[tuple[c
         name = base(place)
         plain = isinstance(part, cst.Assign) and isinstance(place, cst.Name | cst.Tuple | cst.List)
         if not plain and name is not None and name.split(".")[0] not in inside:
-            yield part, f"{name} is not made anew for it as a plain sum"
+            yield part, f"{name} does not start as a new, plain sum"
 
 
 def _is_harmless(

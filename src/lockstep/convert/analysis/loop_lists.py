@@ -66,7 +66,7 @@ def obstacle(work: Work, script: Script, loop: cst.For, filled: Filled) -> str |
     if len(filled.put) > 1 or not _is_in_every_turn(script, loop, filled.put[0][0]):
         return f"{name} is not filled once in every batch"
     if is_nested(work, script, filled):
-        return f"{name} may hold what lies on a GPU"
+        return f"{name} may hold tensors on a GPU"
     uses = [
         n
         for n in walk_shallow(loop.body)

@@ -92,7 +92,7 @@ class Turns:
         if self._is_changed(script, name):
             return True
         if found is None:
-            # `data.x` changes if `data` does; a `self.x` without assignment comes from a base class.
+            # `data.x` changes if `data` does; a `self.x` that is never set comes from a base class.
             if not isinstance(node, cst.Attribute):
                 return False
             return dotted(node.value) != "self" and self.change(script, node.value, depth + 1)

@@ -23,8 +23,8 @@ _LIBRARIES = re.compile(
     r"|(info_nce|open_clip|cliploss)\.\w*(NCE|Loss|nce)"
 )
 _ADVICE = (
-    "Gather the embeddings of all replicas, with their gradients, before this loss; a person has "
-    "to check what it then means."
+    "Gather the embeddings of all replicas, with their gradients, before this loss, and check that "
+    "the loss still means the same."
 )
 
 
@@ -38,8 +38,8 @@ def look(training: Training) -> Iterator[Refusal]:
             "batch_loss",
             script,
             node,
-            "each sample is compared with all others of its batch, and a replica would have its "
-            "own part of the batch only",
+            "the loss compares each sample with all others of its batch, and a replica would have "
+            "only its part of the batch",
             _ADVICE,
         )
 

@@ -40,18 +40,18 @@ def look(training: Training) -> Iterator[Refusal]:
             models = _models(training, script, node)
             if not models:
                 reason = (
-                    "the weights are updated by hand, where nothing says which gradients make one "
-                    "step of the global batch"
+                    "the script updates the weights by hand, and nothing tells which gradients "
+                    "make one step of the global batch"
                 )
             elif not all(parts.is_model(*model) for model in models):
                 reason = (
-                    "the weights are updated by hand, and only a model that an optimizer is given "
-                    "can be followed"
+                    "the script updates the weights by hand, and lockstep can only follow a model "
+                    "that an optimizer is given"
                 )
             elif _NOISE.search(script.code(node)):
                 reason = (
-                    "the weights are updated by hand and at random, by other numbers on every "
-                    "replica"
+                    "the script updates the weights by hand and at random, with other numbers on "
+                    "every replica"
                 )
             else:
                 continue

@@ -31,8 +31,8 @@ def look(training: Training) -> Iterator[Refusal]:
                 "closure",
                 script,
                 call,
-                "the optimizer calls the loss as often as it likes within a step, and each replica "
-                "would decide that from its own part of the batch",
+                "the optimizer decides how often to compute the loss within a step, and each "
+                "replica would decide by its own part of the batch",
                 _ADVICE,
             )
 

@@ -40,16 +40,16 @@ def _reason(training: Training, script: Script, call: cst.Call) -> str | None:
     name = training.project.name(script, call.func) or ""
     last = call.func.attr.value if isinstance(call.func, cst.Attribute) else name
     if _FUNCTIONAL.match(name):
-        return f"{name} makes gradients by itself, and DDP averages those of backward only"
+        return f"{name} computes gradients itself, and DDP averages only those of backward"
     if not (name == _GRAD or name.endswith("autograd.grad") or last == "backward"):
         return None
     graph = argument(call, "create_graph", 3 if last != "backward" else None)
     if graph is not None and constant(graph) not in (False, None):
         return (
-            "a gradient is differentiated again, and DDP's hooks average only what one backward "
+            "the script differentiates a gradient again, and DDP averages only what one backward "
             "leaves in the parameters"
         )
     wanted = argument(call, "inputs", 1)
     if last != "backward" and wanted is not None and _PARAMETERS.search(script.code(wanted)):
-        return "these gradients never come to DDP, which averages those of backward only"
+        return "these gradients never reach DDP, which averages only those of backward"
     return None

@@ -36,8 +36,8 @@ def look(training: Training) -> Iterator[Refusal]:
                 "environment",
                 script,
                 call,
-                "the next sample follows from the model's action here, so there is no batch of "
-                "given samples to divide among replicas",
+                "the model's action decides the next sample here, so there is no batch of given "
+                "samples to divide among replicas",
                 _ADVICE,
             )
 

@@ -12,7 +12,7 @@ from lockstep.source.training import Training
 ORDER = Stage.METHOD, 80
 _ADVICE = (
     "If the samples are independent rows, put them into a TensorDataset and a DataLoader with "
-    "batches; the nodes of one graph are not, so keep it on one GPU or sample subgraphs."
+    "batches. The nodes of a graph are not independent: keep it on one GPU, or sample subgraphs."
 )
 
 

@@ -32,7 +32,7 @@ def look(training: Training) -> Iterator[Refusal]:
         kinds = [act.kind for act in found if not act.loops]
         steps = {"backward", "step"} <= set(kinds)
         if steps and isinstance(loop, cst.For) and _passes_on(script, loop):
-            yield _refusal(script, loop, "every layer takes a step from a loss of its own")
+            yield _refusal(script, loop, "every layer takes a step from its own loss")
 
 
 def _refusal(script: Script, node: cst.CSTNode, what: str) -> Refusal:
@@ -40,7 +40,7 @@ def _refusal(script: Script, node: cst.CSTNode, what: str) -> Refusal:
         "layer_local",
         script,
         node,
-        f"{what} inside the model, past DDP, which averages gradients for calls of the whole model",
+        f"{what} inside the model and bypasses DDP, which averages gradients for whole calls only",
         _ADVICE,
     )
 

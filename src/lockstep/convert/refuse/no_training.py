@@ -26,7 +26,7 @@ def look(training: Training) -> Iterator[Refusal]:
         yield _refusal(
             script,
             script.tree,
-            "nothing here calls backward(), so no training was found",
+            "no training was found: nothing calls backward()",
             "Name the script that holds the training loop.",
         )
         return
@@ -51,9 +51,8 @@ def _lost(training: Training, loss: Loss) -> Refusal | None:
         return _refusal(
             loss.script,
             loss.backward,
-            f"backward() in line {line} is in no loop that could be found, so its batches are not "
-            "known",
-            "Name the script whose loop comes to this backward().",
+            f"no loop was found around backward() in line {line}, so its batches are not known",
+            "Name the script whose loop reaches this backward().",
         )
     for script, loop in loops:
         source = _hidden(training, script, loop) if isinstance(loop, cst.For) else None
@@ -63,8 +62,8 @@ def _lost(training: Training, loss: Loss) -> Refusal | None:
                 where,
                 node,
                 f"the batches come from {_title(training, where, node)} in line "
-                f"{where.place(node).start.line}, and only torch.utils.data.DataLoader can be "
-                "divided here",
+                f"{where.place(node).start.line}, and lockstep can only divide "
+                "torch.utils.data.DataLoader here",
                 "Make the batches with torch.utils.data.DataLoader, in this script or in a module "
                 "beside it.",
             )
@@ -74,7 +73,7 @@ def _lost(training: Training, loss: Loss) -> Refusal | None:
 def _title(training: Training, script: Script, node: cst.CSTNode) -> str:
     if isinstance(node, cst.Call):
         return training.project.name(script, node.func) or script.code(node.func)
-    return f"`{script.code(node)}`, which nothing here hands over,"
+    return f"`{script.code(node)}`, which no code here provides,"
 
 
 def _hidden(training: Training, script: Script, loop: cst.For) -> tuple[Script, cst.CSTNode] | None:

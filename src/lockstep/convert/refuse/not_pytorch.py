@@ -44,6 +44,6 @@ def _refusal(script: Script, node: cst.CSTNode, library: str) -> Refusal:
         "not_pytorch",
         script,
         node,
-        f"this trains with {library}, and DistributedDataParallel wraps PyTorch's modules only",
+        f"the script trains with {library}, and DistributedDataParallel wraps PyTorch's modules",
         f"Use {library}'s own way to train on several devices.",
     )

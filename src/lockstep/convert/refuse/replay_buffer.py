@@ -41,8 +41,8 @@ def look(training: Training) -> Iterator[Refusal]:
                 "replay_buffer",
                 script,
                 call,
-                f"the samples come from `{script.code(container)}`, which is filled while "
-                "training, and each replica would fill and draw from another one",
+                f"the samples come from `{script.code(container)}`, which the training "
+                "fills, and each replica would fill and draw from its own buffer",
                 _ADVICE,
             )
 

@@ -33,11 +33,11 @@ def _remote(training: Training) -> Iterator[Refusal]:
         for call in script.calls:
             name = training.project.name(script, call.func) or ""
             if _REMOTE.match(name) and training.used(script, call):
-                yield _refusal(script, call, f"{name} divides the work among processes already")
+                yield _refusal(script, call, f"{name} already divides the work among processes")
         for call in script.calls:
             placed = constant(argument(call, "device_map"))
             if placed in ("auto", "balanced", "balanced_low_0", "sequential"):
-                yield _refusal(script, call, f'device_map="{placed}" cuts the model over the GPUs')
+                yield _refusal(script, call, f'device_map="{placed}" splits the model over GPUs')
 
 
 def _started(training: Training) -> Iterator[Refusal]:
@@ -49,7 +49,7 @@ def _started(training: Training) -> Iterator[Refusal]:
                 continue
             script = next(s for s in training.project.scripts if function in s.order)
             if training.project.reaches(script, function.body, is_backward):
-                what = f"`{function.name.value}` trains in processes of its own already"
+                what = f"`{function.name.value}` already trains in separate processes"
                 yield _refusal(handed.script, handed.call, what)
 
 
@@ -65,7 +65,7 @@ def _cut(training: Training) -> Iterator[Refusal]:
         if len(places) > 1:
             last = list(places.values())[-1]
             if training.used(script, last):
-                yield _refusal(script, last, "parts of the model lie on different GPUs already")
+                yield _refusal(script, last, "parts of the model are already on different GPUs")
 
 
 def _numbers(training: Training, script: Script, call: cst.Call) -> set[int]:
@@ -108,6 +108,6 @@ def _refusal(script: Script, node: cst.CSTNode, what: str) -> Refusal:
         "several_processes",
         script,
         node,
-        f"{what}, and data parallelism on top would be another program",
+        f"{what}, and data parallelism on top would make it another program",
         "Start from the single-GPU form of the script, with one process and the model on one GPU.",
     )

@@ -24,14 +24,14 @@ def rewrite(work: Work) -> None:
             work.done(
                 "loading",
                 call,
-                "read to the CPU: what was saved on one GPU must not fill it for all",
+                "loads to the CPU, so that not all processes load to the GPU it was saved from",
             )
         elif argument(call, "map_location", 1) is None:
             _whole(work, call)
         if may_be_saved_here(work, call):
             statement = out_of_branches(script, statement_of(script, call))
             work.draft.before(statement, work.several("dist.barrier()"))
-            work.done("loading", call, "all wait until the file is written")
+            work.done("loading", call, "all processes wait until the file is written")
     if not any(s is script for s, _ in project.calls(*PARALLEL)):
         return
     for call in script.named_last("load_state_dict"):
@@ -41,7 +41,7 @@ def rewrite(work: Work) -> None:
             work.draft.insert(state, '{key.removeprefix("module."): value for key, value in ')
             work.draft.insert(state, ".items()}", behind=True)
             work.done(
-                "loading", call, "checkpoints of the script as it was have module. in their keys"
+                "loading", call, "checkpoints of the original script have module. in their keys"
             )
 
 
@@ -55,10 +55,10 @@ def _whole(work: Work, call: cst.Call) -> None:
     scope = work.script.scope_of(call)
     device = next((name for name in ("device", "DEVICE", "dev") if scope.find(name)), None)
     if device is None:
-        work.note(call, "it is read to the GPU that it was saved from: give map_location")
+        work.note(call, "torch.load uses the GPU that the model was saved from: give map_location")
         return
     work.draft.insert(call.args[-1].value, f", map_location={device}", behind=True)
-    work.done("loading", call, "read to the GPU of the process, not to that it was saved from")
+    work.done("loading", call, "loads to the GPU of the process, not to that it was saved from")
 
 
 def _is_state(work: Work, call: cst.Call) -> bool:

@@ -40,7 +40,7 @@ def rewrite(work: Work) -> None:
         work.done("download", statement, "the first process of each host makes it, the others wait")
     for statement in awaited(work, busy | within(work, made)):
         work.draft.after(statement, work.several("dist.barrier()"))
-        work.done("download", statement, "all wait until the file is written")
+        work.done("download", statement, "all processes wait until the file is written")
 
 
 def _in_turn(work: Work, first: cst.CSTNode, last: cst.CSTNode) -> None:

@@ -79,7 +79,7 @@ def _set_epoch(work: Work, loop: Loop) -> None:
             loader = named
             place = counting.body.body[0]
     work.draft.before(place, work.several(f"{loader}.sampler.set_epoch({epoch})"))
-    work.done("sampler", place, "the sampler is told the epoch, so that each has another order")
+    work.done("sampler", place, "set_epoch gives every epoch another order")
 
 
 def _next(work: Work, loader: str, place: cst.CSTNode, count: str | None = None) -> None:
@@ -88,7 +88,7 @@ def _next(work: Work, loader: str, place: cst.CSTNode, count: str | None = None)
     work.draft.before(
         place, work.several(f"{sampler}.set_epoch({count or sampler + '.epoch + 1'})")
     )
-    work.done("sampler", place, "the sampler is told that a pass begins: each has another order")
+    work.done("sampler", place, "set_epoch gives every pass another order")
 
 
 def _counter(work: Work, loop: Loop, node: cst.For | cst.While) -> str | None:

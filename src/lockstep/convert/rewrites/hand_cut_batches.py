@@ -130,7 +130,7 @@ def _common_order(work: Work) -> None:
             work.draft.after(
                 statement_of(script, call), work.several(f"dist.broadcast({order}, 0)")
             )
-            work.done("sliced", call, "all processes take the order that the first one drew")
+            work.done("sliced", call, "all processes use the order that the first one drew")
 
 
 def _columns(work: Work) -> bool:
@@ -183,7 +183,7 @@ def _shares(work: Work, sizes: set[str]) -> None:
             parent = script.parents.get(part)
             if isinstance(parent, cst.Arg) and script.code(part) in sizes:
                 work.draft.replace(part, f"{script.code(part)} // {work.world}")
-                work.done("sliced", part, "the batch of one process")
+                work.done("sliced", part, "uses the batch size of one process")
 
 
 def _draws(work: Work) -> bool:
@@ -230,4 +230,4 @@ def _values(work: Work) -> None:
         ):
             work.need("all_sum")
             work.draft.replace(call, f"{work.all_sum}({script.code(call)}) / {work.world}")
-            work.done("sliced", call, "the mean over all processes")
+            work.done("sliced", call, "takes the mean over all processes")

@@ -20,12 +20,14 @@ def rewrite(work: Work) -> None:
         rate = argument(optimizer.call, "lr", 1)
         name = work.script.code(optimizer.call.func)
         if rate is None or optimizer.script is not work.script:
-            work.note(optimizer.call, "fit the learning rate to the larger batch")
+            work.note(optimizer.call, "adapt the learning rate to the larger batch")
             continue
         root = _ROOT.search(name) is not None
         factor = f"{work.world} ** 0.5" if root else work.world
         work.draft.replace(rate, f"{whole(work.script.code(rate))} * {factor}")
-        rule = "by the square root" if root else "in proportion"
+        rule = "with its square root" if root else "in proportion"
         work.done(
-            "rate", optimizer.call, f"the global batch grows with the processes, the rate {rule}"
+            "rate",
+            optimizer.call,
+            f"the global batch grows with the processes, the rate {rule}",
         )

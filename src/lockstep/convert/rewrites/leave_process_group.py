@@ -34,7 +34,7 @@ def rewrite(work: Work) -> None:
             work.draft.before(last, leave)
         else:
             work.draft.after(last, leave)
-    work.done("process_group", last, "the processes part here")
+    work.done("process_group", last, "the processes leave the group here")
 
 
 def _returns(work: Work) -> list[cst.CSTNode]:

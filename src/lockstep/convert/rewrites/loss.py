@@ -39,7 +39,9 @@ def rewrite(work: Work) -> None:
             scaled = f"{whole} * {work.world}"
             work.draft.replace(loss, scaled if inside else f"({scaled})")
             work.done(
-                "loss", call, "the loss is a sum: DDP takes a mean, so it is scaled before backward"
+                "loss",
+                call,
+                "the loss is a sum and DDP takes a mean, so it is scaled first",
             )
             continue
         rows = work.rows.get(work.script.function_of(call))
@@ -47,6 +49,6 @@ def rewrite(work: Work) -> None:
             work.need("mean_of_all")
             work.draft.insert(loss, f"{work.mean_of_all}(")
             work.draft.insert(loss, f", {rows})", behind=True)
-            work.done("loss", call, "processes count by their rows: the last batch may be uneven")
+            work.done("loss", call, "each process counts by its rows: the last batch may be uneven")
         if found - {WEIGHTS} != {MEAN}:
-            work.note(call, f"{work.script.code(loss)} is taken for a mean over the batch")
+            work.note(call, f"lockstep takes {work.script.code(loss)} for a mean over the batch")

@@ -43,7 +43,7 @@ def rewrite(work: Work) -> None:
             if kind == COUNT or not is_read_later(script, loop, name):
                 continue
             if kind not in (SUM, MEAN) or not is_zero(one.start):
-                work.note(one.added[0][0], f"{name} is that of one process")
+                work.note(one.added[0][0], f"{name} covers the samples of one process only")
                 continue
             lines.append(one.line(work, mean if kind == MEAN else ""))
             names.append(name)
@@ -66,7 +66,7 @@ def rewrite(work: Work) -> None:
         names += [meter.name for meter, _ in meters]
         if lines:
             work.draft.after(statement_of(script, loop), "\n".join(lines))
-            work.done("metrics", loop, f"{', '.join(names)}: that of all processes, not of one")
+            work.done("metrics", loop, f"{', '.join(names)}: reduced over all processes")
 
 
 def _meters(work: Work, script: Script, loop: cst.For) -> Iterator[tuple[Meter, dict[str, str]]]:
@@ -76,7 +76,7 @@ def _meters(work: Work, script: Script, loop: cst.For) -> Iterator[tuple[Meter, 
             continue
         found = meter_sums.kinds_of(work, script, meter)
         if any(kind == UNKNOWN and not weighted for kind, weighted in found.values()):
-            work.note(meter.calls[0], f"{name} is that of one process")
+            work.note(meter.calls[0], f"{name} covers the samples of one process only")
             continue
         yield (
             meter,
@@ -100,7 +100,7 @@ def _samples(work: Work, script: Script, loop: cst.For, taken: list[str]) -> Ite
         if by_sample and on_host:
             yield filled
         else:
-            work.note(filled.put[0][0], f"{name} is that of one process")
+            work.note(filled.put[0][0], f"{name} covers the samples of one process only")
 
 
 def _last_values(work: Work, script: Script, loop: cst.For) -> Iterator[tuple[str, str]]:

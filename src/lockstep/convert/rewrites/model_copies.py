@@ -52,7 +52,7 @@ def _measured(work: Work) -> None:
             work.draft.before(
                 statement, work.several(synchronised(CONVERT.format(script.code(model))))
             )
-            work.done("averaged", call, "batch norm is measured over the samples of all processes")
+            work.done("averaged", call, "batch norm is measured on the samples of all processes")
 
 
 def _is_divided(work: Work, script: Script, loader: cst.CSTNode) -> bool:

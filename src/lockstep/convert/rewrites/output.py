@@ -173,7 +173,7 @@ def _open_once(work: Work, call: cst.Call) -> None:
         work.draft.insert(path, "(" if bare else "")
         end = f"{')' if bare else ''} if {work.rank} == 0 else os.devnull"
         work.draft.insert(path, end, behind=True)
-    work.done("output", call, "one process writes the file, all do what is done meanwhile")
+    work.done("output", call, "one process writes the file; all run the rest of the block")
 
 
 def _bars(work: Work) -> None:

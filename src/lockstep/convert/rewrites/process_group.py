@@ -24,12 +24,12 @@ def rewrite(work: Work) -> None:
         f"\t\ttorch.cuda.set_device({work.local_rank})\n"
         f"\tdist.init_process_group()\n{seed}",
     )
-    more = "; no seed is set, so they take a common one for what they draw alike" if seed else ""
+    more = "; the script sets no seed, so they share one for common draws" if seed else ""
     work.done(
         "process_group",
         begin,
-        "started by torchrun, the processes meet here, each on its own GPU; started by python, "
-        f"nothing happens{more}",
+        "under torchrun, the processes join here, each on its own GPU; under python, nothing "
+        f"happens{more}",
     )
 
 

@@ -20,7 +20,7 @@ def rewrite(work: Work) -> None:
         if loader.script is not work.script:
             if is_stream(work, loader):
                 raise ConvertError(
-                    f"The training data are a stream that {loader.script.path.name} loads, line "
+                    f"{loader.script.path.name} loads the training data as a stream, line "
                     f"{loader.script.place(loader.call).start.line}. Make that loader here."
                 )
             _remake(work, loader)
@@ -40,8 +40,8 @@ def _split(work: Work, loader: Loader) -> None:
     given = loader.given("batch_sampler")
     if given is not None and constant(given) is not None:
         raise ConvertError(
-            f"line {work.line(given)}: the training loader has a batch_sampler of its own, and "
-            "only its author knows how to divide that. Divide it by rank, or use shuffle."
+            f"line {work.line(given)}: the training loader has a batch_sampler, and lockstep "
+            "does not know how to divide it. Divide it by rank, or use shuffle."
         )
     if is_stream(work, loader):
         _split_stream(work, loader)
@@ -55,8 +55,8 @@ def _split(work: Work, loader: Loader) -> None:
         return
     if size is None and not spreads(call):
         raise ConvertError(
-            f"line {work.line(call)}: the loader has batches of one sample, which nobody can "
-            "divide. Give it a batch_size."
+            f"line {work.line(call)}: the loader has batches of one sample, which cannot be "
+            "divided. Give it a batch_size."
         )
     drop = loader.given("drop_last")
     options = []
@@ -80,7 +80,7 @@ def _split(work: Work, loader: Loader) -> None:
         draft.replace(shuffle, alone)
         if next(a for a in call.args if a.value is shuffle).keyword is None:
             raise ConvertError(
-                f"line {work.line(shuffle)}: name the loader's arguments: shuffle=True."
+                f"line {work.line(shuffle)}: name the loader's arguments, as in shuffle=True."
             )
     work.argument(call, f"sampler={sampler}")
     if size is not None:
@@ -92,7 +92,7 @@ def _split(work: Work, loader: Loader) -> None:
             call,
             "each process takes its part of every batch"
             if not work.options.scale_batch
-            else "each process takes batches of its own",
+            else "each process takes its own batches",
         )
 
 
@@ -102,7 +102,7 @@ def _deal(work: Work, loader: Loader) -> None:
     work.argument(loader.call, f"sampler=range({work.rank}, len({data}), {work.world})")
     if size is not None and not work.options.scale_batch:
         share(work, size)
-    work.done("sampler", loader.call, "every sample is evaluated by one process, and none twice")
+    work.done("sampler", loader.call, "one process evaluates each sample, and none twice")
 
 
 def _by_sampler(work: Work, loader: Loader, sampler: cst.BaseExpression) -> None:
@@ -111,7 +111,7 @@ def _by_sampler(work: Work, loader: Loader, sampler: cst.BaseExpression) -> None
     size = loader.given("batch_size")
     if size is None:
         raise ConvertError(
-            f"line {work.line(loader.call)}: the loader's batch size is not in sight. Give it here."
+            f"line {work.line(loader.call)}: the loader's batch size is not visible. Give it here."
         )
     if not work.options.scale_batch:
         share(work, size)
@@ -166,7 +166,11 @@ def _by_its_sampler(work: Work, sampler: cst.BaseExpression) -> None:
     work.need("Share")
     work.draft.insert(sampler, f"{work.share}(")
     work.draft.insert(sampler, ")", behind=True)
-    work.done("sampler", sampler, "the first process draws, and each takes its part of every batch")
+    work.done(
+        "sampler",
+        sampler,
+        "the first process draws; each takes its part of every batch",
+    )
 
 
 def _remake(work: Work, loader: Loader) -> None:
@@ -183,7 +187,7 @@ def _remake(work: Work, loader: Loader) -> None:
     held = dict(found for source in sources if (found := _held(work, source)) is not None)
     if not held:
         raise ConvertError(
-            f"The training data are loaded in {where}, line {line}, and it could not be seen which "
+            f"{where} loads the training data, line {line}, and lockstep could not see which "
             "variable of this script holds the loader. Make the loader in this script."
         )
     work.need("divided", "Share", "DataLoader")
@@ -192,7 +196,7 @@ def _remake(work: Work, loader: Loader) -> None:
         work.done(
             "sampler",
             statement,
-            f"the loader of {where} is made anew: each process takes its part of every batch",
+            f"a new loader replaces that of {where}: each process takes its part of every batch",
         )
 
 

@@ -23,7 +23,7 @@ def rewrite(work: Work) -> None:
                 for product in _products(loop.node):
                     if _is_shown(work, product):
                         work.draft.insert(product, f" * {work.world}", behind=True)
-                        work.done("output", product, "samples that all processes have seen")
+                        work.done("output", product, "counts the samples of all processes")
 
 
 def _products(loop: cst.For) -> Iterator[cst.BinaryOperation]:

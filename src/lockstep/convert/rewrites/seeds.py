@@ -24,7 +24,10 @@ def rewrite(work: Work) -> None:
     script = work.script
     for node in script.order:
         if isinstance(node, cst.If | cst.IfExp) and _BRANCH.search(script.code(node.test)):
-            work.note(node, "all processes draw alike, as they must go the same way here")
+            work.note(
+                node,
+                "all processes draw alike, since they must take the same branch",
+            )
             return
     loop = _outermost(work)
     if loop is not None:
@@ -32,7 +35,7 @@ def rewrite(work: Work) -> None:
         place = statement_of(script, loop)
         lines = [f"torch.manual_seed(torch.initial_seed() + {work.rank})", *_of_data_sets(work)]
         work.draft.before(place, work.several("\n".join(lines)))
-        work.done("seeds", place, "from here on each process draws noise of its own")
+        work.done("seeds", place, "from here on, each process draws its own noise")
 
 
 def _of_data_sets(work: Work) -> list[str]:

@@ -25,7 +25,7 @@ def rewrite(work: Work) -> None:
         late = [s for s in mine if not s.making and after_wrap(work, model, s.statement)]
         frozen = any(s.value is not True for s in mine if s not in late)
         if not (frozen or any(s.part for s in late) or (late and frozen_when_made(work))):
-            # The whole model at once, as in a GAN: DDP knows all parameters, and none has a gradient.
+            # The whole model at once, as in a GAN: DDP knows them, and none has gradients.
             continue
         # DDP refuses a model that is frozen as a whole.
         late = [s for s in late if s.part or s.value is not False]
@@ -38,7 +38,11 @@ def rewrite(work: Work) -> None:
             work.need("bare")
             anew = f"{switch.name} = {wrapped(work, f'{work.bare}({switch.name})')}"
             work.draft.after(statement, work.several(anew))
-            work.done("unfreeze", statement, "DDP keeps to the parameters it met: wrapped anew")
+            work.done(
+                "unfreeze",
+                statement,
+                "DDP knows only parameters that it met: wrap again",
+            )
 
 
 def _check(work: Work, switch: Switch) -> None:
@@ -47,25 +51,25 @@ def _check(work: Work, switch: Switch) -> None:
     line = switch.script.place(switch.statement).start.line
     reason = (
         f"line {line}: parameters are frozen or thawed here after DDP has wrapped the model, "
-        "so the model must be wrapped anew, "
+        "so the model must be wrapped again, "
     )
     if switch.script is not work.script:
         where = switch.script.path.name
-        raise ConvertError(f"{where}, {reason}and only {work.script.path.name} is rewritten.")
+        raise ConvertError(f"{where}, {reason}but lockstep rewrites {work.script.path.name} only.")
     if not switch.held:
         raise ConvertError(
-            f"{reason}but {switch.name} is held elsewhere. Do it where {switch.model.name} is made."
+            f"{reason}but {switch.name} does not hold it. Do it where {switch.model.name} is made."
         )
     other = _other_name(work, switch, switch.model)
     if other is not None:
         raise ConvertError(
-            f"{reason}but line {work.line(other)} knows it as {work.script.code(other)}. Use "
+            f"{reason}but line {work.line(other)} calls it {work.script.code(other)}. Use "
             f"{switch.name} there, or freeze and thaw {work.script.code(other)}."
         )
     caller = _goes_on(work, switch, switch.model)
     if caller is not None:
         raise ConvertError(
-            f"{reason}but line {work.line(caller)} goes on with the old one. Do it there, or "
+            f"{reason}but line {work.line(caller)} continues with the old one. Do it there, or "
             f"return {switch.name} and assign it there."
         )
 

@@ -52,7 +52,7 @@ def rewrite(work: Work) -> None:
         else:
             work.note(
                 loader.call,
-                f"every process evaluates all of it, which is right but no faster: {why}",
+                f"every process evaluates all samples, which is right but no faster: {why}",
             )
     divided = [loader for loader, why in obstacles.items() if why is None]
     loops = [loop for loader in divided for loop in loader.loops]
@@ -72,8 +72,8 @@ def _on_training_data(work: Work, obstacles: dict[Loader, str | None]) -> list[L
             if loop.node in whole_loops or _goes_elsewhere(work, loop) or _unclear(work, loop):
                 work.note(
                     loop.node,
-                    f"of {loader.name or 'the training data'}, this goes through the part of one "
-                    "process: what it finds is not that of all",
+                    "this loop sees only the part of one process of "
+                    f"{loader.name or 'the training data'}, and so does its result",
                 )
             else:
                 found.append(loop)
@@ -99,30 +99,30 @@ def _obstacle(work: Work, loader: Loader) -> str | None:
     if loader.script is not work.script or any(
         loop.script is not work.script for loop in loader.loops
     ):
-        return "it is done in another file"
+        return "the evaluation is in another file"
     others = [loader.given(name) for name in ("sampler", "batch_sampler", "drop_last")]
     if any(other is not None and constant(other) not in (False, None) for other in others):
         return "the loader has a sampler or drops samples"
     if loader.given("dataset") is None:
-        return "its data set is not in sight"
+        return "lockstep cannot see its data set"
     stars = [a.value for a in loader.call.args if a.star]
     if any(not isinstance(star, cst.Name) for star in stars):
-        return "its arguments are not in sight"
+        return "lockstep cannot see its arguments"
     if is_stream(work, loader):
         return "its data are a stream"
     if has_norm(work) and not work.options.sync_batch_norm:
         # DDP sends the statistics of rank 0 before every forward, so all must take part.
-        return "batch norm has the statistics of one process"
+        return "batch norm has the statistics of one process only"
     for loop in loader.loops:
         if any(x.trains for x in work.parts.training.loops if x.node is loop.node):
-            return "its loop is also that of training"
+            return "its loop also trains"
         if _goes_elsewhere(work, loop):
-            return f"it is not seen all that line {work.line(loop.node)} goes through"
+            return f"lockstep cannot see all that line {work.line(loop.node)} iterates over"
         why = _unclear(work, loop)
         if why is not None:
             return why
     if (stars or _is_shuffled(loader)) and not _by_sample(work, loader):
-        return "its values are those of batches, which would be others"
+        return "its values belong to whole batches, which would change"
     return None
 
 
@@ -195,7 +195,7 @@ def _divide(work: Work, loader: Loader) -> None:
         work.argument(call, f"sampler={part} if {world} > 1 else None")
     else:
         work.argument(call, f"sampler={part}")
-    work.done("validation", call, "every sample is evaluated by one process, and none twice")
+    work.done("validation", call, "one process evaluates each sample, and none twice")
 
 
 def _whole_batches(work: Work, loader: Loader, data: str) -> str:

@@ -40,9 +40,9 @@ def rewrite(work: Work) -> None:
                 at = node if script is work.script else loss.backward
                 work.note(
                     at,
-                    "the mean is over labelled items or by weights, of which each process has "
-                    "another number: gradients differ from those of one GPU by that much. Take "
-                    "the loss in the training loop, where it can be weighed",
+                    "the mean is over labelled items or by weights, and each process has another "
+                    "number of them, so gradients differ from those of one GPU. Compute the loss "
+                    "in the training loop, where lockstep can weight it",
                 )
                 continue
             _weigh(work, node, count)
@@ -62,8 +62,8 @@ def _weigh(work: Work, node: cst.CSTNode, count: str) -> None:
     work.done(
         "loss",
         node,
-        "the mean is over labelled items or by weights, of which each process has another number: "
-        "it counts for as many as it has",
+        "the mean is over labelled items or by weights, so each process counts by how many of them "
+        "it has",
     )
 
 
@@ -85,7 +85,7 @@ def _below(work: Work, script: Script, node: cst.BinaryOperation) -> str | None:
     if _learns(work, script, node.right, 0, set()):
         raise ConvertError(
             f"line {script.place(node).start.line}: the loss is a ratio of two sums over the "
-            "batch that both come from the model, and cannot be put together from parts of the "
+            "batch that both come from the model, so it cannot be computed from parts of the "
             "batch. Take the ratio for each sample (sum over its own dimensions), then the mean."
         )
     return script.code(node.right)

@@ -63,15 +63,15 @@ def rewrite(work: Work) -> None:
     parts = work.parts
     if not parts.models:
         raise ConvertError(
-            "No model was found whose parameters an optimizer is given"
-            + (f" (the trail was lost at {parts.lost[0]})" if parts.lost else "")
+            "lockstep found no model whose parameters an optimizer is given"
+            + (f" (the search ended at {parts.lost[0]})" if parts.lost else "")
             + ". Make the model and its optimizer in this script."
         )
     _drop_parallel(work)
     for model in parts.models:
         if model.script is not work.script:
             raise ConvertError(
-                f"The model is made in {model.script.path.name}, line "
+                f"{model.script.path.name} makes the model, line "
                 f"{model.script.place(model.made).start.line}. Convert that file, or make it here."
             )
         if model.many:
@@ -91,14 +91,14 @@ def _check_members(work: Work, model: Model) -> None:
                 if dotted(value.value) == model.name and early:
                     raise ConvertError(
                         f"line {work.line(value)}: {script.code(value)} gets another name before "
-                        f"it can be wrapped. Use {script.code(value)}, or variables only."
+                        f"DDP can wrap it. Use {script.code(value)} everywhere, or variables only."
                     )
     training = work.parts.training
     for window in windows(training):
         if not is_one(training, window):
             raise ConvertError(
-                f"line {work.line(window.loop)}: gradients of several models in {model.name} are "
-                "accumulated over batches. Give each model a variable of its own."
+                f"line {work.line(window.loop)}: gradients of several models in {model.name} "
+                "accumulate over batches. Give each model its own variable."
             )
 
 
@@ -112,18 +112,22 @@ def _wrap(work: Work, model: Model) -> None:
             work.done(
                 "wrap",
                 model.ready,
-                "batch norm sees the whole batch, as on one GPU; its statistics are equal on all",
+                "batch norm sees the whole batch, as on one GPU; all processes have its statistics",
             )
             work.note(
                 model.ready,
-                "on the CPU batch norm sees the samples of its own process only: torch has "
-                "SyncBatchNorm for GPUs",
+                "on the CPU, batch norm sees only the samples of its process: torch has "
+                "SyncBatchNorm for GPUs only",
             )
         else:
-            work.note(model.ready, "batch norm sees the samples of its own process only")
+            work.note(model.ready, "batch norm sees only the samples of its process")
     lines.append(f"{model.name} = {each(model, wrapped(work, '{}'))}")
     work.draft.after(model.ready, work.several("\n".join(lines)))
-    work.done("wrap", model.ready, f"{model.name} is ready here: DDP averages its gradients")
+    work.done(
+        "wrap",
+        model.ready,
+        f"{model.name} is ready here: DDP averages its gradients",
+    )
 
 
 def _drop_parallel(work: Work) -> None:
@@ -142,7 +146,7 @@ def _drop_parallel(work: Work) -> None:
         else:
             work.draft.replace(call, inner)
         work.done(
-            "wrap", call, "DataParallel is for one process with several GPUs: DDP replaces it"
+            "wrap", call, "DDP replaces DataParallel, which uses one process for several GPUs"
         )
 
 
@@ -164,7 +168,7 @@ def _unwrap(work: Work, model: Model) -> None:
             work.need("bare")
             work.draft.replace(node, f"{work.bare}({script.code(node)})")
             what = script.code(parent) if isinstance(parent, cst.Attribute) else script.code(node)
-            work.done("wrap", node, f"{what} is meant of the model itself, without DDP")
+            work.done("wrap", node, f"{what} needs the model itself, without DDP")
 
 
 def _handed_outside(work: Work, node: cst.CSTNode) -> bool:

@@ -12,7 +12,7 @@ Reason = tuple[str, str]
 NEAR = 1e-3
 """Ratios closer than this count as equal."""
 
-UNKNOWN = "nothing that is known explains it."
+UNKNOWN = "no known reason explains it."
 
 
 def reason(original: Run, run: Run, step: int) -> Reason:
@@ -53,15 +53,15 @@ def _samples(original: Run, run: Run, step: int) -> Reason | None:
             )
         if turn and again == mine:
             return (
-                f"pass {turn + 1} takes the samples in the order of the first.",
+                f"pass {turn + 1} takes the samples in the order of the first pass.",
                 "Call sampler.set_epoch(epoch) at the start of every epoch.",
             )
         if len(both) != len(whole):
             return (
-                f"the global batch is {len(both)} samples, that of the original {len(whole)}.",
-                f"Divide the batch size by the ranks, {len(ours)}.",
+                f"the global batch is {len(both)} samples, in the original {len(whole)}.",
+                f"Divide the batch size by the number of ranks, {len(ours)}.",
             )
-        return "the ranks together take other samples than the original.", ""
+        return "together, the ranks take other samples than the original.", ""
     return None
 
 
@@ -127,8 +127,8 @@ def _sums(original: Run, run: Run, step: int) -> Reason | None:
         for value in ratio:
             if run.replicas > 1 and _near(value, 1 / run.replicas):
                 return (
-                    f"the {what} is 1/{run.replicas} of the original's: a sum over the batch, of "
-                    "which DDP takes the mean over the ranks.",
+                    f"the {what} is 1/{run.replicas} of the original's: it is a sum over the "
+                    "batch, and DDP averages it over the ranks.",
                     "Multiply the loss by the number of ranks before backward.",
                 )
             if run.replicas > 1 and _near(value, run.replicas):
@@ -147,7 +147,7 @@ def _norms(original: Run, run: Run, step: int) -> Reason | None:
     norms = sum(event["norms"] for event in run.first.of("wrapped"))
     if norms and run.replicas > 1:
         return (
-            f"{norms} batch norm layer(s) see the batch of one rank only.",
+            f"{norms} batch norm layer(s) see only the batch of one rank.",
             "Use torch.nn.SyncBatchNorm.convert_sync_batchnorm(model).",
         )
     return None
@@ -169,7 +169,7 @@ def _drifts(original: Run, run: Run, step: int) -> Reason | None:
     if drift(run) is not None:
         return (
             "the ranks hold different weights.",
-            "Let DistributedDataParallel wrap everything that is trained, and call it.",
+            "Wrap everything that is trained in DistributedDataParallel, and call the wrapper.",
         )
     return None
 
@@ -178,7 +178,7 @@ def _draws(original: Run, run: Run, step: int) -> Reason | None:
     found: Any = next((e for e in run.first.of("drew_itself") if e["step"] < step), None)
     if found is not None:
         return (
-            "random numbers are drawn in a way that cannot be made the same on all ranks.",
-            "This proves nothing about the script: switch them off to have it proved.",
+            "the script draws random numbers in a way that lockstep cannot repeat on all ranks.",
+            "This proves nothing about the script: switch them off and verify again.",
         )
     return None

@@ -68,7 +68,7 @@ class Proof:
     """The two runs of the original, with which results are compared."""
 
     def __init__(self, plan: Plan, original: Path, progress: Progress) -> None:
-        progress.say(f"{plan.name} is run as it is, and once more to see what rounding does")
+        progress.say(f"running {plan.name} as it is, and again to measure rounding")
         self.original = started(plan, ORIGINAL, original, 1, alone=True)
         if self.original.by_hand:
             plan = replace(plan, folder=plan.folder / "by_hand", by_hand=True)
@@ -90,7 +90,7 @@ class Proof:
         verdict = Verdict()
         runs = [self.original, self.nudged]
         for number in replicas:
-            self.progress.say(f"the result is run on {number} process(es)")
+            self.progress.say(f"running the result on {number} process(es)")
             name = f"{result.stem}-{number}"
             runs.append(started(self.plan, name, result, number, alone=number == 1))
             found = compare(self.original, self.nudged, runs[-1])
@@ -102,7 +102,7 @@ class Proof:
         verdict.stood_in = list(dict.fromkeys(w for run in runs for w in run.trace.stood_in))
         verdict.pretended = list(dict.fromkeys(w for run in runs for w in run.trace.pretended))
         if doctor and any(not run.failure for run in runs[2:]):
-            self.progress.say("the doctor watches the result on 2 ranks")
+            self.progress.say("the doctor checks the result on 2 ranks")
             verdict.findings = _findings(self.plan, result)
         return verdict
 
@@ -112,7 +112,7 @@ class Proof:
         early = (*self.plan.early, DOUBLE)
         plan = replace(self.plan, folder=self.plan.folder / "double", early=early)
         plan.folder.mkdir()
-        self.progress.say(f"{plan.name} is run in float64, where rounding stays small")
+        self.progress.say(f"running {plan.name} in float64, where rounding stays small")
         both = [started(plan, name, self.script, 1, alone=True) for name in (ORIGINAL, NUDGED)]
         return plan, both[0], both[1]
 

@@ -117,7 +117,7 @@ class Run:
             return f"it hangs: {', '.join(sorted(doing))}."
         if self._crashed:
             if "usage:" in self.log and "error:" in self.log:
-                return "it needs arguments: give them after --."
+                return "it needs arguments. Give them after --."
             return _absent(self.log) or "it crashes."
         if len(self.ranks) < self.replicas:
             return f"its {self.replicas} ranks never join one process group."
@@ -172,7 +172,7 @@ def _absent(log: str) -> str:
     if found is None:
         return ""
     package = PACKAGES.get(found[1], found[1])
-    return f"it imports {found[1]}, which is not here: pip install {package}."
+    return f"it imports {found[1]}, which is not installed: pip install {package}."
 
 
 def _last_words(logs: list[Path], codes: list[int | None], scratch: str) -> str:

@@ -25,7 +25,7 @@ def compare(original: Run, nudged: Run, run: Run) -> Comparison:
     if _undivided(original, run):
         found.status, found.first = DIFFERS, Difference(1, "the global batch")
         found.reason = "every rank makes a batch as large as the original's."
-        found.advice = f"Divide the batch size by the ranks, {run.replicas}."
+        found.advice = f"Divide the batch size by the number of ranks, {run.replicas}."
         return found
     alone = run.replicas == 1
     for apart in differing(original, nudged, run, exact=alone):

@@ -31,7 +31,7 @@ def install(recorder: Recorder) -> None:
         (nn.Module, "float", nn.Module.double),
     ):
         setattr(owner, name, new)
-    recorder.note("neutralised", what="all numbers are float64, for a second look")
+    recorder.note("neutralised", what="a second comparison computes in float64")
 
 
 def _double(original: Any) -> Any:
