@@ -64,7 +64,7 @@ def test_each_process_takes_every_nth_row(loop: str, expected: str):
 
 def test_moments_of_a_sequence_are_no_rows():
     loop = "for i in range(0, n, 16):\n        xb = yb = x_train[i:i+16]"
-    with pytest.raises(ConvertError, match="could not be seen"):
+    with pytest.raises(ConvertError, match="could not see"):
         of(loop)
 
 

@@ -184,7 +184,7 @@ def test_an_original_that_trains_nothing_says_so(tmp_path: Path):
 
 def test_an_original_that_imports_what_is_not_here_says_what_to_install(tmp_path: Path):
     verdict = failing(tmp_path, "import torch\nimport nowhere.at.all\n")
-    assert "it imports nowhere, which is not here: pip install nowhere" in verdict.failure
+    assert "it imports nowhere, which is not installed: pip install nowhere" in verdict.failure
     assert "nowhere" in verdict.log
 
 
