@@ -72,7 +72,7 @@ def _lost(training: Training, loss: Loss) -> Refusal | None:
 
 def _title(training: Training, script: Script, node: cst.CSTNode) -> str:
     if isinstance(node, cst.Call):
-        return training.project.name(script, node.func) or script.code(node.func)
+        return training.project.title(script, node.func)
     return f"`{script.code(node)}`, which no code here provides,"
 
 
