@@ -35,7 +35,6 @@ def look(training: Training) -> Iterator[Refusal]:
         seen += [place for place in loss.parts if _compares(training, *place)]
     for script, node in seen:
         yield Refusal(
-            "batch_loss",
             script,
             node,
             "the loss compares each sample with all others of its batch, and a replica would have "

@@ -28,7 +28,6 @@ def look(training: Training) -> Iterator[Refusal]:
             training, script, given
         ):
             yield Refusal(
-                "closure",
                 script,
                 call,
                 "the optimizer decides how often to compute the loss within a step, and each "

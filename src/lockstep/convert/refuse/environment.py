@@ -33,7 +33,6 @@ def look(training: Training) -> Iterator[Refusal]:
         parts = _received(script, call)
         if (known or (parts >= 3 and _last(call) in resets)) and training.used(script, call):
             yield Refusal(
-                "environment",
                 script,
                 call,
                 "the model's action decides the next sample here, so there is no batch of given "

@@ -105,7 +105,6 @@ def _is_part(training: Training, script: Script, node: cst.CSTNode) -> bool:
 
 def _refusal(script: Script, node: cst.CSTNode, what: str) -> Refusal:
     return Refusal(
-        "several_processes",
         script,
         node,
         f"{what}, and data parallelism on top would make it another program",
