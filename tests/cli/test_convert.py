@@ -52,7 +52,7 @@ def test_a_document_has_all_of_it(script: Path, capfd):
 def test_what_is_refused_says_why_and_what_to_do(capfd):
     path = next((CASES / "refused").glob("environment*.py"))
     assert run([str(path)]) == 1
-    assert "is not converted: line" in capfd.readouterr().err
+    assert "was not converted: line" in capfd.readouterr().err
     assert run([str(path), "--json"]) == 1
     assert json.loads(capfd.readouterr().out)["state"] == "refused"
 
@@ -82,8 +82,8 @@ def test_a_script_from_standard_input():
         (b"def f(:\n", b"not Python"),
         (b"print 'old'\n", b"Python 2"),
         (b"x = '\xff\xfe'\n", b"not text in"),
-        (b"x = 1\n", b"is not converted"),
-        (b"", b"is not converted"),
+        (b"x = 1\n", b"was not converted"),
+        (b"", b"was not converted"),
     ],
 )
 def test_what_is_no_training_script_ends_in_one_line(

@@ -12,12 +12,12 @@ import pytest
 
 from lockstep.console import Progress
 from lockstep.convert.verify import Comparison, Verdict, verify
-from lockstep.convert.verify.bounds import Bounds
-from lockstep.convert.verify.printed import differing
+from lockstep.convert.verify.difference_reasons import UNKNOWN
+from lockstep.convert.verify.printed_lines import differing
 from lockstep.convert.verify.proof import Proof, examination
-from lockstep.convert.verify.reasons import UNKNOWN
+from lockstep.convert.verify.rounding_bounds import Bounds
 from lockstep.convert.verify.runs import Plan, Run
-from lockstep.convert.verify.scratch import furnish
+from lockstep.convert.verify.scratch_folder import furnish
 from lockstep.convert.verify.step_by_step import compare
 from lockstep.probes.run_script import Outcome
 from lockstep.probes.trace import Event, Rank, Trace
@@ -130,7 +130,7 @@ def test_augmentation_in_workers_and_sequences_before_batches_are_proved(judged)
         ("classification", "scaled_rate", 1, "the learning rate of step 1 is 0.02"),
         ("classification", "wrong_validation", 4, 'the original prints "accuracy'),
         ("summed_loss", "not_scaled", 1, "the loss is 1/2 of the original's"),
-        ("batch_norm", "local", 1, "1 batch norm layer(s) see the batch of one rank only"),
+        ("batch_norm", "local", 1, "1 batch norm layer(s) see only the batch of one rank"),
         ("by_hand", "not_wrapped", 1, "the ranks hold different weights"),
         ("drawn_batches", "not_divided", 1, "every rank makes a batch as large"),
     ],
@@ -184,7 +184,7 @@ def test_an_original_that_trains_nothing_says_so(tmp_path: Path):
 
 def test_an_original_that_imports_what_is_not_here_says_what_to_install(tmp_path: Path):
     verdict = failing(tmp_path, "import torch\nimport nowhere.at.all\n")
-    assert "it imports nowhere, which is not here: pip install nowhere" in verdict.failure
+    assert "it imports nowhere, which is not installed: pip install nowhere" in verdict.failure
     assert "nowhere" in verdict.log
 
 
