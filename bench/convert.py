@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import statistics
 import subprocess
 import sys
@@ -21,6 +22,11 @@ from typing import Any
 
 CASES = Path(__file__).parent.parent / "tests" / "cases" / "convert" / "scripts"
 LINES = 1000
+TORCHVISION = Path(sys.prefix, "torchvision", "site-packages")
+"""Where `make` puts it, for scripts that import it."""
+ENVIRONMENT = os.environ | {
+    "PYTHONPATH": os.pathsep.join([os.environ.get("PYTHONPATH", ""), str(TORCHVISION)])
+}
 
 
 def scripts() -> list[Path]:
@@ -34,7 +40,9 @@ def proof(path: Path, replicas: str, steps: int) -> dict[str, Any]:
     command += ["--replicas", replicas, "--steps", str(steps), "--timeout", "300"]
     began = time.perf_counter()
     with tempfile.TemporaryDirectory() as folder:
-        done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder)
+        done = subprocess.run(
+            command, capture_output=True, text=True, check=False, cwd=folder, env=ENVIRONMENT
+        )
     found = json.loads(done.stdout) if done.stdout.strip() else {"reason": done.stderr.strip()}
     verdict = found.get("verdict", {})
     return {

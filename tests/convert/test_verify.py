@@ -21,6 +21,7 @@ from lockstep.convert.verify.scratch import furnish
 from lockstep.convert.verify.step_by_step import compare
 from lockstep.probes.run_script import Outcome
 from lockstep.probes.trace import Event, Rank, Trace
+from torchvision_folder import FOLDER
 
 CASES = Path(__file__).parent.parent / "cases" / "convert_verify"
 
@@ -186,6 +187,12 @@ def test_an_original_that_imports_what_is_not_here_says_what_to_install(tmp_path
     verdict = failing(tmp_path, "import torch\nimport nowhere.at.all\n")
     assert "it imports nowhere, which is not here: pip install nowhere" in verdict.failure
     assert "nowhere" in verdict.log
+
+
+def test_an_original_that_lacks_torchvision_says_how_to_keep_torch(monkeypatch, tmp_path: Path):
+    monkeypatch.setenv("PYTHONPATH", os.environ["PYTHONPATH"].replace(str(FOLDER), ""))
+    verdict = failing(tmp_path, "import torch\nimport torchvision\n")
+    assert "which is not here: pip install --no-deps 'torchvision==0." in verdict.failure
 
 
 def test_weights_that_never_change_prove_nothing(tmp_path: Path):

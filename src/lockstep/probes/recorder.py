@@ -241,7 +241,8 @@ def kind_of(path: str) -> str:
     """Whose code a file is: the script's, a library's, or none that a person would look at."""
     if path.startswith(("<", *_OURS)):
         found = "ours"
-    elif not path.startswith(_LIBRARIES):
+    # pip may install for one user, or into a folder of PYTHONPATH.
+    elif not (path.startswith(_LIBRARIES) or "/site-packages/" in path):
         found = "script"
     else:
         found = "torch" if "/torch/" in path else "library"
