@@ -16,7 +16,7 @@ from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 from lockstep.convert.verify.in_process.now import Now
 from lockstep.convert.verify.in_process.sample_randomness import base
-from lockstep.probes.recorder import _OURS, Batch
+from lockstep.probes.recorder import Batch, is_ours
 
 EVALUATED = 16
 """Batches of the original that an evaluation may take. The ranks must divide it."""
@@ -124,7 +124,7 @@ def _left(now: Now, turn: Turn) -> None:
 
 def _loops(frame: FrameType | None) -> bool:
     """Whether a loop asks for the batch. Who calls next() may not know that there is an end."""
-    while frame is not None and frame.f_code.co_filename.startswith(_OURS):
+    while frame is not None and is_ours(frame.f_code.co_filename):
         frame = frame.f_back
     return frame is not None and frame.f_code.co_code[frame.f_lasti] in LOOPS
 
