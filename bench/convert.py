@@ -53,7 +53,7 @@ def proof(path: Path, replicas: str, steps: int) -> dict[str, Any]:
         "reasons": [c["reason"] for c in verdict.get("comparisons", []) if c["status"] != "equal"],
         "failure": found.get("reason", "") or verdict.get("failure", ""),
         "doctor": [f["rule"] for f in verdict.get("findings", [])],
-        "stood_in": verdict.get("pretended", []),
+        "fake_data": verdict.get("fake_data", []),
     }
 
 

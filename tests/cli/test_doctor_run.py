@@ -121,5 +121,5 @@ def test_a_script_without_its_data_runs_on_stand_in_data_and_the_report_says_so(
     run = doctor(script, *asked, "--ignore", "starving_loader")
     document = json.loads(run.out)
     assert run.code == 0, document
-    assert "FashionMNIST: stand-in data, 2,048 samples of 1x28x28" in document["run"]["pretended"]
+    assert "FashionMNIST: stand-in data, 2,048 samples of 1x28x28" in document["run"]["fake_data"]
     assert document["run"]["oracle"]["verdict"] == "agrees"

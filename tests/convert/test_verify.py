@@ -90,7 +90,7 @@ def test_a_summed_loss_that_is_multiplied_by_the_ranks_is_proved(judged):
 def test_a_script_for_cuda_and_nccl_with_synchronised_batch_norm_is_proved(proof, judged):
     assert texts(judged("batch_norm", "after", 2)) == []
     verdict = proof("batch_norm").of(CASES / "batch_norm" / "after.py", (), doctor=False)
-    assert "cuda" in verdict.stood_in
+    assert "cuda" in verdict.fake_cuda
     assert not (CASES / "batch_norm" / "model.pt").exists()
 
 

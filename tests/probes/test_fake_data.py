@@ -14,7 +14,7 @@ import torch
 from lockstep.probes.run_script import Job, Outcome
 from lockstep.probes.run_script import run as start
 from lockstep.probes.settings import Settings
-from lockstep.probes.trace import pretended
+from lockstep.probes.trace import read
 from torchvision_folder import FOLDER
 
 HIDE = """
@@ -54,11 +54,11 @@ class Runs:
         return start(Job(script=script, ranks=0, settings=told))
 
     def __call__(self, body: str, hide: str = LIBRARIES, **settings: object) -> list[str]:
-        """What was stood in for; the script must come to its end."""
+        """Run a script to its end, and return what was replaced."""
         outcome = self.start(body, hide, **settings)
         assert outcome.how == "finished", outcome.logs[0].read_text()
         self.said = outcome.logs[0].read_text()
-        return pretended(self.folder)
+        return read(self.folder, outcome).fake_data
 
 
 @pytest.fixture
@@ -66,7 +66,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Runs:
     return Runs(tmp_path, monkeypatch)
 
 
-def test_without_being_asked_nothing_is_stood_in_for(run: Runs):
+def test_without_being_asked_nothing_is_replaced(run: Runs):
     body = """
 import torch
 for line in ("import torchvision", "import wandb", "open('train.txt')"):
@@ -394,7 +394,7 @@ for load, name in ((np.load, "a.npy"), (open, "a.csv"), (lambda n: open(n, "r+")
 """
 
 
-def test_files_whose_name_says_what_they_hold_are_stood_in_for_and_no_others(run: Runs):
+def test_files_whose_name_tells_what_they_hold_are_replaced_and_no_others(run: Runs):
     assert run(FILES, hide="") == [
         "train.txt: a stand-in text of 20,000 words",
         "valid.txt: a stand-in text of 20,000 words",
@@ -452,4 +452,4 @@ def test_the_notes_name_each_stand_in_once(run: Runs):
         for path in run.folder.glob("*.jsonl")
         for line in path.read_text().splitlines()
     ]
-    assert sum(line["kind"] == "pretended" for line in lines) == 1
+    assert sum(line["kind"] == "fake_data" for line in lines) == 1

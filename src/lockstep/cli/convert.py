@@ -183,10 +183,10 @@ def _proof(verdict: Verdict) -> list[str]:
         lines += [f"    {note}" for note in one.notes]
     if verdict.neutralised:
         lines.append(f"  made the same in all runs: {'; '.join(verdict.neutralised)}")
-    if verdict.stood_in:
-        lines.append(f"  the CPU stood in for {', '.join(verdict.stood_in)}")
-    if verdict.pretended:
-        lines.append(f"  not here, and stood in for: {'; '.join(verdict.pretended)}")
+    if verdict.fake_cuda:
+        lines.append(f"  the CPU stood in for {', '.join(verdict.fake_cuda)}")
+    if verdict.fake_data:
+        lines.append(f"  missing here, and replaced: {'; '.join(verdict.fake_data)}")
     for finding in verdict.findings:
         lines.append(f"  doctor, line {finding.line}: {finding.rule.name}: {finding.message}")
     lines.append("  proven" if verdict.proved else "  not proven")

@@ -60,7 +60,7 @@ class Examination:
     """Whether the ranks compute on GPUs of this machine."""
     oracle: bool = True
     stand_in_data: bool = False
-    """Whether data and libraries that are not here are stood in for."""
+    """Whether to replace data and libraries that are not on this machine."""
     early: tuple[str, ...] = ()
     """Modules that the probes install first, in every process."""
 

@@ -17,7 +17,7 @@ def install(recorder: Recorder) -> None:
         fake_cuda.install(settings.gpus)
 
         def tell(*_: object) -> None:
-            recorder.note("stood_in", what=fake_cuda.touched())
+            recorder.note("fake_cuda", what=fake_cuda.answered())
 
         recorder.on_end.append(tell)
         # Also early, for a run that never reaches its end.

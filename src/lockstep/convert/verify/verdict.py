@@ -82,10 +82,10 @@ class Verdict:
     """Its last words."""
     neutralised: list[str] = field(default_factory=list)
     """What was made the same in all runs, or left out."""
-    stood_in: list[str] = field(default_factory=list)
-    """What the CPU stood in for."""
-    pretended: list[str] = field(default_factory=list)
-    """Data and libraries that are not here, and were stood in for."""
+    fake_cuda: list[str] = field(default_factory=list)
+    """What the CPU answered for: cuda, nccl and so on."""
+    fake_data: list[str] = field(default_factory=list)
+    """Missing data and libraries, and the replacement of each."""
     findings: list[Finding] = field(default_factory=list)
     """Of the doctor, who watched the result on two ranks."""
 
@@ -103,7 +103,7 @@ class Verdict:
             "log": self.log,
             "comparisons": [asdict(one) for one in self.comparisons],
             "neutralised": self.neutralised,
-            "stood_in": self.stood_in,
-            "pretended": self.pretended,
+            "fake_cuda": self.fake_cuda,
+            "fake_data": self.fake_data,
             "findings": [finding.described() for finding in self.findings],
         }

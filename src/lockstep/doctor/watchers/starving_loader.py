@@ -16,7 +16,7 @@ FEW = 8
 
 def seen(trace: Trace) -> Iterator[Seen]:
     """Training in which most of the time goes to waiting for the loader."""
-    if trace.pretended:
+    if trace.fake_data:
         return  # The real data take another time, and so may the real model.
     share, seconds, steps = trace.waiting()
     loader = next((one for one in trace.ranks[0].loaders if one.trains), None)

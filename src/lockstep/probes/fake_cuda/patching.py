@@ -1,4 +1,4 @@
-"""What the stand-in remembers, and how a function of torch is replaced by one that knows of it."""
+"""Replace functions of torch, and remember what the replacements answered for."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ class Machine:
     gpus = 0
     current = 0
     """The device that the script made current."""
-    touched: dict[str, None] = {}  # noqa: RUF012
-    """What was stood in for, in the order of first use."""
+    answered: dict[str, None] = {}  # noqa: RUF012
+    """What the CPU answered for, in the order of first use."""
 
 
 def note(fact: str) -> None:
-    """Remember that this was stood in for."""
-    Machine.touched[fact] = None
+    """Remember that the CPU answered for this."""
+    Machine.answered[fact] = None
 
 
 def index(device: Any) -> int:
-    """The number of the GPU that is meant; refuses one that the machine would not have."""
+    """Return the number of the GPU that is meant; refuse one that the machine would not have."""
     number: int | None
     if isinstance(device, int):
         number = device
@@ -36,7 +36,7 @@ def index(device: Any) -> int:
         _, _, digits = device.partition(":")
         number = int(digits) if digits else None
     else:
-        # A tensor of a stood-in GPU says that it is on the CPU: it is on the current one.
+        # The device of a tensor is the CPU here, and stands for the current GPU.
         number = getattr(device, "index", None)
     if number is None or number < 0:
         return Machine.current
@@ -49,7 +49,7 @@ def index(device: Any) -> int:
 
 
 def cpu(device: Any) -> Any:
-    """`device`, or the CPU where a GPU is meant. What is no device comes back as it is."""
+    """Return the CPU if a GPU is meant, and any other argument as it is."""
     kind = type(device)
     if kind is torch.device:
         if device.type != "cuda":

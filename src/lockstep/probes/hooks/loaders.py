@@ -1,4 +1,4 @@
-"""Loaders and samplers: which samples each rank gets, in which order, and how long it waits."""
+"""Record the samples that each rank gets, in their order, and how long it waits for them."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ from lockstep.probes.names import packed
 from lockstep.probes.recorder import Batch, Recorder, place
 
 CLOSE = 8
-"""Batches of a pass whose contents are looked at; of a stream without indices all are."""
+"""Batches of a pass whose contents are recorded; of a stream without indices, all are."""
 ROW_BYTES = 1024
-"""Of a sample, about so many bytes are looked at, evenly spread."""
+"""About how many bytes of a sample to look at, evenly spread."""
 MOST_BYTES = 256_000_000
-"""Of an array that a data set holds: a larger one takes too long to look through."""
+"""The largest array of a data set to look through; larger ones take too long."""
 MOST_INDICES = 2_000_000
 
 
 def install(recorder: Recorder) -> None:
-    """Set the probe."""
+    """Watch DataLoader and its iterators."""
     numbers: WeakKeyDictionary[Any, str] = WeakKeyDictionary()
     turns: dict[str, int] = {}
     create, begin = DataLoader.__init__, DataLoader.__iter__
@@ -47,7 +47,7 @@ def install(recorder: Recorder) -> None:
         create(self, *args, **kwargs)
         if recorder.worker or self in numbers:
             return
-        # Not by a plain number: a loader that one rank alone makes would shift all others.
+        # Not a plain number: a loader that only one rank makes would shift all others.
         again = sum(key.startswith(f"{where}#") for key in turns)
         numbers[self] = f"{where}#{again}"
         turns[numbers[self]] = 0
@@ -65,7 +65,7 @@ def install(recorder: Recorder) -> None:
         recorder.now(f"starting to load data at {where}")
         iterator: Any = begin(self)
         recorder.note("pass", loader=number, turn=turn, place=where, **facts)
-        # Not a wrapper around it: scripts and libraries look at the iterator's own type.
+        # Not a wrapper: scripts and libraries check the type of the iterator.
         iterator._lockstep = _Pass(number, turn, where, self)
         return iterator
 
@@ -121,7 +121,7 @@ class _Pass:
         self.indices, self.count, self.over = 0, 0, False
 
     def deliver(self, recorder: Recorder, data: Any, index: Any, wait: float) -> Any:
-        """Note a batch on its way to the script."""
+        """Record a batch and return what the listeners make of it."""
         indices = _indices(index)
         size = len(indices) if indices else size_of(data)
         facts: dict[str, Any] = {}
@@ -163,10 +163,10 @@ def _over(recorder: Recorder, state: _Pass, complete: bool) -> None:
 
 
 def described(loader: Any) -> dict[str, Any]:
-    """What a loader is made of."""
+    """Describe a loader: its data set, sampler and sizes."""
     sampler = _sampler(loader)
     streams = isinstance(loader.dataset, IterableDataset)
-    # A script's own batch sampler may take any part of the data; the loader's own sampler is idle.
+    # If the script gives a batch sampler, the loader's sampler is idle: its length means nothing.
     own = hasattr(loader.batch_sampler, "__iter__") and not hasattr(loader.batch_sampler, "sampler")
     samples_known = not streams and not own
     facts: dict[str, Any] = {
@@ -204,12 +204,12 @@ def _sampler(loader: Any) -> Any:
 def _length(sized: Any) -> int | None:
     try:
         return len(sized)
-    except Exception:  # a script's own code: it may do anything
+    except Exception:  # the script's code may raise anything
         return None
 
 
 def _indices(index: Any) -> list[int] | None:
-    """Of one batch, if the data set has any."""
+    """Return the indices of one batch; None if the data set has none."""
     if type(index) is list and index and type(index[0]) is int:
         return index
     found = index if isinstance(index, list | tuple) else [index]
@@ -222,7 +222,7 @@ def _indices(index: Any) -> list[int] | None:
 
 
 def size_of(data: Any) -> int:
-    """Samples in a batch: the length of its first tensor or list."""
+    """Return the number of samples in a batch: the length of its first tensor or list."""
     for part in flat(data):
         if isinstance(part, Tensor) and part.dim():
             return int(part.shape[0])
@@ -232,7 +232,7 @@ def size_of(data: Any) -> int:
 
 
 def flat(data: Any, depth: int = 4) -> Iterator[Any]:
-    """Tensors, lists of plain values and single values inside a batch."""
+    """Yield the tensors, lists of plain values and single values inside a batch."""
     if isinstance(data, Tensor) or not depth:
         yield data
     elif isinstance(data, dict):
@@ -252,7 +252,7 @@ def flat(data: Any, depth: int = 4) -> Iterator[Any]:
 
 
 def contents(data: Any, size: int) -> list[int]:
-    """A number for each sample of a batch that follows from what it holds."""
+    """Return a number for each sample of a batch that follows from its content."""
     found = [0] * size
     for part in list(flat(data))[:6]:
         if isinstance(part, Tensor) and part.dim() and part.shape[0] == size:
@@ -272,17 +272,16 @@ def contents(data: Any, size: int) -> list[int]:
 
 
 def fingerprints(dataset: Any, depth: int = 3) -> dict[str, list[int]]:
-    """Of every list that a data set holds: [length, a number for its order, one for what is in it].
+    """Return, for every list in a data set, [length, number for its order, number for its content].
 
-    Two ranks that hold the same things in another order do not speak of the same samples when
-    they speak of the same index.
+    If two ranks hold the same things in different orders, the same index means different samples.
     """
     found: dict[str, list[int]] = {}
     kept = {} if isinstance(dataset, Tensor) else getattr(dataset, "__dict__", {})
     for name, value in list(kept.items()):
         try:
             prints = _fingerprint(value)
-        except Exception:  # a script's own objects: they may do anything
+        except Exception:  # the script's objects may raise anything
             prints = None
         if prints is not None:
             found[name] = prints
@@ -316,7 +315,7 @@ def _fingerprint(value: Any) -> list[int] | None:
 
 
 def _plain(item: Any) -> bool:
-    """Whether it says what it is, at no cost: a path, a label, a pair of them."""
+    """Whether an item is cheap to read: a path, a label, or a pair of them."""
     if isinstance(item, list | tuple):
         return len(item) <= 8 and all(isinstance(x, str | int | float | bytes) for x in item)
     return isinstance(item, str | int | float | bytes)
