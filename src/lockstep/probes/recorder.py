@@ -47,6 +47,22 @@ class Batch(NamedTuple):
     """Indices of its samples in the data set; None if the data set has none."""
 
 
+@dataclass(eq=False)
+class LoaderPass:
+    """A pass over a loader that is under way."""
+
+    loader: str
+    turn: int
+    place: str
+    streams: bool
+    """Whether the data set is a stream, without indices."""
+    count: int = 0
+    """Batches given so far."""
+    indices: int = 0
+    """How many indices were recorded."""
+    over: bool = False
+
+
 @dataclass
 class Window:
     """Everything that happened since the last step of an optimizer."""
@@ -106,10 +122,22 @@ class Recorder:
         self.steps_of: dict[int, int] = {}
         """Steps of each optimizer, by its identity."""
         self.window = Window()
+        self.losses: list[Any] = []
+        """The tensors that the backward pass starts from, while `on_backward` is called."""
+        self.on_loader: list[Callable[[Any], None]] = []
+        """Called with every DataLoader, once it is made."""
+        self.on_pass: list[Callable[[Any, LoaderPass], None]] = []
+        """Called with the loader before a pass over it begins."""
+        self.ends_pass: list[Callable[[LoaderPass], bool]] = []
+        """Called before every batch. The pass ends if one of them returns True."""
         self.on_batch: list[Callable[[Any, Batch], Any]] = []
         """Called with every batch. Each returns the batch, or another in its place."""
+        self.on_pass_end: list[Callable[[LoaderPass], None]] = []
+        """Called when a pass has given its last batch."""
         self.on_backward: list[Callable[[], None]] = []
         """Called before every backward pass."""
+        self.after_backward: list[Callable[[], None]] = []
+        """Called after every backward pass."""
         self.on_optimizer: list[Callable[[Any], None]] = []
         """Called with every optimizer, once it is made."""
         self.on_step: list[Callable[[Any], None]] = []

@@ -9,6 +9,7 @@ from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.graph import GradientEdge
 from torch.distributed.algorithms.join import Join
 from torch.nn.parallel import DistributedDataParallel
 
@@ -82,6 +83,8 @@ def install(recorder: Recorder) -> None:
 
     @wraps(backward)
     def went_backward(tensors: Any, *args: Any, **kwargs: Any) -> None:
+        if not isinstance(tensors, Tensor | GradientEdge):
+            tensors = tuple(tensors)
         window = recorder.window
         window.backwards += 1
         if recorder.looks:
@@ -89,12 +92,17 @@ def install(recorder: Recorder) -> None:
             window.factors.append(own and own / window.scale)
             if any(model.find_unused_parameters for model in wrapped_models):
                 window.reached |= reached(tensors)
+        roots = [tensors] if isinstance(tensors, Tensor) else tensors
+        recorder.losses = [root for root in roots if isinstance(root, Tensor)]
         for listen in recorder.on_backward:
             listen()
+        recorder.losses = []  # they keep the graph alive
         where = place(2)
         recorder.flush()
         recorder.now(f"backward at {where}")
         backward(tensors, *args, **kwargs)
+        for listen in recorder.after_backward:
+            listen()
         recorder.now(f"after backward at {where}")
 
     setattr(DistributedDataParallel, "__init__", created)  # noqa: B010

@@ -18,7 +18,7 @@ from torch.utils.data.distributed import DistributedSampler
 
 from lockstep.probes.hooks.randomness import states
 from lockstep.probes.names import packed
-from lockstep.probes.recorder import Batch, Recorder, place
+from lockstep.probes.recorder import Batch, LoaderPass, Recorder, place
 
 CLOSE = 8
 """Batches of a pass whose contents are recorded; of a stream without indices, all are."""
@@ -45,6 +45,8 @@ def install(recorder: Recorder) -> None:
     def created(self: Any, *args: Any, **kwargs: Any) -> None:
         where = place(2)
         create(self, *args, **kwargs)
+        for listen in recorder.on_loader:
+            listen(self)
         if recorder.worker or self in numbers:
             return
         # Not a plain number: a loader that only one rank makes would shift all others.
@@ -61,12 +63,15 @@ def install(recorder: Recorder) -> None:
         turn, turns[number] = turns[number], turns[number] + 1
         where = place(2)
         facts = _epoch(self)
+        state = LoaderPass(number, turn, where, isinstance(self.dataset, IterableDataset))
+        for listen in recorder.on_pass:
+            listen(self, state)
         recorder.window.left(number)
         recorder.now(f"starting to load data at {where}")
         iterator: Any = begin(self)
         recorder.note("pass", loader=number, turn=turn, place=where, **facts)
         # Not a wrapper: scripts and libraries check the type of the iterator.
-        iterator._lockstep = _Pass(number, turn, where, self)
+        iterator._lockstep = state
         return iterator
 
     @wraps(draw)
@@ -82,7 +87,7 @@ def install(recorder: Recorder) -> None:
 
     @wraps(following)
     def followed(self: Any) -> Any:
-        state: _Pass | None = getattr(self, "_lockstep", None)
+        state: LoaderPass | None = getattr(self, "_lockstep", None)
         if state is None:
             return following(self)
         most = recorder.settings.batches
@@ -92,6 +97,8 @@ def install(recorder: Recorder) -> None:
         recorder.now(f"waiting for data at {state.place}")
         start = time.perf_counter()
         try:
+            if any(ends(state) for ends in recorder.ends_pass):
+                raise StopIteration
             data = following(self)
         except StopIteration:
             _over(recorder, state, complete=True)
@@ -100,7 +107,7 @@ def install(recorder: Recorder) -> None:
             recorder.now(f"after loading data at {state.place}")
         wait = time.perf_counter() - start
         index = self._lockstep_drawn.popleft() if self._lockstep_drawn else None
-        return state.deliver(recorder, data, index, wait)
+        return _deliver(recorder, state, data, index, wait)
 
     for owner, name, wrapped in (
         (DataLoader, "__init__", created),
@@ -112,45 +119,39 @@ def install(recorder: Recorder) -> None:
         setattr(owner, name, wrapped)
 
 
-class _Pass:
-    """One pass over a loader."""
-
-    def __init__(self, loader: str, turn: int, where: str, owner: Any) -> None:
-        self.loader, self.turn, self.place = loader, turn, where
-        self.streams = isinstance(owner.dataset, IterableDataset)
-        self.indices, self.count, self.over = 0, 0, False
-
-    def deliver(self, recorder: Recorder, data: Any, index: Any, wait: float) -> Any:
-        """Record a batch and return what the listeners make of it."""
-        indices = _indices(index)
-        size = len(indices) if indices else size_of(data)
-        facts: dict[str, Any] = {}
-        if indices is not None and self.indices < MOST_INDICES:
-            facts["indices"] = packed(indices)
-            self.indices += len(indices)
-        if self.count < CLOSE or self.streams:
-            facts["rows"] = contents(data, size)
-        if recorder.looks:
-            facts["random"] = states()
-        recorder.note(
-            "batch",
-            loader=self.loader,
-            turn=self.turn,
-            number=self.count,
-            size=size,
-            wait=round(wait, 6),
-            grad=torch.is_grad_enabled(),
-            **facts,
-        )
-        recorder.window.took(self.loader, size, wait)
-        batch = Batch(self.loader, self.count, size, indices)
-        self.count += 1
-        for listen in recorder.on_batch:
-            data = listen(data, batch)
-        return data
+def _deliver(recorder: Recorder, state: LoaderPass, data: Any, index: Any, wait: float) -> Any:
+    """Record a batch and return what the listeners make of it."""
+    indices = _indices(index)
+    size = len(indices) if indices else size_of(data)
+    facts: dict[str, Any] = {}
+    if indices is not None and state.indices < MOST_INDICES:
+        facts["indices"] = packed(indices)
+        state.indices += len(indices)
+    if state.count < CLOSE or state.streams:
+        facts["rows"] = contents(data, size)
+    if recorder.looks:
+        facts["random"] = states()
+    recorder.note(
+        "batch",
+        loader=state.loader,
+        turn=state.turn,
+        number=state.count,
+        size=size,
+        wait=round(wait, 6),
+        grad=torch.is_grad_enabled(),
+        **facts,
+    )
+    recorder.window.took(state.loader, size, wait)
+    batch = Batch(state.loader, state.count, size, indices)
+    state.count += 1
+    for listen in recorder.on_batch:
+        data = listen(data, batch)
+    return data
 
 
-def _over(recorder: Recorder, state: _Pass, complete: bool) -> None:
+def _over(recorder: Recorder, state: LoaderPass, complete: bool) -> None:
+    for listen in recorder.on_pass_end:
+        listen(state)
     if not state.over:
         state.over = True
         recorder.note(
