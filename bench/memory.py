@@ -19,7 +19,6 @@ from pathlib import Path
 from lockstep import data, models
 from lockstep.bench import machine
 from lockstep.bench.assignment import Task
-from lockstep.bench.side_processes import free_port
 from lockstep.bench.sides import handwritten
 from lockstep.bench.synthetic_data import images
 from lockstep.bench.turns import Enough, Few, peak_memory
@@ -28,6 +27,7 @@ from lockstep.cluster.launch import launch
 from lockstep.console import Console
 from lockstep.engine.recipe.builtin import DIGITS
 from lockstep.engine.recipe.job import Job
+from lockstep.processes.ports import free_port
 from lockstep.processes.replicas import run_replicas
 from lockstep.world import World
 

@@ -1,6 +1,6 @@
 """A plain DDP loop whose weights have the same bits on 1, 2 and 4 replicas.
 
-torchrun --nproc-per-node 2 examples/exact_loop.py
+Run: torchrun --nproc-per-node 2 examples/exact_loop.py
 """
 
 import gc
@@ -20,7 +20,7 @@ SHARDS = 4
 
 
 def main() -> None:
-    """Train two epochs and show what the weights hash to."""
+    """Train two epochs and print the SHA-256 of the weights."""
     torch.set_num_threads(1)
     dist.init_process_group("gloo")
     data = digits()

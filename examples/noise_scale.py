@@ -1,6 +1,6 @@
-"""The noise scale of a plain DDP loop: read from replicas, or from steps if there is one replica.
+"""Measure the noise scale in a plain DDP loop: from replicas, or from steps on a single replica.
 
-torchrun --nproc-per-node 2 examples/noise_scale.py
+Run: torchrun --nproc-per-node 2 examples/noise_scale.py
 """
 
 import gc
@@ -17,7 +17,7 @@ from lockstep.models import mlp
 
 
 def main() -> None:
-    """Train ten epochs and show the noise scale on the way."""
+    """Train ten epochs and print the noise scale every 50 steps."""
     torch.set_num_threads(1)
     dist.init_process_group("gloo")
     data = digits()

@@ -1,6 +1,6 @@
 """A plain DDP loop that sees the same global batches on any number of replicas.
 
-torchrun --nproc-per-node 2 examples/plain_loop.py
+Run: torchrun --nproc-per-node 2 examples/plain_loop.py
 """
 
 import gc
@@ -17,14 +17,14 @@ from lockstep.models import mlp
 
 
 def main() -> None:
-    """Train two epochs and show the test accuracy."""
+    """Train two epochs and print the test accuracy."""
     torch.set_num_threads(1)
     dist.init_process_group("gloo")
     data = digits()
     torch.manual_seed(0)
     model = DistributedDataParallel(mlp((64, 32, 10)))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
-    # No DistributedSampler, no set_epoch, nothing padded and nothing dropped.
+    # This needs no DistributedSampler and no set_epoch, and neither pads nor drops samples.
     batches = lockstep.GlobalBatches(
         data.train, global_batch=64, seed=0, epochs=2, prepare=data.prepare
     )

@@ -9,6 +9,7 @@ import ctypes
 import os
 import signal
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -49,10 +50,7 @@ def environment_of(
     rank: int, size: int, port: int, settings: Path, entry: Path, *, on_gpus: bool
 ) -> dict[str, str]:
     """The environment of a script's rank that is watched; without a size, of a plain process."""
-    found = dict(os.environ)
-    for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK"):
-        found.pop(name, None)
-    found |= {
+    found = without_rank(os.environ) | {
         "LOCKSTEP_PROBES": str(settings),
         "PYTHONPATH": os.pathsep.join([str(entry), *_import_folders()]),
         "PYTHONUNBUFFERED": "1",
@@ -74,6 +72,41 @@ def environment_of(
             "TORCHELASTIC_RUN_ID": "lockstep",
         }
     return found
+
+
+_RANK = (
+    *("RANK", "LOCAL_RANK", "GROUP_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE"),
+    *("MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID", "LOCKSTEP_PROBES"),
+)
+"""What differs between the ranks and the runs of one script."""
+_AT_IMPORT = (
+    *("PYTHON", "LD_", "LANG", "LC_", "TZ", "HOME", "MALLOC_", "GLIBC_"),
+    *("OMP_", "GOMP_", "KMP_", "MKL_", "OPENBLAS_", "BLIS_", "NPY_", "NUMPY_"),
+    *("ATEN_", "ONEDNN_", "DNNL_", "TORCH_", "TORCHINDUCTOR_", "PYTORCH_", "CUDA_", "CUBLAS_"),
+    *("NVIDIA_", "TRITON_", "ACCELERATE_", "LOCKSTEP_ASSESSED"),
+)
+"""Beginnings of variables that Python, NumPy or torch may read when they are loaded."""
+
+
+def read_at_import(env: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables whose values count when torch is imported."""
+    return {k: v for k, v in without_rank(env).items() if is_read_at_import(k)}
+
+
+def is_read_at_import(name: str) -> bool:
+    """Return whether Python, NumPy or torch may read this variable when they are loaded."""
+    return name.startswith(_AT_IMPORT)
+
+
+def without_rank(env: Mapping[str, str]) -> dict[str, str]:
+    """Return an environment without what differs between ranks and runs."""
+    return {k: v for k, v in env.items() if k not in _RANK}
+
+
+def replace_environment(env: Mapping[str, str]) -> None:
+    """Give this process another environment."""
+    os.environ.clear()
+    os.environ.update(env)
 
 
 def _import_folders() -> list[str]:

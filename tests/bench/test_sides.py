@@ -12,10 +12,10 @@ from torch.nn.functional import cross_entropy
 from torch.utils.data import DataLoader, DistributedSampler
 
 from lockstep.bench.assignment import Task
-from lockstep.bench.side_processes import free_port
 from lockstep.bench.sides import SIDES, default_entries, parse_entries
 from lockstep.bench.turns import Enough, Few
 from lockstep.errors import UsageError
+from lockstep.processes.ports import free_port
 from lockstep.processes.replicas import run_replicas
 from lockstep.world import World
 from tiny import TINY

@@ -415,7 +415,7 @@ def test_a_wrong_line_in_a_notebook_is_named_by_its_cell(doctor, tmp_path):
 def test_a_missing_file_does_not_hide_the_others(doctor, tmp_path):
     run = doctor(tmp_path / "missing.py", BAD)
     assert run.code == 2
-    assert "missing.py does not exist. Check how it is spelled." in run.err
+    assert "missing.py does not exist. Check the spelling." in run.err
     assert "LS01" in run.out
 
 

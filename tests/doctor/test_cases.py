@@ -1,4 +1,4 @@
-"""Every rule finds its bug where the case says so, and stays quiet on the mended script."""
+"""Every rule finds its bug where the case marks it, and is quiet on the repaired script."""
 
 from __future__ import annotations
 
@@ -8,17 +8,19 @@ from pathlib import Path
 import pytest
 
 from lockstep.doctor import RULES, check
+from lockstep.doctor.registry import watchers
 from lockstep.source.edits import applied
 
 ROOT = Path(__file__).parent.parent.parent
 CASES = ROOT / "tests" / "cases" / "doctor"
 EVERY = sorted([*CASES.rglob("*.py"), *CASES.rglob("*.ipynb")])
 MARK = re.compile(r"#\s*(LS\d\d(?:[, ]+LS\d\d)*)")
+WHERE = {"source": lambda rule: rule.look, "run": lambda rule: rule.name in watchers()}
 SECTIONS = ["What it does", "Why it is bad", "Example", "Use instead", "When to ignore"]
 
 
 def entries(kind: str) -> list[Path]:
-    """Scripts to look at; a folder of several files has a main.py."""
+    """Return the scripts to check; a folder of several files has a main.py."""
     names = (p for p in EVERY if kind in p.relative_to(CASES).parts[1].split("_")[0])
     return [p for p in names if p.parent.parent == CASES or p.stem == "main"]
 
@@ -28,7 +30,7 @@ def name_of(path: Path) -> str:
 
 
 def expected(path: Path) -> set[tuple[str, int, str]]:
-    """(file, line, code) of every mark, in the file or in all files of its folder."""
+    """Return (file, line, code) of every mark in the file, or in all files of its folder."""
     found = set()
     for place in [path] if path.parent.parent == CASES else sorted(path.parent.rglob("*.py")):
         for number, line in enumerate(place.read_text().splitlines(), 1):
@@ -54,15 +56,15 @@ def test_a_good_case_is_left_alone(path: Path):
 
 
 @pytest.mark.parametrize("path", entries("bad"), ids=name_of)
-def test_what_can_be_mended_is_then_right(path: Path, tmp_path: Path):
+def test_a_fix_removes_its_finding(path: Path, tmp_path: Path):
     checked = check([path])
     fixes = [f.fix for f in checked.findings if f.fix is not None and f.path == path]
     if not fixes:
         return
-    mended = tmp_path / path.name
-    mended.write_text(applied(path.read_text(), [e for fix in fixes for e in fix.edits]))
-    compile(mended.read_text(), str(mended), "exec")
-    left = {f.rule.code for f in check([mended]).findings}
+    repaired = tmp_path / path.name
+    repaired.write_text(applied(path.read_text(), [e for fix in fixes for e in fix.edits]))
+    compile(repaired.read_text(), str(repaired), "exec")
+    left = {f.rule.code for f in check([repaired]).findings}
     assert not left & {f.rule.code for f in checked.findings if f.fix in fixes}
 
 
@@ -75,7 +77,10 @@ def test_a_rule_has_cases_and_a_page(rule):
     page = (ROOT / "docs" / "rules" / f"{rule.name}.md").read_text()
     assert page.startswith(f"# {rule.name} ({rule.code})\n")
     assert re.findall(r"^## (.*)$", page, re.M) == SECTIONS
-    assert rule.name in (ROOT / "docs" / "rules" / "README.md").read_text()
+    seen = [name for name, found in WHERE.items() if found(rule)]
+    link = f"[{rule.name}]({rule.name}.md)"
+    row = f"| {link} | {rule.code} | {' + '.join(seen)} | {rule.summary[:-1]} |"
+    assert row in (ROOT / "docs" / "rules" / "README.md").read_text().splitlines()
 
 
 def test_codes_and_names_are_unique():

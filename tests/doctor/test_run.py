@@ -1,4 +1,4 @@
-"""Scripts that are run: every bug is seen where it is, and a correct script is left alone."""
+"""Running scripts: every bug is found where it is, and a correct script is left alone."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def name_of(path: Path) -> str:
 
 
 def marks(path: Path, kind: str = "bad") -> set[tuple[int, str]]:
-    """(line, code) of every mark: what is to be found, or in a good case what could have been."""
+    """Return (line, code) of every mark: expected findings, or near misses in a good case."""
     found = set()
     for number, line in enumerate(path.read_text().splitlines(), 1):
         mark = MARK.search(line)
@@ -43,7 +43,7 @@ def marks(path: Path, kind: str = "bad") -> set[tuple[int, str]]:
 
 
 def run(script: Path, **options: Any) -> SimpleNamespace:
-    """Run a script from an empty folder: its findings, what is known of the run, and its words."""
+    """Run a script from an empty folder; return its findings, facts and output."""
     with TemporaryDirectory() as notes, TemporaryDirectory() as place, chdir(place):
         examined = examine(Examination(script=script, **options), Path(notes), RULES)
         return SimpleNamespace(
@@ -58,7 +58,7 @@ def run(script: Path, **options: Any) -> SimpleNamespace:
 
 @cache
 def ran(path: Path) -> SimpleNamespace:
-    """A case, run once."""
+    """Run a case once, and keep the result."""
     wanted = {code for _, code in marks(path)}
     starts_itself, resumes = "mp.spawn(" in path.read_text(), "--resume" in path.read_text()
     return run(
@@ -66,7 +66,7 @@ def ran(path: Path) -> SimpleNamespace:
         starts_itself=starts_itself,
         resume=("--resume",) if resumes else None,
         gpus=2 if "cuda" in path.read_text() else None,
-        # It cannot judge ranks that are always two, and costs a run: only where it matters.
+        # The oracle costs a run and cannot judge scripts that always start two ranks.
         oracle=not starts_itself and not resumes and (not wanted or bool(wanted & BY_ORACLE)),
     )
 
@@ -78,7 +78,7 @@ def test_a_bug_is_seen_where_it_is_and_nothing_else(path: Path):
 
 @pytest.mark.parametrize("path", GOOD, ids=name_of)
 def test_a_correct_script_is_left_alone(path: Path):
-    # Scripts that are not about waiting for data may wait for them on a busy machine.
+    # On a busy machine, any script may wait for its data.
     about_waiting = any(code == "LS30" for _, code in marks(path, "good"))
     assert [m for m in ran(path).messages if about_waiting or " LS30 " not in m] == []
     assert ran(path).facts["ended"] == "finished", ran(path).facts["last_words"]
@@ -132,7 +132,7 @@ def main():
 
 @pytest.fixture
 def written(tmp_path: Path) -> Callable[..., Path]:
-    """A script: the start of a training, and how it goes on."""
+    """Return a function that writes a script: a common start, then the given body."""
 
     def write(body: str, start: str = START) -> Path:
         folder = tmp_path / "project"
@@ -231,14 +231,14 @@ main()
 
 
 @pytest.mark.parametrize("batches", ["loader", "[next(iter(loader))]"])
-def test_what_a_rounding_of_the_weights_changes_as_much_is_no_bug(written, batches: str):
+def test_a_difference_that_rounding_of_the_weights_explains_is_no_bug(written, batches: str):
     right = written(CHAOS.format(batches=batches, factor="1"))
     oracle = run(right, steps=3).facts["oracle"]
     if batches == "loader":
         assert oracle["verdict"] == "agrees", oracle
         assert 3.5e-4 < oracle["worst"] < oracle["tolerance"] < 0.1
     else:
-        assert oracle["verdict"] == "differs"  # there is no second step to learn it from
+        assert oracle["verdict"] == "differs"  # there is no second step to measure rounding with
     wrong = right.with_name("wrong.py")
     wrong.write_text(right.read_text().replace("1 * nn", "(1.1 if len(inputs) == 4 else 1) * nn"))
     oracle = run(wrong, steps=3).facts["oracle"]
@@ -299,7 +299,7 @@ main()
     assert result.messages == []
 
 
-def test_a_script_that_hangs_says_where_each_rank_is(written):
+def test_the_report_on_a_hang_shows_where_each_rank_is(written):
     script = written("""
     for inputs, targets in loader:
         step(inputs, targets)
@@ -327,7 +327,7 @@ main()
     assert any(frame.endswith("in main") for frame in second["stack"])
 
 
-def test_a_rank_that_leaves_the_loop_alone_is_told_of_where_the_other_waits(written):
+def test_a_rank_that_leaves_the_loop_alone_is_reported_where_the_other_waits(written):
     script = written("""
     for number, (inputs, targets) in enumerate(loader):
         step(inputs, targets)
@@ -344,7 +344,7 @@ main()
     assert result.found == {(line, "LS29")}
 
 
-def test_a_rank_that_fails_is_quoted_and_those_who_wait_for_it_are_not_blamed(written):
+def test_a_rank_that_fails_is_quoted_and_the_waiting_ranks_are_not_blamed(written):
     script = written("""
     for number, (inputs, targets) in enumerate(loader):
         if number == 3 and rank == 1:
@@ -419,7 +419,7 @@ subprocess.Popen([sys.executable, "-c", code], pass_fds=[lock.fileno()], cwd=sys
         (ASKS, ("--data", "0"), "finished", None),
     ],
 )
-def test_a_script_that_does_not_come_to_train(written, text, arguments, ended, word):
+def test_a_script_that_never_trains(written, text, arguments, ended, word):
     result = run(written(text, start=""), arguments=arguments)
     assert result.facts["ended"] == ended
     assert not result.trace.ranks
@@ -427,12 +427,12 @@ def test_a_script_that_does_not_come_to_train(written, text, arguments, ended, w
     assert word is None or word in result.facts["last_words"][-1]
 
 
-def test_what_a_script_starts_ends_with_it(written):
+def test_processes_that_a_script_starts_end_with_it(written):
     script = written(LEAVES, start="")
     result = run(script)
     assert result.facts["ended"] == "finished"
     with script.with_name("lock").open() as lock:
-        # Free when all are gone.
+        # The lock is free when all processes are gone.
         fcntl.flock(lock, fcntl.LOCK_EX)
     assert not script.with_name("survived").exists()
 

@@ -1,4 +1,4 @@
-"""A program that imports helpers for ranks, but starts none, is left alone."""
+"""A program that imports code for ranks but starts none is left alone."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ torch.save(net.state_dict(), "new.pt")
 """
 
 
-def test_a_converter_beside_a_training_is_no_training(tmp_path: Path):
+def test_a_converter_beside_a_training_script_does_not_train(tmp_path: Path):
     (tmp_path / "running.py").write_text(RUNNING)
     (tmp_path / "convert.py").write_text(CONVERT)
     checked = check([tmp_path])
     assert (checked.findings, checked.distributed) == ([], 0)
 
 
-def test_it_is_one_once_it_names_what_wraps(tmp_path: Path):
+def test_the_converter_trains_once_it_calls_the_method_that_wraps(tmp_path: Path):
     (tmp_path / "running.py").write_text(RUNNING)
     (tmp_path / "convert.py").write_text(CONVERT + "runner.spread()\n")
     checked = check([tmp_path])
@@ -55,7 +55,7 @@ def test_it_is_one_once_it_names_what_wraps(tmp_path: Path):
     assert "every_rank_saves" in {finding.rule.name for finding in checked.findings}
 
 
-def test_what_a_module_does_in_forward_is_used_though_nobody_names_forward(tmp_path: Path):
+def test_code_in_forward_counts_as_used_though_nothing_calls_forward_by_name(tmp_path: Path):
     forward = "class Net:\n    def forward(self, x):\n        dist.init_process_group('nccl')\n"
     (tmp_path / "net.py").write_text("import torch.distributed as dist\n" + forward)
     (tmp_path / "main.py").write_text("import torch\nfrom net import Net\nNet()(1)\n")

@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from lockstep.bench.side_processes import free_port
+from lockstep.processes.ports import free_port
 
 PRELUDE = """
 import contextlib, copy, faulthandler, io, os, pickle, sys, time, warnings

@@ -300,7 +300,7 @@ def test_no_run_and_unreadable_files_make_a_page_too(html):
     assert "x.py cannot be read" in html(document() | {"errors": ["x.py cannot be read"]})
 
 
-def test_frameworks_and_what_the_cpu_stood_in_for_are_named(html):
+def test_frameworks_and_faked_gpus_are_named(html):
     shown = text(html(document(fake_cuda=["2 GPUs"]) | {"frameworks": ["Lightning"]}))
     assert "The CPU stood in for 2 GPUs." in shown
     assert "Written with Lightning." in shown

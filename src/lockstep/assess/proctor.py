@@ -18,6 +18,8 @@ from typing import Any
 
 from lockstep.doctor import RULES
 from lockstep.doctor.run import Examination, examine
+from lockstep.errors import LockstepError
+from lockstep.processes.forked import close_servers
 from lockstep.processes.tree import alive, below
 
 LARGEST = 4 << 30
@@ -57,6 +59,8 @@ def sit(orders: Orders) -> None:
     """
     try:
         report = _examined(orders)
+    except LockstepError as error:
+        report = {"error": str(error)}
     except Exception as error:  # a submission may have taken the notes away, or filled the disk
         report = {"error": f"{type(error).__name__}: {error}"}
     temporary = Path(orders.notes, f"{REPORT}.part")
@@ -85,7 +89,8 @@ def _examined(orders: Orders) -> dict[str, Any]:
         early=("lockstep.assess.witness",),
     )
     examined = examine(what, Path(orders.notes), RULES)
-    # The doctor has ended the ranks and their groups. Who is still there has left them.
+    close_servers()
+    # The doctor has ended the ranks and their groups. Whoever is still there has left them.
     left = [name for pid, name in alive(below(os.getpid())) if pid != os.getpid()]
     outcome = examined.trace.outcome
     return {

@@ -11,11 +11,9 @@ import os
 import re
 import secrets
 import subprocess
-import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +21,7 @@ from lockstep import world
 from lockstep.assess.proctor import REPORT, Orders
 from lockstep.probes.run_script import Outcome
 from lockstep.probes.trace import Trace, read
+from lockstep.processes.fresh import start_fresh
 from lockstep.processes.tree import alive, below, end_all, waits
 
 POLL = 0.02
@@ -112,14 +111,10 @@ def hold(what: Sitting, look: Callable[[int], None] = lambda epochs: None) -> Sa
     start = time.monotonic()
     sat = Sat("finished", 0.0)
     with (what.scratch / "proctor.log").open("wb") as log:
-        proctor = subprocess.Popen(
-            [sys.executable, "-P", "-m", "lockstep.assess.proctor", str(orders)],
+        proctor = start_fresh(
+            ["-P", "-m", "lockstep.assess.proctor", str(orders)],
             env=world.confined(home, mark, see_gpus=what.on_gpus),
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-            preexec_fn=partial(world.die_with, os.getpid()),
+            output=log,
         )
     try:
         ended = _watch(what, proctor, notes, sat, start, look)

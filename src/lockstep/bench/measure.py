@@ -20,14 +20,15 @@ from typing import Any
 import torch
 
 from lockstep.bench.assignment import Task
-from lockstep.bench.side_processes import Crew, Failure, free_port
+from lockstep.bench.side_processes import Crew, Failure
 from lockstep.bench.sides import Entry
 from lockstep.bench.turns import Piped, Report, Turn
 from lockstep.bench.works import Work
 from lockstep.data import Resident
 from lockstep.engine.recipe.job import Speed
 from lockstep.engine.recipe.recipe import Precision
-from lockstep.processes.replicas import prepare
+from lockstep.processes.fork import prepare
+from lockstep.processes.ports import free_port
 from lockstep.world import World
 
 ROUND_SECONDS = 1.5

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import os
-import signal
-import socket
-import sys
 import traceback
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from multiprocessing.connection import Connection, Pipe, wait
 from pathlib import Path
-from typing import NamedTuple, NoReturn
+from typing import NamedTuple
 
 from lockstep.bench.turns import Report, Turn
-from lockstep.processes.signals import STOPS, Held
-from lockstep.world import die_with
+from lockstep.processes.fork import end_group, fork
+from lockstep.processes.signals import DeferredSignals, describe_exit
 
 PATIENCE = 900.0
 """Seconds without a word after which a side counts as stuck; compiling takes minutes."""
@@ -45,11 +42,9 @@ class Crew:
 
     def start(self, replicas: int, work: Work, log: Path) -> list[Report] | Failure:
         """Fork the replicas; their first report. Whatever they print goes to the file `log`."""
-        sys.stdout.flush()
-        sys.stderr.flush()
-        with Held() as held:
+        with DeferredSignals() as deferred:
             for rank in range(replicas):
-                self.children.append(_fork(rank, work, log, held))
+                self.children.append(_fork(rank, work, log, deferred))
         return self.reports()
 
     def turn(self, turn: Turn) -> list[Report] | Failure:
@@ -83,13 +78,9 @@ class Crew:
         """How a replica ended that could not say it."""
         child = self.children.pop(rank)
         child.pipe.close()
-        _kill(child.pid)
+        end_group(child.pid)
         _, status = os.waitpid(child.pid, 0)
-        code = os.waitstatus_to_exitcode(status)
-        if code >= 0:
-            return f"replica {rank} ended with exit code {code} and no message"
-        hint = " (out of memory is the usual reason)" if -code == signal.SIGKILL else ""
-        return f"replica {rank} was killed by signal {-code}, {signal.Signals(-code).name}{hint}"
+        return f"replica {rank} {describe_exit(os.waitstatus_to_exitcode(status))}"
 
     def end(self) -> None:
         """End all replicas, and what they have started.
@@ -98,73 +89,31 @@ class Crew:
         takes seconds and may hang.
         """
         for child in self.children:
-            _kill(child.pid)
+            end_group(child.pid)
         for child in self.children:
             os.waitpid(child.pid, 0)
             child.pipe.close()
         self.children.clear()
 
 
-def _kill(pid: int) -> None:
-    with suppress(ProcessLookupError, PermissionError):  # macOS says the latter of a zombie
-        os.killpg(pid, signal.SIGKILL)
-
-
-def _fork(rank: int, work: Work, log: Path, held: Held) -> _Child:
+def _fork(rank: int, work: Work, log: Path, deferred: DeferredSignals) -> _Child:
     ours, theirs = Pipe()
-    parent = os.getpid()
-    pid = os.fork()
-    if not pid:
+
+    def run() -> int:
         ours.close()
-        _run(rank, work, log, theirs, parent, held)
-    theirs.close()
-    _own_group(pid)
-    return _Child(pid, ours)
-
-
-def _own_group(pid: int) -> None:
-    # A group of its own: Ctrl-C reaches the bench alone, and a kill reaches all that a side
-    # starts. Parent and child both ask for it, because either may be the first to need it.
-    with suppress(PermissionError, ProcessLookupError):
-        os.setpgid(pid, pid)
-
-
-def _run(rank: int, work: Work, log: Path, pipe: Connection, parent: int, held: Held) -> NoReturn:
-    try:
-        die_with(parent)
-        _own_group(os.getpid())
-        held.release({signal.SIGINT: signal.SIG_IGN, signal.SIGTERM: signal.SIG_DFL})
         output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         os.dup2(output, 1)
         os.dup2(output, 2)
         try:
-            work(rank, pipe)
+            work(rank, theirs)
             failure = Failure("ended by itself")
         except BaseException as error:
             first = (str(error).strip() or "no message").splitlines()[0]
             failure = Failure(f"{type(error).__name__}: {first}", traceback.format_exc())
-        pipe.send(failure)
-    finally:
-        os._exit(1)
+        theirs.send(failure)
+        return 1
 
-
-@contextmanager
-def stoppable() -> Iterator[None]:
-    """Ctrl-C and SIGTERM become KeyboardInterrupt, so that all sides are ended on the way out."""
-
-    def stop(number: int, frame: object) -> None:
-        raise KeyboardInterrupt
-
-    handlers = {n: signal.signal(n, stop) for n in STOPS}
-    try:
-        yield
-    finally:
-        for number, handler in handlers.items():
-            signal.signal(number, handler)
-
-
-def free_port() -> int:
-    """A port of this machine that nobody listens on now."""
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])
+    # A group of its own: Ctrl-C reaches the bench alone, and `end_group` all that a side starts.
+    pid = fork(run, deferred, own_group=True)
+    theirs.close()
+    return _Child(pid, ours)

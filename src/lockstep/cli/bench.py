@@ -136,7 +136,7 @@ def _measure(
 ) -> dict[str, Any]:
     from lockstep.bench.machine import facts
     from lockstep.bench.measure import Stopped, measure
-    from lockstep.bench.side_processes import stoppable
+    from lockstep.processes.signals import stop_as_interrupt
 
     progress = LiveProgress(console, "bench", still=True)
     done = 0
@@ -149,7 +149,7 @@ def _measure(
     measured, stopped = [], False
     progress.begin(len(works) * len(entries) * (1 + settings.rounds), 0, 1)
     try:
-        with stoppable():
+        with stop_as_interrupt():
             for work in works:
                 measured.append(measure(work, entries, settings, advance))
     except Stopped as error:

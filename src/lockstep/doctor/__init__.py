@@ -1,4 +1,4 @@
-"""Finds the bugs that data parallelism brings, in anyone's script: one rule per file."""
+"""Find data-parallel bugs in any script: one rule per file."""
 
 from lockstep.doctor.check import Checked, check
 from lockstep.doctor.findings import Finding, Fix, Rule

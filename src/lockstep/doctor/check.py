@@ -1,4 +1,4 @@
-"""From files to findings."""
+"""Check files and folders, and return the findings."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ SKIPPED = {".git", ".venv", "venv", "node_modules", "__pycache__", ".tox", "buil
 
 @dataclass
 class Checked:
-    """What looking at some files gave."""
+    """The findings in some files, and which files were read."""
 
     findings: list[Finding] = field(default_factory=list)
     files: int = 0
     distributed: int = 0
-    """Programs that train on several replicas."""
+    """Number of programs that train on several replicas."""
     frameworks: set[str] = field(default_factory=set)
     errors: list[str] = field(default_factory=list)
     """Files that could not be read."""
@@ -39,7 +39,7 @@ class Checked:
 
 
 def check(paths: Iterable[Path], rules: Sequence[Rule] | None = None) -> Checked:
-    """Look at files and folders; every program is looked at with the modules that it imports."""
+    """Check files and folders; each program is checked together with the modules it imports."""
     result = Checked()
     scripts = []
     for path in dict.fromkeys(paths):
@@ -62,7 +62,7 @@ def check(paths: Iterable[Path], rules: Sequence[Rule] | None = None) -> Checked
 def check_scripts(
     scripts: Sequence[Script], rules: Sequence[Rule] | None, result: Checked
 ) -> Checked:
-    """The same for scripts that were read."""
+    """Check scripts that were already read, and add their findings to the result."""
     result.files += len(scripts)
     result.scripts |= {script.path: script for script in scripts}
     wanted = RULES if rules is None else rules
@@ -73,7 +73,7 @@ def check_scripts(
         except RecursionError:
             result.errors.append(
                 f"{program.scripts[0].path} is nested too deeply to be checked. Leave it out, or "
-                "take it apart."
+                "split it."
             )
     result.findings += sorted(found.values(), key=lambda f: (str(f.path), f.line, f.column))
     return result
@@ -103,7 +103,7 @@ def _check_program(
 
 
 def files(paths: Iterable[Path]) -> list[Path]:
-    """The scripts and notebooks in files and folders."""
+    """Return the scripts and notebooks in files and folders."""
     found: dict[Path, None] = {}
     for path in paths:
         try:
@@ -111,12 +111,12 @@ def files(paths: Iterable[Path]) -> list[Path]:
         except (OSError, ValueError) as error:
             why = getattr(error, "strerror", None) or str(error)
             if isinstance(error, FileNotFoundError):
-                raise SourceError(f"{path} does not exist. Check how it is spelled.") from None
+                raise SourceError(f"{path} does not exist. Check the spelling.") from None
             raise SourceError(f"{path} cannot be read: {why}.") from None
         if stat.S_ISDIR(mode):
             if not os.access(path, os.R_OK | os.X_OK):
                 raise SourceError(
-                    f"{path} cannot be read: give yourself the right to, or leave it out."
+                    f"{path} cannot be read: change its permissions, or leave it out."
                 )
             found |= dict.fromkeys(_inside(path))
         elif stat.S_ISCHR(mode) or stat.S_ISBLK(mode):
@@ -127,7 +127,7 @@ def files(paths: Iterable[Path]) -> list[Path]:
 
 
 def _inside(folder: Path) -> list[Path]:
-    """Scripts and notebooks below a folder; links to other folders are not followed."""
+    """Return the scripts and notebooks below a folder, without following links to folders."""
     found = []
     for place, folders, names in os.walk(folder):
         folders[:] = [
@@ -143,9 +143,9 @@ def _inside(folder: Path) -> list[Path]:
 
 
 def may_train(path: Path) -> bool:
-    """Whether a file of a folder is worth reading: it names torch or what stands upon it.
+    """Return whether a file may train: it names torch or a library built on torch.
 
-    What does not is still read if another file imports it; what is larger than people write is not.
+    Other files are still read if a program imports them. Files larger than `MOST_BYTES` are not.
     """
     try:
         if path.stat().st_size > MOST_BYTES:

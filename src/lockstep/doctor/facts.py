@@ -1,4 +1,4 @@
-"""What a run showed, as numbers: for the report, whether or not anything is wrong with them."""
+"""Collect what a run showed as numbers for the report, right or wrong."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ Facts = dict[str, Any]
 _FRAME = re.compile(r'File "(?P<path>[^"]+)", line (?P<line>\d+) in (?P<name>\S+)')
 _PROBES = str(Path(run_script.__file__).parent)
 TAIL = 15
-"""Lines of a script's last words."""
+"""Lines to keep from the end of a script's output."""
 
 
 def facts(examined: Examined) -> Facts:
-    """All of it."""
+    """Return everything that the report shows about a run."""
     trace = examined.trace
     return {
         "ended": trace.outcome.how,
@@ -59,7 +59,7 @@ def _steps(trace: Trace) -> Facts:
         "global_batch": sizes.most_common(1)[0][0] or None,
         "per_rank": [median(s["samples"] for s in mine) for mine in by_rank],
         "batches_per_step": Counter(s["batches"] for s in first).most_common(1)[0][0],
-        # Of DDP alone: others (FSDP, a loop over the gradients) reduce in ways of their own.
+        # Only for DDP: FSDP or a loop over the gradients reduces in other ways.
         "reductions_per_step": Counter(s["synced"] for s in first).most_common(1)[0][0]
         if any(trace.ranks[0].of("wrapped"))
         else None,
@@ -68,7 +68,7 @@ def _steps(trace: Trace) -> Facts:
 
 
 def _schedulers(trace: Trace) -> list[Facts]:
-    """How often each was stepped, and between how many steps of the optimizer."""
+    """Count the steps of each scheduler."""
     found: dict[int, Facts] = {}
     for event in trace.ranks[0].of("scheduled") if trace.ranks else ():
         one = found.setdefault(
@@ -82,7 +82,7 @@ def _schedulers(trace: Trace) -> list[Facts]:
 def _pass(same: list[Pass], trace: Trace) -> Facts:
     first = same[0]
     indices = [one.indices for one in same]
-    # An index says which sample it is only where the ranks hold the same ones.
+    # An index identifies a sample only if the ranks hold the same data.
     own = not first.loader["parts"] and _own_data([one.loader for one in same])
     named = [[(n * own, index) for index in one] for n, one in enumerate(indices)]
     counts = Counter(sample for one in named for sample in one)
@@ -116,7 +116,7 @@ def _pass(same: list[Pass], trace: Trace) -> Facts:
 
 
 def _own_data(loaders: list[Loader]) -> bool:
-    """Whether each rank has a data set of its own: the same index is another sample there."""
+    """Return whether each rank has its own data, where an index means another sample."""
     kept = [
         (one["samples"], [p for p in (one["contents"] or {}).values() if p[0] == one["samples"]])
         for one in loaders
@@ -130,7 +130,7 @@ def _own_data(loaders: list[Loader]) -> bool:
 def _drift(trace: Trace) -> Facts:
     looked, apart, buffers = 0, None, False
     for events in trace.looked("stepped"):
-        # Optimizers in pieces (ZeRO) have other parameters on each rank.
+        # Sharded optimizers (ZeRO) hold other parameters on each rank.
         shared = set.intersection(*(set(e["parameters"]) for e in events))
         looked += bool(shared)
         values = [{name: e["parameters"][name] for name in shared} for e in events]
@@ -172,10 +172,10 @@ def _stuck(one: Stuck, trace: Trace) -> Facts:
 
 
 def frames(stack: str) -> list[str]:
-    """The main thread's frames of a dump, outermost last, as `path:line in name`."""
+    """Return the main thread's frames of a dump, outermost last, as `path:line in name`."""
     threads = re.split(r"(?m)^(?:Current thread|Thread) 0x", stack)
     mains = [t for t in threads if _FRAME.search(t)]
-    # The main thread has the script at its bottom; faulthandler writes it last.
+    # The bottom of the main thread is the script; faulthandler writes that thread last.
     found = _FRAME.finditer(mains[-1]) if mains else ()
     return [
         f"{_short(m['path'])}:{m['line']} in {m['name']}"
@@ -185,13 +185,13 @@ def frames(stack: str) -> list[str]:
 
 
 def _short(path: str) -> str:
-    """Libraries by their own names, without where they are installed."""
+    """Shorten the paths of installed libraries to their names."""
     installed = re.split(r"/(?:site|dist)-packages/", path)
     return installed[-1] if len(installed) > 1 else str(near(Path(path)))
 
 
 def _last_words(trace: Trace) -> list[str]:
-    """The end of what the first rank that failed said."""
+    """Return the last lines of the first rank that failed."""
     if trace.outcome.how != "crashed":
         return []
     crashes = sorted(
@@ -206,7 +206,7 @@ def _last_words(trace: Trace) -> list[str]:
 
 
 def _not_seen(trace: Trace) -> list[str]:
-    """What the run was too short for."""
+    """Return what the run was too short to show."""
     found = []
     passes = [one for rank in trace.ranks[:1] for one in rank.passes]
     training = [one for one in passes if one.trains]

@@ -1,4 +1,4 @@
-"""What a rule is, and what it finds."""
+"""Define rules, and the findings that they return."""
 
 from __future__ import annotations
 
@@ -16,57 +16,57 @@ from lockstep.source.training import Training
 
 @dataclass(frozen=True)
 class Fix:
-    """How a script could be mended."""
+    """A change that repairs a script."""
 
     title: str
     edits: tuple[Edit, ...]
     safe: bool = True
-    """Whether it can only do what it should: no judgement of a person is needed."""
+    """Whether the fix is right in every case, so that nobody has to review it."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Rule:
-    """One bug, and how to see it in the source. `watchers/` see it while a script runs."""
+    """One bug, and how to find it in the source. `watchers/` find it in a run."""
 
     name: str
-    """Named for the bug."""
+    """The name of the bug."""
     code: str
     summary: str
     """What goes wrong, in one sentence."""
     advice: str
-    """What to do about it, in one sentence."""
+    """How to repair it, in one sentence."""
     look: Callable[[Training], Iterator[Found]] | None = None
-    """None: the source does not show it, only a run does."""
+    """Finds the bug in the source; None if only a run shows it."""
     handled_by: frozenset[str] = frozenset()
-    """Frameworks that see to it themselves: their scripts are not looked at."""
+    """Frameworks that handle this themselves: the rule skips their scripts."""
 
 
 @dataclass(frozen=True)
 class Found:
-    """A place where a rule saw its bug."""
+    """A place in the source where a rule found its bug."""
 
     script: Script
     node: cst.CSTNode
     reason: str
     """What is wrong here, in one sentence."""
     certain: bool = True
-    """Whether it is an error; else it is possible, and a warning."""
+    """Whether the bug is certain (an error) or only possible (a warning)."""
     fix: Fix | None = None
 
 
 @dataclass(frozen=True)
 class Seen:
-    """Something that a rule saw while a script ran."""
+    """A bug that a rule found while a script ran."""
 
     place: str
-    """Line of the user's code, as `path:line`; may be empty."""
+    """The line of the user's code, as `path:line`; may be empty."""
     reason: str
     certain: bool = True
 
 
 @dataclass(frozen=True)
 class Finding:
-    """What is reported."""
+    """A bug to report, with its place."""
 
     rule: Rule
     path: Path
@@ -77,23 +77,23 @@ class Finding:
     reason: str
     certain: bool
     where: str
-    """Line and column as a person would look for them; in a notebook with the cell."""
+    """Line and column for people; in a notebook, the cell as well."""
     fix: Fix | None = None
     running: bool = False
-    """Whether it was seen while the script ran, not in its source."""
+    """Whether a run showed it, and not the source."""
 
     @property
     def severity(self) -> str:
-        """`error`, or `warning` for what is possible only."""
+        """`error` for a certain finding, `warning` for a possible one."""
         return "error" if self.certain else "warning"
 
     @property
     def message(self) -> str:
-        """The reason; one that is not certain says so."""
+        """The reason, with "possible:" in front if it is not certain."""
         return self.reason if self.certain else f"possible: {self.reason}"
 
     def described(self) -> dict[str, Any]:
-        """For --json."""
+        """Return the finding as --json prints it."""
         return {
             "rule": self.rule.name,
             "code": self.rule.code,
@@ -111,7 +111,7 @@ class Finding:
 
 
 def located(rule: Rule, found: Found) -> Finding:
-    """A finding with its place in the text."""
+    """Return a finding with its place in the text."""
     place = found.script.place(found.node)
     line, column = place.start.line, place.start.column
     where = f"{line}:{column + 1}"
@@ -132,7 +132,7 @@ def located(rule: Rule, found: Found) -> Finding:
 
 
 def witnessed(rule: Rule, seen: Seen, script: Path) -> Finding:
-    """A finding of a run; without a place of its own it belongs to the script."""
+    """Return a finding of a run; without a place, it points to the script."""
     path, _, line = seen.place.rpartition(":")
     number = int(line) if line.isdigit() else 1
     return Finding(
@@ -150,7 +150,7 @@ def witnessed(rule: Rule, seen: Seen, script: Path) -> Finding:
 
 
 def near(path: Path) -> Path:
-    """A path as a person would write it from here."""
+    """Return a path relative to the current folder, if it is inside."""
     try:
         return path.resolve().relative_to(Path.cwd())
     except ValueError:
@@ -158,13 +158,13 @@ def near(path: Path) -> Path:
 
 
 def near_place(place: str) -> str:
-    """The same for a place, `path:line`."""
+    """Return a place, `path:line`, relative to the current folder."""
     path, _, line = place.rpartition(":")
     return f"{near(Path(path))}:{line}" if path else place
 
 
 def by_rank(values: Iterable[object]) -> str:
-    """A value of each rank.
+    """List the value of each rank.
 
     >>> by_rank([3, 4])
     '3 on rank 0, 4 on rank 1'

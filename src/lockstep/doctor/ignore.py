@@ -1,4 +1,4 @@
-"""Comments that say that a finding is meant: `# lockstep: ignore[LS01]`."""
+"""Honor comments that keep a line as it is: `# lockstep: ignore[LS01]`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _IGNORE = re.compile(r"#\s*lockstep:\s*ignore(?:\[([\w\s,.-]*)\])?")
 
 
 def ignored(finding: Finding, lines: Sequence[str]) -> bool:
-    """Whether its first or its last line has such a comment, for its rule or for all."""
+    """Return whether the finding's first or last line ignores its rule, or all rules."""
     for number in {finding.line, finding.end_line}:
         note = _IGNORE.search(lines[number - 1]) if number <= len(lines) else None
         if note is not None:

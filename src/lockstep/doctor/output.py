@@ -1,4 +1,4 @@
-"""Findings for people, for other programs, and for code review."""
+"""Format findings for people, other programs and code review."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from lockstep.doctor.registry import RULES
 
 
 def text(finding: Finding) -> str:
-    """Two lines: what and where, and what to do."""
+    """Return two lines: what is wrong where, and how to repair it."""
     head = f"{finding.path}:{finding.where}: {finding.severity} {finding.rule.code}"
     fixable = ""
     if finding.fix is not None:
@@ -23,7 +23,7 @@ def text(finding: Finding) -> str:
 
 
 def summary(checked: Checked) -> str:
-    """One line for all."""
+    """Return one line that sums up all findings."""
     files = f"{checked.files} file{'s' * (checked.files != 1)}"
     if not checked.distributed:
         return f"{files}: no data-parallel training found, so there is nothing to check."
@@ -36,16 +36,16 @@ def summary(checked: Checked) -> str:
 
 
 def running(facts: dict[str, Any]) -> list[str]:
-    """What a run showed, for a terminal."""
+    """Return what a run showed, as lines for a terminal."""
     found = []
     if facts["fake_cuda"]:
         found.append(f"The CPU stood in for {', '.join(facts['fake_cuda'])}.")
     if facts["fake_data"]:
-        found.append(f"Missing here, and replaced: {'; '.join(facts['fake_data'])}.")
+        found.append(f"Missing here, and replaced by stand-ins: {'; '.join(facts['fake_data'])}.")
     if facts["steps"]:
         found.append(
             f"{facts['ranks']} ranks ({facts['backend']}), {facts['steps']} steps, "
-            # Without a loader nobody can tell.
+            # Without a loader, the global batch is unknown.
             + f"global batch {facts['global_batch']}, " * bool(facts["global_batch"])
             + _reductions(facts["reductions_per_step"])
             + f"{facts['waiting']:.0%} of the time waiting for data"
@@ -64,7 +64,7 @@ def running(facts: dict[str, Any]) -> list[str]:
         step = drift["parameters_differ_after_step"]
         state = f"differ from step {step} on" if step else "equal to the bit"
         buffers = "; buffers differ between ranks" if drift["buffers_differ"] else ""
-        found.append(f"parameters: {state} ({drift['looked']} steps looked at){buffers}")
+        found.append(f"parameters: {state} ({drift['looked']} steps checked){buffers}")
     if facts["oracle"] is not None:
         found.append(_oracle(facts["oracle"], facts["ranks"]))
     for one in facts["files"]:
@@ -74,12 +74,12 @@ def running(facts: dict[str, Any]) -> list[str]:
 
 
 def ending(facts: dict[str, Any]) -> list[str]:
-    """How a run ended, if not well."""
+    """Return how a run ended, if it did not end well."""
     found = []
     if facts["ended"] == "hung":
         found.append("The run hung and was ended. Where each rank was:")
     elif facts["ended"] == "crashed":
-        found.append("The script failed. Its last words:")
+        found.append("The script failed. Its last lines:")
         found += [f"    {line}" for line in facts["last_words"]]
         if facts["stuck"]:
             found.append("Where the other ranks were:")
@@ -89,7 +89,7 @@ def ending(facts: dict[str, Any]) -> list[str]:
         found.append(f"  {who}: {one['doing']}{last}")
         found += [f"      {frame}" for frame in one["stack"]]
     if facts["resumed"] not in (None, "finished"):
-        found.append(f"The second start, which was to go on from the first, {facts['resumed']}.")
+        found.append(f"The second start, which should resume from the first, {facts['resumed']}.")
     if facts["not_seen"] and facts["ended"] == "finished":
         found.append(f"not seen in this run: {', '.join(facts['not_seen'])}")
     return found
@@ -136,11 +136,11 @@ def _oracle(one: dict[str, Any], ranks: int) -> str:
 
 
 def github(finding: Finding) -> str:
-    """A workflow command that annotates the line in a pull request."""
+    """Return a workflow command that annotates the line in a pull request."""
     message = _escaped(_sentence(finding))
     title = f"{finding.rule.code} {finding.rule.name}"
     path = _escaped(str(finding.path)).replace(":", "%3A").replace(",", "%2C")
-    # A notebook's lines are not those of its file.
+    # The lines of a notebook are not the lines of its file.
     place = f"line={finding.line},col={finding.column + 1},endLine={finding.end_line},"
     if _in_notebook(finding):
         place = ""
@@ -161,14 +161,14 @@ def _sentence(finding: Finding) -> str:
 
 
 def _uri(path: Path) -> str:
-    """Relative to where the command runs, as code hosts want it."""
+    """Return a URI relative to the current folder, as code hosts expect it."""
     with suppress(ValueError):
         path = path.resolve().relative_to(Path.cwd()) if path.is_absolute() else path
     return path.as_uri() if path.is_absolute() else quote(path.as_posix())
 
 
 def document(checked: Checked) -> dict[str, Any]:
-    """For --json."""
+    """Return the document that --json prints."""
     return {
         "files": checked.files,
         "distributed": checked.distributed,
@@ -179,7 +179,7 @@ def document(checked: Checked) -> dict[str, Any]:
 
 
 def sarif(checked: Checked, version: str) -> dict[str, Any]:
-    """SARIF 2.1.0, which code hosts show beside the lines."""
+    """Return SARIF 2.1.0, which code hosts show beside the lines."""
     rules = [
         {
             "id": rule.code,

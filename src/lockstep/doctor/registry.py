@@ -1,4 +1,4 @@
-"""All rules by code: a file in `rules/` reads the source, its namesake in `watchers/` a run."""
+"""Collect all rules: `rules/x.py` reads the source, and `watchers/x.py` reads a run."""
 
 from __future__ import annotations
 
@@ -25,6 +25,6 @@ RULES: tuple[Rule, ...] = tuple(
 
 @cache
 def watchers() -> dict[str, Callable[[Trace], Iterator[Seen]]]:
-    """How rules see their bugs in a run, by the names of the rules."""
+    """Return the functions that find bugs in a run, by rule name."""
     found = [m.name for m in iter_modules(package.__path__)]
     return {name: import_module(f"{package.__name__}.{name}").seen for name in found}

@@ -1,4 +1,4 @@
-"""Runs a script on several ranks and looks at what they did."""
+"""Run a script on several ranks and let the rules look at what the ranks did."""
 
 from __future__ import annotations
 
@@ -27,54 +27,54 @@ STARTERS = (
     "torch.distributed.run.main",
     "torch.distributed.launcher.api.elastic_launch",
 )
-"""What a script calls that starts its ranks itself."""
+"""Functions that start ranks: a script that calls one starts its ranks itself."""
 EXPLAINED_BY = {
     "replicas_drift": {"LS10", "LS11", "LS12", "LS15", "LS19", "LS23"},
     "gradient_differs": {"LS10", "LS11", "LS12", "LS15", "LS17", "LS18"},
     "misplaced_clipping": {"LS10", "LS11", "LS15"},
     "collective_in_branch": {"LS05"},
 }
-"""Findings that say less than these, which have the reason."""
+"""For each rule, the codes of findings that explain its finding and replace it."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Examination:
-    """What to run, and how."""
+    """The script to run, and how to run it."""
 
     script: Path
     arguments: tuple[str, ...] = ()
     replicas: int = 2
     steps: int | None = 30
-    """Optimizer steps, at most."""
+    """The largest number of optimizer steps; None: no limit."""
     batches: int | None = None
-    """Batches of each pass over a loader, at most."""
+    """The largest number of batches in each pass over a loader; None: no limit."""
     timeout: float = 60.0
-    """Seconds without progress after which a run has hung."""
+    """A run that makes no progress for this many seconds has hung."""
     starts_itself: bool = False
-    """Whether the script starts its ranks: it is run by plain python, not as torchrun does."""
+    """Whether the script starts its ranks itself: plain python runs it, not torchrun."""
     resume: tuple[str, ...] | None = None
-    """Arguments of a second start that goes on from what the first one saved."""
+    """Arguments of a second start that resumes from what the first one saved."""
     gpus: int | None = None
-    """GPUs that the CPU stands in for; None: the machine's own are used."""
+    """The number of GPUs that the CPU stands in for; None: use the GPUs of this machine."""
     real_gpus: bool = False
     """Whether the ranks compute on GPUs of this machine."""
     oracle: bool = True
     stand_in_data: bool = False
-    """Whether to replace data and libraries that are not on this machine."""
+    """Whether to stand in for missing data and libraries."""
     early: tuple[str, ...] = ()
-    """Modules that the probes install first, in every process."""
+    """Modules that the probes install first in every process."""
 
 
 @dataclass
 class Examined:
-    """What a run showed."""
+    """The trace of a run and its findings."""
 
     trace: Trace
     findings: list[Finding] = field(default_factory=list)
 
 
 def starts_itself(training: Training) -> bool:
-    """Whether a program starts its own ranks."""
+    """Return whether a program starts its own ranks."""
     return any(True for _ in training.named(*STARTERS)) or training.framework == "Lightning"
 
 
@@ -84,19 +84,19 @@ def examine(
     rules: Sequence[Rule],
     progress: Progress | None = None,
 ) -> Examined:
-    """Run the script, repeat its first step on one rank, and let all rules look."""
+    """Run the script, repeat its first step on one rank, and apply all rules."""
     progress = progress or Progress()
-    how = "by python" if what.starts_itself else "as torchrun does"
-    progress.say(f"{what.script} is started {how}, on {what.replicas} ranks")
+    how = "with python" if what.starts_itself else "as torchrun does"
+    progress.say(f"starting {what.script} {how} on {what.replicas} ranks")
     trace = _run(what, folder / "ranks", what.arguments, what.replicas, progress)
     examined = Examined(trace)
     if len(trace.ranks) < 2:
         return examined
     if what.resume is not None:
-        progress.say("it is started again, to go on from what it saved")
+        progress.say("starting it again, to resume from its checkpoint")
         trace.resumed = _run(what, folder / "resumed", what.resume, what.replicas, progress)
     if what.oracle and len(_kept(folder)) == trace.size:
-        progress.say("its first step is repeated on one rank")
+        progress.say("repeating its first step on one rank")
         trace.oracle = _ask(what, folder)
     elif what.oracle:
         trace.oracle = next(trace.of("oracle"), None)
@@ -128,13 +128,13 @@ def _run(
     trace = _started(what, settings, arguments, ranks, _steps_of(folder, progress))
     trace.cut = what.batches is not None
     if trace.joins and any(trace.of("stopped")):
-        # We ended a rank after so many steps; another, that had fewer, could only fail.
+        # lockstep stopped one rank at the step limit; a rank with fewer steps could only fail.
         trace.outcome.how, trace.outcome.stuck = "finished", []
     return trace
 
 
 def _steps_of(folder: Path, progress: Progress) -> Callable[[], None]:
-    """Moves the bar as the first process that notes anything takes steps."""
+    """Return a function that updates the progress bar from the first process that takes steps."""
     spoke = time.monotonic()
     done, read_to = 0, 0
     notes: Path | None = None
@@ -180,11 +180,11 @@ def _started(
 
 
 def _ask(what: Examination, folder: Path) -> Event:
-    """The gradient oracle: the verdict, or why there is none."""
+    """Return the verdict of the gradient oracle, or why there is none."""
     kept = folder / "ranks"
     verdict: Event = {
         "verdict": "impossible",
-        "why": "the script did not come to its first step on one rank",
+        "why": "the script did not reach its first step on one rank",
     }
     for joined in (True, False):
         place = folder / f"one-{'joined' if joined else 'apart'}"
@@ -197,7 +197,7 @@ def _ask(what: Examination, folder: Path) -> Event:
             stand_in_data=what.stand_in_data,
             early=what.early,
         )
-        # Some programs make no group for one process.
+        # Some programs create no process group for one process.
         one = _started(what, settings, what.arguments, 1, alone=True)
         for rank in one.ranks:
             verdict = next(rank.of("oracle"), verdict)
@@ -209,12 +209,12 @@ def _ask(what: Examination, folder: Path) -> Event:
 
 
 def _kept(folder: Path) -> list[Path]:
-    """The first step, as each rank kept it."""
+    """Return the files in which each rank kept its first step."""
     return list((folder / "ranks").glob(FIRST_STEP.format("*")))
 
 
 def acquitted(finding: Finding, trace: Trace) -> bool:
-    """Whether the run shows that what the source seems to say is not so: one rank alone saves."""
+    """Return whether the run disproves a finding in the source: only one rank saved here."""
     if finding.rule.code != "LS25":
         return False
     place = f"{finding.path.resolve()}:{finding.line}"

@@ -1,4 +1,4 @@
-"""The first thing in every watched process: notes are opened, and probes wait for torch."""
+"""Enter a process that is to be watched: the first thing that runs there."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ from lockstep.probes.settings import Settings
 
 
 def enter() -> None:
-    """Called by sitecustomize."""
+    """Open the notes and install the probes, at once or when the script imports torch.
+
+    A new interpreter calls this through sitecustomize, a forked process before its script starts.
+    """
     path = world.watched_by()
     if path is None:
         return
@@ -26,7 +29,10 @@ def enter() -> None:
         from lockstep.probes import fake_data
 
         fake_data.install(recorder)
-    sys.meta_path.insert(0, _AfterTorch(recorder))
+    if "torch" in sys.modules:
+        _install(recorder)
+    else:
+        sys.meta_path.insert(0, _AfterTorch(recorder))
 
 
 class _AfterTorch:
@@ -42,9 +48,10 @@ class _AfterTorch:
         if name != "torch" or self not in sys.meta_path:
             return None
         sys.meta_path.remove(self)
-        return behind(find_spec(name), self._install)
+        return behind(find_spec(name), lambda torch: _install(self.recorder))
 
-    def _install(self, _: ModuleType) -> None:
-        from lockstep.probes.install import install
 
-        install(self.recorder)
+def _install(recorder: Recorder) -> None:
+    from lockstep.probes.install import install
+
+    install(recorder)

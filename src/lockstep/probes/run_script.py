@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import os
-import signal
-import socket
-import subprocess
-import sys
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 
 from lockstep import world
 from lockstep.probes.names import COLLECTIVES
 from lockstep.probes.recorder import LEAVES, SIGNAL, STOPPED
 from lockstep.probes.settings import Settings
+from lockstep.processes import server
+from lockstep.processes.choose import reason_for_fresh
+from lockstep.processes.fork import end_group
+from lockstep.processes.forked import start_forked
+from lockstep.processes.fresh import Process, start_fresh
+from lockstep.processes.ports import free_port
 
 POLL, LOOK = 0.05, 0.5
 """Seconds between looks at whether a process has ended, and at how far they are."""
@@ -29,6 +29,9 @@ BUSY = 0.2
 """Share of the time that a process works if it is not waiting."""
 NEEDS_OTHERS = (*COLLECTIVES, "backward", "wrapping", "init_process_group")
 ENTRY = Path(__file__).parent / "entry"
+"""A folder whose sitecustomize.py installs the probes in a new interpreter."""
+PRELOAD = ("lockstep.probes.preload",)
+"""What a server imports, beside torch, before it forks scripts."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,6 +49,8 @@ class Job:
     """Where it runs; None: here."""
     on_gpus: bool = False
     """Whether the ranks have real GPUs. A rank that waits for one may be busy all the same."""
+    fork: bool = True
+    """Whether the script may be forked from a process that has torch, if it could not notice."""
 
 
 @dataclass
@@ -74,29 +79,15 @@ def run(job: Job, progress: Callable[[], None] = lambda: None) -> Outcome:
     """Start it, and wait. What the ranks say goes to files in the job's folder."""
     folder = Path(job.settings.folder)
     settings = job.settings.write()
-    start, port = time.monotonic(), _free_port()
+    start, port = time.monotonic(), free_port()
     outcome = Outcome("finished", [])
-    processes: list[subprocess.Popen[bytes]] = []
+    processes: list[Process] = []
     try:
         for rank in range(max(1, job.ranks)):
             log = folder / f"rank-{rank}.log"
             outcome.logs.append(log)
-            with log.open("wb") as output:
-                processes.append(
-                    subprocess.Popen(
-                        [sys.executable, str(job.script), *job.arguments],
-                        env=world.environment_of(
-                            rank, job.ranks, port, settings, ENTRY, on_gpus=job.on_gpus
-                        ),
-                        cwd=job.folder,
-                        stdin=subprocess.DEVNULL,
-                        stdout=output,
-                        stderr=subprocess.STDOUT,
-                        # A group of its own: it is ended with all that it started.
-                        process_group=0,
-                        preexec_fn=partial(world.die_with, os.getpid()),
-                    )
-                )
+            env = world.environment_of(rank, job.ranks, port, settings, ENTRY, on_gpus=job.on_gpus)
+            processes.append(_start(job, env, log))
         _watch(job, processes, outcome, progress)
     finally:
         outcome.codes = [_code(process, folder) for process in processes]
@@ -109,7 +100,24 @@ def run(job: Job, progress: Callable[[], None] = lambda: None) -> Outcome:
     return outcome
 
 
-def _code(process: subprocess.Popen[bytes], folder: Path) -> int | None:
+def _start(job: Job, env: dict[str, str], log: Path) -> Process:
+    """Start one rank: forked if the script cannot notice it, fresh otherwise."""
+    command = [str(job.script), *job.arguments]
+    may_fork = job.fork and not job.on_gpus and reason_for_fresh(job.script, env, PRELOAD) is None
+    with log.open("wb") as output:
+        if not may_fork:
+            return start_fresh(command, env=env, output=output, cwd=job.folder)
+        return start_forked(
+            command,
+            env=env,
+            output=output,
+            cwd=job.folder,
+            hook="lockstep.probes.enter:enter",
+            preload=PRELOAD,
+        )
+
+
+def _code(process: Process, folder: Path) -> int | None:
     """Its exit code; None as long as it lives."""
     code = process.poll()
     now = folder / f"{process.pid}.now"
@@ -120,7 +128,7 @@ def _code(process: subprocess.Popen[bytes], folder: Path) -> int | None:
 
 def _watch(
     job: Job,
-    processes: list[subprocess.Popen[bytes]],
+    processes: list[Process],
     outcome: Outcome,
     progress: Callable[[], None],
 ) -> None:
@@ -176,7 +184,7 @@ def _pulse(folder: Path) -> str:
     return " ".join([*sizes, *(now.read_text(errors="replace") for now in folder.glob("*.now"))])
 
 
-def _work(processes: list[subprocess.Popen[bytes]]) -> float:
+def _work(processes: list[Process]) -> float:
     """Seconds of CPU time that the processes and what they started have used."""
     groups = {process.pid for process in processes}
     total = 0.0
@@ -206,18 +214,21 @@ def _stacks(folder: Path) -> list[Stuck]:
         asked.append((pid, now, stack))
     time.sleep(0.5)
     for pid, now, stack in asked:
-        found.append(Stuck(pid, _doing(now), stack.read_text(errors="replace")))
+        found.append(Stuck(pid, _doing(now), _of_script(stack.read_text(errors="replace"))))
     return found
 
 
-def _end(process: subprocess.Popen[bytes]) -> None:
-    """End a process and all that it started; also children that outlived it."""
-    with suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)
+def _of_script(stack: str) -> str:
+    """Cut a stack where the script ends and the server that forked it begins.
+
+    The main thread comes last, its outermost call at the end.
+    """
+    lines = stack.splitlines(keepends=True)
+    ends = [number for number, line in enumerate(lines) if f'"{server.__file__}"' in line]
+    return "".join(lines[: ends[0]] if ends else lines)
+
+
+def _end(process: Process) -> None:
+    """End a process and everything in its group, also children that outlived it."""
+    end_group(process.pid)
     process.wait()
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

@@ -1,4 +1,4 @@
-"""The model changes after the wrap: DDP keeps to the parameters that it met when it was made."""
+"""The model changes after the wrap, but DDP keeps the parameters it had when it was created."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ _DTYPE = re.compile(
 
 @dataclass(frozen=True, eq=False)
 class _Place:
-    """Something that runs after a wrap."""
+    """A node that runs after a wrap."""
 
     script: Script
     node: cst.CSTNode
     straight: bool
-    """Whether it stands in the function of the wrap, and not in a loop."""
+    """Whether the node is in the function of the wrap and outside any loop."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,17 +41,17 @@ class _Switch:
     script: Script
     node: cst.CSTNode
     owner: str
-    """Whose parameters, as text."""
+    """The owner of the parameters, as source text."""
     value: bool
     part: bool
-    """Whether only some of the model's parameters are meant."""
+    """Whether the line changes only some of the model's parameters."""
 
 
 def look(training: Training) -> Iterator[Found]:
-    """Moves, new layers, conversions and changes of requires_grad between a wrap and training."""
+    """Find moves, new layers, conversions and requires_grad changes between a wrap and training."""
     models = [wrap.model for wrap in training.copies]
     if any(isinstance(m, cst.Attribute) and m.attr.value == "module" for m in models):
-        # Whoever wraps `model.module` once more does so after the change.
+        # A program that wraps `model.module` again does so after the change.
         return
     for wrap in training.copies:
         model = Model(training.project, wrap)
@@ -65,7 +65,7 @@ def look(training: Training) -> Iterator[Found]:
 
 
 def _after(training: Training, wrap: Wrap) -> Iterator[_Place]:
-    """What runs between the wrap and the end of training, also in functions called there."""
+    """Yield nodes that run between the wrap and the end of training, also in called functions."""
     script, call = wrap.script, wrap.call
     function = script.function_of(call)
     if isinstance(script.statement_of(call), cst.Return):
@@ -105,7 +105,7 @@ def _after(training: Training, wrap: Wrap) -> Iterator[_Place]:
 
 
 def _excludes(script: Script, one: cst.CSTNode, other: cst.CSTNode) -> bool:
-    """Whether two places are in two branches of an if, or the first one's branch returns."""
+    """Return whether two nodes are in different branches of an if, or the first one's returns."""
     for parent in script.above(one):
         if isinstance(parent, cst.FunctionDef):
             return False
@@ -119,7 +119,7 @@ def _excludes(script: Script, one: cst.CSTNode, other: cst.CSTNode) -> bool:
 
 
 def _changed(model: Model, place: _Place) -> str | None:
-    """What becomes of the model here, if anything does."""
+    """Return what this node changes in the model, or None."""
     script, node, project = place.script, place.node, model.project
     wrap = model.wrap
     if isinstance(node, cst.Assign) and isinstance(node.value, cst.Call):
@@ -128,14 +128,14 @@ def _changed(model: Model, place: _Place) -> str | None:
         owner = target.value if isinstance(target, cst.Attribute) else None
         new = _LAYER.fullmatch(project.name(script, node.value.func) or "")
         if new and here and owner is not None and model.depth(script, owner) is not None:
-            return "this layer is new after the wrap, so DDP does not exchange its gradients"
+            return "this layer was added after the wrap, so DDP does not exchange its gradients"
     if not isinstance(node, cst.Call) or not place.straight:
         return None
     name = project.name(script, node.func) or script.code(node.func)
     if name.endswith("SyncBatchNorm.convert_sync_batchnorm") and node.args:
         value = node.args[0].value
         if value is wrap.call or model.depth(script, value) is not None:
-            return "batch norm is converted after the wrap, and DDP was made for other layers"
+            return "batch norm is converted after the wrap, but DDP was created for the old layers"
     elif isinstance(node.func, cst.Attribute):
         value, last = node.func.value, node.func.attr.value
         if last not in ("to", "cuda", "half", "bfloat16", "double"):
@@ -143,15 +143,15 @@ def _changed(model: Model, place: _Place) -> str | None:
         if value is not wrap.call and model.depth(script, value) is None:
             return None
         if _DTYPE.search(script.code(node)):
-            return "parameters change their type after the wrap, and DDP's buffers do not"
+            return "the parameters change their dtype after the wrap, but DDP's buffers do not"
         goes = last == "cuda" or (last == "to" and (argument(node, "device", 0) is not None))
         if goes and not model.was_moved():
-            return "parameters move after the wrap, and DDP was made for the old place"
+            return "the parameters move after the wrap, but DDP was created for the old device"
     return None
 
 
 def _switched(model: Model, nodes: set[cst.CSTNode]) -> Iterator[Found]:
-    """Parameters thawed after a wrap that met them frozen, or frozen when it waits for them."""
+    """Find parameters that are unfrozen, or frozen, after the wrap."""
     scripts = model.project.scripts
     every = [found for s in scripts for n in s.order if (found := _switch(model, s, n))]
     after = [switch for switch in every if switch.node in nodes]
@@ -167,13 +167,13 @@ def _switched(model: Model, nodes: set[cst.CSTNode]) -> Iterator[Found]:
         elif switch.value or frozen or not waits or switch.owner in thawed:
             continue
         elif switch.part or thawed:
-            reason = "these are frozen after the wrap, and DDP waits for their gradients"
+            reason = "these are frozen after the wrap, but DDP waits for their gradients"
         if reason is not None:
             yield Found(switch.script, switch.node, reason)
 
 
 def _switch(model: Model, script: Script, node: cst.CSTNode) -> _Switch | None:
-    """`p.requires_grad = ...` in a loop over parameters, or `x.requires_grad_(...)`."""
+    """Match `p.requires_grad = ...` in a loop over parameters, or `x.requires_grad_(...)`."""
     if isinstance(node, cst.Assign) and isinstance(node.targets[0].target, cst.Attribute):
         subject, value = node.targets[0].target.value, node.value
         last = node.targets[0].target.attr.value
@@ -183,7 +183,7 @@ def _switch(model: Model, script: Script, node: cst.CSTNode) -> _Switch | None:
         return None
     if last not in ("requires_grad", "requires_grad_"):
         return None
-    # `p.requires_grad = name in (...)` freezes the others.
+    # `p.requires_grad = name in (...)` freezes the other parameters.
     part = isinstance(value, cst.Comparison)
     flag = False if part else constant(value)
     loop = next((p for p in script.above(node) if isinstance(p, cst.For | cst.FunctionDef)), None)
@@ -195,7 +195,7 @@ def _switch(model: Model, script: Script, node: cst.CSTNode) -> _Switch | None:
             subject = called.value
     depth = model.depth(script, subject)
     if depth is None:
-        # A module that freezes parts of itself while it is made.
+        # A module may freeze parts of itself in its constructor.
         function, owner = script.function_of(node), script.class_of(node)
         made = function is not None and function.name.value == "__init__"
         bases = owner.bases if made and owner is not None else ()
@@ -209,7 +209,7 @@ def _switch(model: Model, script: Script, node: cst.CSTNode) -> _Switch | None:
 RULE = Rule(
     name="changed_after_wrap",
     code="LS11",
-    summary="DDP knows the parameters that it met when it was made, and no later ones.",
-    advice="Move, convert, freeze and replace first, and wrap last; wrap anew after a change.",
+    summary="DDP exchanges gradients only for the parameters that it saw at the wrap.",
+    advice="Move, convert, freeze and replace layers first, then wrap. Wrap again after a change.",
     look=look,
 )

@@ -1,4 +1,4 @@
-"""A collective that only some ranks reach: the others never come, and the job hangs."""
+"""Only some ranks reach a collective: they wait for the others forever, and the job hangs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _LOCAL = re.compile(
 
 
 def look(training: Training) -> Iterator[Found]:
-    """Branches on the rank with a collective in them; loops that one rank leaves."""
+    """Find collectives in branches on the rank, and training loops that one rank leaves."""
     for script in training.project.scripts:
         branches = [n for n in script.order if isinstance(n, cst.If) and divides(n.test)]
         for branch in branches:
@@ -34,7 +34,7 @@ def look(training: Training) -> Iterator[Found]:
 def _unmatched(
     training: Training, script: Script, branch: cst.If, branches: list[cst.If]
 ) -> Iterator[Found]:
-    """Collectives on one side of a branch that the other side does not make."""
+    """Find collectives on one side of a branch that the other side does not call."""
     sides = [dict(_made(training, script, branch.body)), {}]
     if branch.orelse is not None:
         sides[1] = dict(_made(training, script, branch.orelse))
@@ -52,14 +52,14 @@ def _unmatched(
         for call, what in here.items():
             if what not in others:
                 forward = what == "forward"
-                reason = f"only some ranks come to this {what}, and they wait for the others"
+                reason = f"only some ranks reach this {what}, and they wait for the others"
                 if forward:
-                    reason = "only some ranks run the wrapped model here, and it sends its buffers"
+                    reason = "only some ranks run the wrapped model here, and it broadcasts buffers"
                 yield Found(script, call, reason, certain=not forward)
 
 
 def _made(training: Training, script: Script, node: cst.CSTNode) -> Iterator[tuple[cst.Call, str]]:
-    """Calls that make a collective, here or in the functions that they lead to, and which."""
+    """Yield the calls that run a collective, directly or in a called function, with its name."""
     for call in walk_shallow(node):
         if isinstance(call, cst.Call):
             what = _collective(training, script, call) or _within(training, script, call)
@@ -68,7 +68,7 @@ def _made(training: Training, script: Script, node: cst.CSTNode) -> Iterator[tup
 
 
 def _within(training: Training, script: Script, call: cst.Call) -> str | None:
-    """The collective that a function of the project makes."""
+    """Return the collective that a function of the project calls, or None."""
     found = training.project.definition(script, call.func)
     if found is None or not isinstance(found[1], cst.FunctionDef):
         return None
@@ -78,14 +78,17 @@ def _within(training: Training, script: Script, call: cst.Call) -> str | None:
         what = _collective(training, where, inner)
         if what is not None and _switched(where, inner, found[1], call):
             continue
-        # A function that gets another model here, such as model.module, makes no collective.
+        # A function that gets another model here, such as model.module, calls no collective.
         if what is not None and (what != "forward" or handed):
             return what
     return None
 
 
 def _switched(script: Script, inner: cst.Call, function: cst.FunctionDef, call: cst.Call) -> bool:
-    """`load(evaluate=True)`, and there `if not evaluate: barrier()`: this call may not make it."""
+    """Return whether an argument may switch the collective off.
+
+    Example: `load(evaluate=True)`, where `load` contains `if not evaluate: barrier()`.
+    """
     every = [*function.params.params, *function.params.kwonly_params]
     given = set()
     for place, parameter in enumerate(every):
@@ -105,14 +108,14 @@ def _switched(script: Script, inner: cst.Call, function: cst.FunctionDef, call: 
 def _collective(training: Training, script: Script, call: cst.Call) -> str | None:
     name = training.project.name(script, call.func)
     if name in COLLECTIVES:
-        # A group may hold just the ranks that come here.
+        # A group may hold exactly the ranks that come here.
         group = argument(call, "group")
         return name.rsplit(".", 1)[-1] if group is None else None
     return "forward" if name is None and _is_wrapped(training, script, call.func) else None
 
 
 def _is_wrapped(training: Training, script: Script, node: cst.CSTNode) -> bool:
-    """Whether this is the wrapped model itself, for sure."""
+    """Return whether this is certainly the wrapped model itself."""
     if dotted(node) is None:
         return False
     origins = training.project.origins(script, node)
@@ -128,7 +131,7 @@ def _ends(body: cst.BaseSuite) -> bool:
 
 
 def _after(training: Training, script: Script, branch: cst.If) -> Iterator[tuple[cst.Call, str]]:
-    """What the ranks do that do not return in the branch: the rest of its function."""
+    """Yield the collectives after a branch that returns: the other ranks run them."""
     function = script.function_of(branch)
     if function is not None:
         for call, what in _made(training, script, function.body):
@@ -137,7 +140,7 @@ def _after(training: Training, script: Script, branch: cst.If) -> Iterator[tuple
 
 
 def _left(training: Training, script: Script) -> Iterator[Found]:
-    """`break` out of a loop that trains, on one rank or on a value of one rank."""
+    """Find a `break` out of a training loop that depends on the rank or on one rank's value."""
     for node in script.order:
         if not isinstance(node, cst.Break | cst.Return):
             continue
@@ -156,15 +159,15 @@ def _left(training: Training, script: Script) -> Iterator[Found]:
         if any(divides(test.test) for test in tests):
             yield Found(script, node, "one rank leaves the loop, and the others wait in backward")
         elif _is_local(training, script, tests[0].test):
-            reason = "each rank decides by its own part of the data when to stop; one that stops "
-            yield Found(script, node, f"{reason}leaves the others waiting", certain=False)
+            reason = "each rank decides by its own part of the data when to stop; the first "
+            yield Found(script, node, f"{reason}to stop leaves the others waiting", certain=False)
 
 
 def _is_local(training: Training, script: Script, test: cst.BaseExpression) -> bool:
-    """Whether a condition hangs on a measure that nothing in the program reduces."""
+    """Return whether a condition depends on a metric that the program never reduces."""
     if not _LOCAL.search(script.code(test)) or next(training.named(*COLLECTIVES), None):
         return False
-    # Who validates on all samples on every rank gets the same value everywhere.
+    # If every rank validates on all samples, all ranks get the same value.
     for loader in training.loaders:
         sampler = loader.given("sampler")
         if sampler is None or not training.project.made_by(loader.script, sampler, *SAMPLER):
@@ -176,8 +179,8 @@ def _is_local(training: Training, script: Script, test: cst.BaseExpression) -> b
 RULE = Rule(
     name="collective_in_branch",
     code="LS29",
-    summary="A collective that not all ranks make waits for ever, or meets the wrong one.",
-    advice="Make the collective on all ranks, outside of the branch, and let one rank only print, "
-    "save or decide.",
+    summary="A collective that some ranks skip waits forever, or is paired with a different one.",
+    advice="Call the collective on all ranks, outside the branch; let one rank only print, save or "
+    "decide.",
     look=look,
 )

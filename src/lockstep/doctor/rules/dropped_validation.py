@@ -1,4 +1,4 @@
-"""`drop_last` in validation: the last samples are never seen, and how many depends on N."""
+"""`drop_last` in validation skips the last samples, and their number depends on N."""
 
 from __future__ import annotations
 
@@ -19,24 +19,24 @@ _REST = re.compile(r"world|replicas|len\(\s*\w*sampler", re.I)
 
 
 def look(training: Training) -> Iterator[Found]:
-    """Evaluation loaders that leave out a short batch, or a sampler that leaves out the rest."""
+    """Find evaluation loaders or samplers with drop_last."""
     for loader in training.loaders:
         if not loader.evaluates or _is_estimate(loader):
             continue
         for script, call, place in _batching(training, loader):
             drop = argument(call, "drop_last", place)
             if drop is not None and constant(drop) is True:
-                reason = "every rank leaves out its last short batch of the evaluation"
+                reason = "every rank skips its last, shorter batch in the evaluation"
                 yield Found(script, drop, reason, fix=_fix(script, drop))
         for origin in loader.split_by()[0]:
             drop = argument(origin.call, "drop_last", 5) if origin.call else None
             if drop is not None and constant(drop) is True and not _rest_is_seen(training):
-                reason = "samples that do not divide by the ranks are left out of the evaluation"
+                reason = "the evaluation skips samples that do not divide evenly among the ranks"
                 yield Found(origin.script, drop, reason, certain=False)
 
 
 def _batching(training: Training, loader: Loader) -> Iterator[tuple[Script, cst.Call, int]]:
-    """The calls that cut the samples into batches, and the place of their drop_last."""
+    """Yield the calls that cut the samples into batches, with the position of their drop_last."""
     yield loader.script, loader.call, 8
     for origin in loader.origins("batch_sampler"):
         name = origin.call and training.project.name(origin.script, origin.call.func)
@@ -45,7 +45,7 @@ def _batching(training: Training, loader: Loader) -> Iterator[tuple[Script, cst.
 
 
 def _is_estimate(loader: Loader) -> bool:
-    """A loop that ends before its time looks at some samples only, and means to."""
+    """Return whether the loop ends early on purpose, so that it evaluates only some samples."""
     for loop in loader.loops:
         if "islice" in loop.script.code(loop.node.iter):
             return True
@@ -55,7 +55,7 @@ def _is_estimate(loader: Loader) -> bool:
 
 
 def _rest_is_seen(training: Training) -> bool:
-    """`Subset(data, range(len(sampler) * world_size, len(data)))`: evaluated by itself."""
+    """Match `Subset(data, range(len(sampler) * world_size, len(data)))`: the remaining part."""
     subsets = training.named("torch.utils.data.Subset", "torch.utils.data.dataset.Subset")
     return any(_REST.search(script.code(call)) for script, call in subsets)
 
@@ -63,14 +63,14 @@ def _rest_is_seen(training: Training) -> bool:
 def _fix(script: Script, drop: cst.BaseExpression) -> Fix:
     place = script.place(drop)
     start, end = (place.start.line, place.start.column), (place.end.line, place.end.column)
-    # Somebody may rely on batches of one size.
+    # Other code may rely on batches of one size.
     return Fix("evaluate the last batch too", (Edit(start, end, "False"),), safe=False)
 
 
 RULE = Rule(
     name="dropped_validation",
     code="LS07",
-    summary="With drop_last an evaluation never sees its last samples, on every rank anew.",
-    advice="Set drop_last=False where you evaluate, and weigh each batch by its size.",
+    summary="With drop_last, every rank leaves its last samples out of the evaluation.",
+    advice="Set drop_last=False in evaluation loaders, and weight each batch by its size.",
     look=look,
 )

@@ -15,7 +15,7 @@ from lockstep.source.tree import statements
 
 
 def look(training: Training) -> Iterator[Found]:
-    """torch.save to a path without the rank in it, where every rank comes by."""
+    """Find torch.save calls that every rank reaches, to a path that does not contain the rank."""
     for script, call in training.named(*SAVES):
         path = call.args[1].value if len(call.args) > 1 else None
         if path is None or not _is_called(training, script, call):
@@ -24,15 +24,15 @@ def look(training: Training) -> Iterator[Found]:
             continue
         if training.project.made_by(script, path, "io.BytesIO") or _is_cache(script, call):
             continue
-        # A file for each rank.
+        # Each rank writes its own file.
         texts = [o.node for o in training.project.origins(script, path)]
         if asks_rank(path) or any(asks_rank(node) for node in texts if _is_text(node)):
             continue
-        yield Found(script, call, "every rank writes this file, at the same time")
+        yield Found(script, call, "every rank writes this file at the same time")
 
 
 def _is_called(training: Training, script: Script, call: cst.Call) -> bool:
-    """Not a helper of a module that this program imports for something else."""
+    """Return whether the program uses this function, and not only imports its module."""
     function = script.function_of(call)
     if function is None or script is training.project.scripts[0]:
         return True
@@ -43,7 +43,7 @@ def _is_called(training: Training, script: Script, call: cst.Call) -> bool:
 
 
 def _is_cache(script: Script, call: cst.Call) -> bool:
-    """Whether a data set keeps a sample: the ranks have different ones."""
+    """Return whether a data set caches a sample: the ranks then hold different ones."""
     owner = script.class_of(call)
     inside = statements(owner.body) if owner is not None else []
     return any(isinstance(n, cst.FunctionDef) and n.name.value == "__getitem__" for n in inside)
@@ -56,7 +56,7 @@ def _is_text(node: cst.CSTNode) -> bool:
 RULE = Rule(
     name="every_rank_saves",
     code="LS25",
-    summary="Several processes that write one file may leave a damaged one.",
+    summary="When several processes write one file at the same time, the file may be damaged.",
     advice="Save on rank 0 only: if dist.get_rank() == 0.",
     look=look,
     handled_by=frozenset({"Lightning", "Hugging Face Trainer"}),

@@ -1,4 +1,4 @@
-"""Forward through `.module`: DDP does not see the pass, so gradients are not exchanged."""
+"""A forward through `.module` bypasses DDP, so DDP does not exchange the gradients."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _THROWN = re.compile(r"\.grad *= *None\b")
 
 
 def look(training: Training) -> Iterator[Found]:
-    """Calls of the model inside DDP, in a loop with backward where no wrapper is called."""
+    """Find calls of the inner model in a loop with backward where nothing calls the wrapper."""
     if not training.copies or _exchanged_by_hand(training):
         return
     models = [(wrap.script, wrap.model) for wrap in training.copies if wrap.model is not None]
@@ -27,7 +27,7 @@ def look(training: Training) -> Iterator[Found]:
     for script in training.project.scripts:
         for call in script.calls:
             if isinstance(script.parents.get(call), cst.Expr):
-                continue  # nobody uses what it gives: it makes lazy layers, or warms up
+                continue  # The result is unused: the call initializes lazy layers or warms up.
             if not _is_bare(training, script, _called(call), inner):
                 continue
             place = _trained(training, script, call)
@@ -36,12 +36,12 @@ def look(training: Training) -> Iterator[Found]:
             yield Found(
                 script,
                 call,
-                "this calls the model inside the DDP wrapper, so gradients are not exchanged",
+                "this calls the model inside the DDP wrapper, so DDP exchanges no gradients",
             )
 
 
 def _is_probe(training: Training, script: Script, body: cst.CSTNode) -> bool:
-    """A loop that looks at gradients and throws them away, without a step, trains nothing."""
+    """Return whether a loop discards its gradients without a step: such a loop trains nothing."""
     text = script.code(body)
     return _THROWN.search(text) is not None and "step(" not in text
 
@@ -64,7 +64,7 @@ def _called(call: cst.Call) -> cst.BaseExpression:
 def _is_bare(
     training: Training, script: Script, node: cst.CSTNode, inner: set[cst.Call | None]
 ) -> bool:
-    """Whether this is `ddp.module`, a name for it, or the model that was wrapped."""
+    """Return whether this is `ddp.module`, another name for it, or the model that was wrapped."""
     if _is_module(training, script, node):
         return True
     name = dotted(node) or ""
@@ -87,7 +87,7 @@ def _is_module(training: Training, script: Script, node: cst.CSTNode) -> bool:
 def _trained(
     training: Training, script: Script, node: cst.CSTNode, depth: int = DEPTH
 ) -> tuple[Script, cst.CSTNode] | None:
-    """The body of the loop or function where backward follows; None if there is no gradient."""
+    """Return the body of the loop or function where backward follows, or None without gradients."""
     if without_gradient(script, node, perhaps=True):
         return None
     for parent in script.above(node):
@@ -105,7 +105,7 @@ def _trained(
 
 
 def _wrapper_runs(training: Training, script: Script, body: cst.CSTNode) -> bool:
-    """Whether a wrapper is called here, or is handed to somebody who may, for a result."""
+    """Return whether the wrapper is called here, or passed to a function that may call it."""
 
     def wanted(script: Script, node: cst.CSTNode) -> bool:
         if not isinstance(node, cst.Call):
@@ -125,7 +125,7 @@ def _wrapper_runs(training: Training, script: Script, body: cst.CSTNode) -> bool
 RULE = Rule(
     name="forward_through_module",
     code="LS10",
-    summary="DDP exchanges gradients only of passes that went through the wrapper.",
-    advice="Call the wrapped model itself, and keep .module for saving and for its methods.",
+    summary="DDP exchanges gradients only for forward passes that go through the wrapper.",
+    advice="Call the DDP model itself. Use .module only for saving and for the model's methods.",
     look=look,
 )

@@ -1,4 +1,4 @@
-"""A gradient on several ranks that is not the one of a single process."""
+"""The gradient on several ranks differs from the gradient of a single process."""
 
 from __future__ import annotations
 
@@ -8,10 +8,9 @@ RULE = Rule(
     name="gradient_differs",
     code="LS32",
     summary=(
-        "A gradient that depends on the number of ranks trains another model on each number "
-        "of them."
+        "A gradient that depends on the number of ranks trains a different model on each number."
     ),
     advice=(
-        "Make the loss a mean over samples that all ranks weigh alike: sum, reduce, then divide."
+        "Give every sample the same weight on all ranks: sum the loss, reduce it, then divide."
     ),
 )

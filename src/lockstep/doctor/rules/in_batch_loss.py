@@ -1,4 +1,4 @@
-"""A loss across the batch sees one rank's samples only: N ranks have fewer negatives than one."""
+"""A loss across the batch compares only one rank's samples: N ranks have fewer negatives."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _GATHERS = re.compile(
 )
 _TRANSPOSED = re.compile(r"(\.T|\.mT|\.t\(\)|\.transpose\((0, ?1|1, ?0)\))$")
 _PRODUCTS = "torch.matmul", "torch.mm"
-# A plain `- torch.eye(n)` asks for orthogonal weights: no loss across the batch.
+# A plain `- torch.eye(n)` makes weights orthogonal: it is no loss across the batch.
 _DIAGONAL = re.compile(
     r"fill_diagonal_|\.diagonal\(|torch\.diag|~\s*torch\.eye|eye\(.*bool|eye\((.|\n)*masked_fill"
 )
@@ -28,7 +28,7 @@ _SOFTMAX = re.compile(r"cross_entropy|CrossEntropyLoss|logsumexp|log_softmax|\.e
 
 
 def look(training: Training) -> Iterator[Found]:
-    """Similarities of a batch with itself that make the loss, where no features are gathered."""
+    """Find losses over similarities within a batch where nothing gathers the features."""
     for script, loop, found in training_loops(training):
         backwards = [act for act in found if act.kind == "backward" and not act.loops]
         if not backwards or _gathers(training, script, loop.body):
@@ -41,14 +41,14 @@ def look(training: Training) -> Iterator[Found]:
                     yield Found(
                         where,
                         node,
-                        "each sample is compared with those of its own rank only",
+                        "each sample is compared only with the samples of its own rank",
                         certain=False,
                     )
                     break
 
 
 def _targets_the_batch(training: Training, script: Script, node: cst.CSTNode) -> bool:
-    """A cross entropy whose targets are 0, 1, 2...: the right one is the sample's own place."""
+    """Match a cross entropy with targets 0, 1, 2, ...: each sample's target is its own position."""
     if not isinstance(node, cst.Call):
         return False
     made = [(o.script, o.call) for o in training.project.origins(script, node.func) if o.call]
@@ -62,7 +62,7 @@ def _targets_the_batch(training: Training, script: Script, node: cst.CSTNode) ->
 
 
 def _contrasts(script: Script, node: cst.CSTNode) -> bool:
-    """`z @ z.T` with its diagonal left out or picked, and a softmax, all in one function."""
+    """Match `z @ z.T` with its diagonal masked or selected, and a softmax, in one function."""
     function = script.function_of(node)
     if function is None or not _is_similarity(script, node):
         return False
@@ -84,7 +84,7 @@ def _is_similarity(script: Script, node: cst.CSTNode) -> bool:
 
 
 def _gathers(training: Training, script: Script, body: cst.CSTNode) -> bool:
-    """Whether features of other ranks come in anywhere in a turn of the loop."""
+    """Return whether a turn of the loop collects features of other ranks."""
 
     def kind(where: Script, call: cst.Call) -> str | None:
         if _GATHERS.search(where.code(call.func)):
@@ -102,7 +102,7 @@ def _gathers(training: Training, script: Script, body: cst.CSTNode) -> bool:
 RULE = Rule(
     name="in_batch_loss",
     code="LS18",
-    summary="A contrastive loss per rank has fewer negatives the more ranks there are.",
-    advice="Gather the features of all ranks, with gradients, before comparing them.",
+    summary="The more ranks there are, the fewer negatives a contrastive loss per rank sees.",
+    advice="Gather the features of all ranks, with gradients, before you compare them.",
     look=look,
 )

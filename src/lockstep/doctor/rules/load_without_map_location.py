@@ -1,4 +1,4 @@
-"""`torch.load` without map_location: every rank puts the checkpoint on the GPU it came from."""
+"""Without map_location, torch.load puts the checkpoint on the GPU that saved it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _MODEL_STATE = re.compile(r"\bstate_dict\(\)")
 
 
 def look(training: Training) -> Iterator[Found]:
-    """Loads of a model's state that every rank comes by and that name no device."""
+    """Find loads of a model's state that every rank runs and that name no device."""
     loads = [
         (script, call)
         for script, call in training.named("torch.load")
@@ -34,14 +34,14 @@ def look(training: Training) -> Iterator[Found]:
             yield Found(
                 script,
                 call,
-                "every rank loads this checkpoint onto the GPU that saved it, mostly GPU 0",
+                "every rank loads this checkpoint onto the GPU that saved it, usually GPU 0",
                 certain=saved,
                 fix=_fix(script, call),
             )
 
 
 def _has_device(script: Script, call: cst.Call) -> bool:
-    """Whether the place is known: an argument, a mapped file, or `with torch.device(...)`."""
+    """Return whether the device is known: an argument, a mapped file or `with torch.device()`."""
     place = argument(call, "map_location", 1)
     if place is not None and constant(place) is not None:
         return True
@@ -51,16 +51,16 @@ def _has_device(script: Script, call: cst.Call) -> bool:
     around = [p for p in script.above(call) if isinstance(p, cst.With)]
     if any("device(" in script.code(item) for block in around for item in block.items):
         return True
-    # Another branch names the device: this one is for other runs.
+    # Another branch names the device: this branch is for other runs.
     branches = [p for p in script.above(call) if isinstance(p, cst.If)]
     return any("map_location" in script.code(branch) for branch in branches)
 
 
 def _loaded(training: Training) -> set[cst.CSTNode]:
-    """Calls whose result goes into load_state_dict, or is the model that is wrapped."""
+    """Yield the calls whose result goes into load_state_dict, or is the model that is wrapped."""
     values = [(wrap.script, wrap.model) for wrap in training.copies if wrap.model is not None]
     for script, call in training.methods("load_state_dict"):
-        # What these keep are numbers, not tensors on a GPU.
+        # These hold numbers, not tensors on a GPU.
         if not _PLAIN.search(script.code(call.func)):
             values += [(script, arg.value) for arg in call.args[:1]]
     found: set[cst.CSTNode] = set()
@@ -71,7 +71,7 @@ def _loaded(training: Training) -> set[cst.CSTNode]:
 
 
 def _sources(training: Training, script: Script, node: cst.CSTNode) -> set[cst.CSTNode]:
-    """`checkpoint["model"]` and `checkpoint.pop("model")` come from where the checkpoint does."""
+    """Follow `checkpoint["model"]` and `checkpoint.pop("model")` back to the checkpoint."""
     while True:
         if isinstance(node, cst.Subscript):
             node = node.value
@@ -87,7 +87,7 @@ def _sources(training: Training, script: Script, node: cst.CSTNode) -> set[cst.C
 
 
 def _saves_gpu_state(training: Training, script: Script, call: cst.Call) -> bool:
-    """Whether this program writes such checkpoints itself, with tensors where the model is."""
+    """Return whether this program itself saves checkpoints with tensors on the model's device."""
     origins = training.project.origins(script, call.args[0].value) if call.args else []
     texts = [origin.script.code(origin.node) for origin in origins]
     return any(_MODEL_STATE.search(text) and "cpu" not in text for text in texts)
@@ -110,8 +110,8 @@ def _fix(script: Script, call: cst.Call) -> Fix | None:
 RULE = Rule(
     name="load_without_map_location",
     code="LS26",
-    summary="A checkpoint returns to the GPU that it was saved from: on every rank, to the same.",
-    advice='Load with map_location="cpu"; load_state_dict copies it to where the model is.',
+    summary="torch.load puts a checkpoint on the GPU that saved it, and all ranks fill that GPU.",
+    advice='Load with map_location="cpu"; load_state_dict copies it to the device of the model.',
     look=look,
     handled_by=frozenset({"Lightning", "Hugging Face Trainer"}),
 )

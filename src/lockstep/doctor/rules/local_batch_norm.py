@@ -1,4 +1,4 @@
-"""Local batch norm: with few samples on each rank its statistics are noise, and differ by rank."""
+"""Local batch norm: with few samples on each rank its statistics are noisy and differ by rank."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from lockstep.source.training import Training
 from lockstep.source.tree import argument, walk
 
 SMALL = 16
-"""Samples per rank, at most, for which the statistics of a batch are noisy."""
+"""The largest number of samples per rank for which batch statistics count as noisy."""
 _SEEN_TO = re.compile(
     r"sync_?batch_?norm|sync_?bn|frozen_?batch_?norm|freeze_bn|isinstance\([^)]*batchnorm", re.I
 )
-"""Another kind of batch norm, or code that treats its layers in a way of its own."""
+"""Another kind of batch norm, or code that handles batch-norm layers itself."""
 _LAYER = re.compile(r"torch\.nn\.(modules\.batchnorm\.)?(Lazy)?BatchNorm[123]d")
 _TORCHVISION = re.compile(
     r"torchvision\.models\.(\w+\.)*((wide_)?resnet\d|resnext\d|densenet\d|mobilenet_v|mnasnet\d|"
@@ -29,7 +29,7 @@ _PASSES = ("to", "cuda", "train", "float", "half", "bfloat16", "requires_grad_")
 
 
 def look(training: Training) -> Iterator[Found]:
-    """DDP around a model with batch norm, trained with few samples per rank."""
+    """Find DDP around a model with batch norm, trained with few samples per rank."""
     text = "\n".join(script.text for script in training.project.scripts)
     if _SEEN_TO.search(text) or not training.on_gpus:
         return
@@ -48,14 +48,14 @@ def look(training: Training) -> Iterator[Found]:
 
 
 def _batch(loader: Loader) -> int:
-    """Samples per rank and batch; 0 if nobody can tell."""
+    """Return the samples per rank and batch, or 0 if the source does not show them."""
     values = loader.constants("batch_size")
     known = [v for v in values if isinstance(v, int) and not isinstance(v, bool)]
     return max(known) if known and len(known) == len(values) else 0
 
 
 def _has_batch_norm(training: Training, script: Script, node: cst.CSTNode, depth: int) -> bool:
-    """Whether a model is made with batch norm: a layer in sight, or in a class of the project."""
+    """Return whether a model contains batch norm, directly or in a class of the project."""
     for origin in training.project.origins(script, node) if depth else ():
         made = _made(origin.node)
         if made is not origin.node and not isinstance(made, cst.Call):
@@ -71,7 +71,7 @@ def _calls(node: cst.CSTNode) -> Iterator[cst.Call]:
 
 
 def _made(node: cst.CSTNode) -> cst.CSTNode:
-    """`Net()` of `Net().to(device)`, and what torch.compile gets."""
+    """Return the `Net()` in `Net().to(device)`, and the model that torch.compile gets."""
     while isinstance(node, cst.Call) and isinstance(node.func, cst.Attribute):
         last = node.func.attr.value
         if last in _PASSES:
@@ -84,7 +84,7 @@ def _made(node: cst.CSTNode) -> cst.CSTNode:
 
 
 def _brings(training: Training, script: Script, call: cst.Call, seen: set[cst.CSTNode]) -> bool:
-    """Whether a call makes batch norm, itself or in what the project defines for it."""
+    """Return whether a call creates batch norm, itself or in a definition of the project."""
     name = training.project.name(script, call.func) or ""
     if _LAYER.fullmatch(name):
         return True
@@ -100,7 +100,7 @@ def _brings(training: Training, script: Script, call: cst.Call, seen: set[cst.CS
 RULE = Rule(
     name="local_batch_norm",
     code="LS28",
-    summary="DDP leaves batch norm to each rank: with few samples there its statistics are noise.",
-    advice="Convert before the wrap: model = nn.SyncBatchNorm.convert_sync_batchnorm(model).",
+    summary="Each rank computes its own batch-norm statistics: with few samples they are noisy.",
+    advice="Before the wrap: model = nn.SyncBatchNorm.convert_sync_batchnorm(model).",
     look=look,
 )

@@ -1,4 +1,4 @@
-"""A local count over the global length: N ranks report an N-th of the accuracy."""
+"""One rank's count divided by the global length: N ranks report 1/N of the accuracy."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _REPLICAS = re.compile(r"world|replicas|nprocs|num_proc|n_?gpu|device_count", re
 
 
 def look(training: Training) -> Iterator[Found]:
-    """What one rank counted, divided by the length of the data set of all ranks."""
+    """Find counts of one rank that are divided by the length of the data set of all ranks."""
     for loader in training.loaders:
         samplers, only = loader.split_by()
         if not samplers:
@@ -29,13 +29,13 @@ def look(training: Training) -> Iterator[Found]:
                 yield Found(
                     script,
                     node,
-                    "this rank counted its own part of the samples, and divides by all of them",
+                    "this divides the count of one rank's samples by the number of all samples",
                     certain=only,
                 )
 
 
 def global_divisions(training: Training, tally: Tally) -> Iterator[tuple[Script, cst.CSTNode]]:
-    """Divisions by the length of the data set, and not by the ranks' share of it."""
+    """Yield the divisions by the length of the data set, not by the rank's share of it."""
     for script, node, divisor in tally.divisions:
         if _REPLICAS.search(script.code(script.statement_of(node))):
             continue
@@ -48,7 +48,7 @@ def global_divisions(training: Training, tally: Tally) -> Iterator[tuple[Script,
 
 
 def _is_length(training: Training, script: Script, call: cst.Call, loader: Loader) -> bool:
-    """`len(loader.dataset)`, or the len of what the loader was given."""
+    """Match `len(loader.dataset)`, or the length of the data set that the loader was given."""
     if script.code(call.func) != "len" or len(call.args) != 1:
         return False
     measured = call.args[0].value
@@ -62,7 +62,7 @@ def _is_length(training: Training, script: Script, call: cst.Call, loader: Loade
 RULE = Rule(
     name="local_count_over_global_length",
     code="LS08",
-    summary="A rank counts its share of the samples: over the length of all it is N times too low.",
+    summary="One rank's count divided by the number of all samples is N times too low.",
     advice="Sum the count over the ranks with dist.all_reduce before dividing by len(dataset).",
     look=look,
     handled_by=frozenset({"Lightning", "Hugging Face Trainer"}),

@@ -20,13 +20,13 @@ _ENTROPIES = re.compile(
 _PADDED = re.compile(r"pad_sequence|pad_token|pad_id|pad_idx|\bPAD\b|padding\s*=|-100|pad_to")
 _VALID = re.compile(r"mask|valid|!=|\.ne\(|is_pad|not_pad|non_pad|token|weight", re.I)
 _FIXED = re.compile(r"mask_ratio|masking_ratio|len_keep|num_masked|register_comm_hook")
-"""As many places are masked in every sample, or ranks average gradients in their own way."""
+"""Code that masks equally many places in each sample, or that averages gradients itself."""
 _SHARED = re.compile(r"tok|mask|valid|denom|weight|norm|num|count|\bn_", re.I)
 _SHORT = re.compile(r"\.sum\(\)|\.count_nonzero\(\)|(torch\.)(sum|count_nonzero)\([^,]*\)")
 
 
 def look(training: Training) -> Iterator[Found]:
-    """Divisions by a count of valid places, on the way to backward, that no rank shares."""
+    """Find divisions by one rank's count of valid places on the way to backward."""
     if any(_FIXED.search(script.text) for script in training.project.scripts):
         return
     padded = any(_PADDED.search(script.text) for script in training.project.scripts)
@@ -41,7 +41,7 @@ def look(training: Training) -> Iterator[Found]:
                 if _is_masked_mean(training, where, node):
                     reason = "each rank divides by its own number of valid places"
                 elif padded and _is_padded_entropy(training, where, node):
-                    reason = "each rank averages over its own tokens, padding left out"
+                    reason = "each rank averages over its own tokens, without the padding"
                 else:
                     continue
                 below = where.code(node.right) if isinstance(node, cst.BinaryOperation) else ""
@@ -50,17 +50,17 @@ def look(training: Training) -> Iterator[Found]:
                     and not _shares(training, where, where.function_of(node))
                     and not _reduced(where, node, below)
                 ):
-                    yield Found(where, node, f"{reason}, then all ranks count the same", False)
+                    yield Found(where, node, f"{reason}, yet all ranks weigh the same", False)
 
 
 def _has_no_grad(script: Script, node: cst.CSTNode) -> bool:
-    """Whether it only shifts or scales the loss, such as rewards made with mean 0."""
+    """Return whether the value only shifts or scales the loss, such as rewards with mean 0."""
     blocks = (parent for parent in script.above(node) if isinstance(parent, cst.With))
     return any("no_grad" in script.code(item) for block in blocks for item in block.items)
 
 
 def _is_masked_mean(training: Training, script: Script, node: cst.CSTNode) -> bool:
-    """`(loss * mask).sum() / mask.sum()`; with a dimension in sum() it is a mean per sample."""
+    """Match `(loss * mask).sum() / mask.sum()`; sum() with a dimension is a mean per sample."""
     if not isinstance(node, cst.BinaryOperation) or not isinstance(node.operator, cst.Divide):
         return False
     above = [script.code(o.node) for o in training.project.origins(script, node.left)]
@@ -70,14 +70,14 @@ def _is_masked_mean(training: Training, script: Script, node: cst.CSTNode) -> bo
 
 
 def _is_padded_entropy(training: Training, script: Script, node: cst.CSTNode) -> bool:
-    """A mean cross entropy that leaves places out; 255 is a label for pixels, not for padding."""
+    """Match a mean cross entropy that ignores places; 255 is a label for pixels, not padding."""
     if not isinstance(node, cst.Call):
         return False
     made = [(o.script, o.call) for o in training.project.origins(script, node.func) if o.call]
     for where, call in [(script, node), *made]:
         name = training.project.name(where, call.func) or ""
         ignored = argument(call, "ignore_index")
-        # Where the loss is computed, not where the module for it is made.
+        # Report the line that computes the loss, not the line that creates its module.
         computes = name.endswith("Loss") != (call is node)
         if _ENTROPIES.match(name) and computes and ignored is not None and constant(ignored) != 255:
             reduction = argument(call, "reduction")
@@ -86,14 +86,14 @@ def _is_padded_entropy(training: Training, script: Script, node: cst.CSTNode) ->
 
 
 def _reduced(script: Script, node: cst.CSTNode, name: str) -> bool:
-    """Whether the variable that is divided by is summed over ranks, whatever its name."""
+    """Return whether the divisor is summed over the ranks, under any name."""
     body = script.function_of(node) or script.tree
     call = rf"all_?reduce(_?sum)?\(\s*{re.escape(name)}\s*[,)]"
     return name.isidentifier() and re.search(call, script.code(body)) is not None
 
 
 def _shares(training: Training, script: Script, body: cst.CSTNode | None) -> bool:
-    """Whether ranks tell each other a count here."""
+    """Return whether the ranks exchange a count here."""
     if body is None:
         return False
 
@@ -113,8 +113,8 @@ def _shares(training: Training, script: Script, body: cst.CSTNode | None) -> boo
 RULE = Rule(
     name="masked_mean",
     code="LS17",
-    summary="A mean over valid tokens per rank, averaged over ranks, weighs tokens by their rank.",
-    advice="Sum the count over ranks by all_reduce; divide the sum times the world size by it.",
+    summary="Averaging each rank's mean over valid tokens gives tokens different weights per rank.",
+    advice="all_reduce the token count; divide the local loss sum times the world size by it.",
     look=look,
     handled_by=frozenset({"Hugging Face Trainer"}),
 )

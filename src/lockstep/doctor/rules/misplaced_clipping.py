@@ -1,4 +1,4 @@
-"""Clipping in the wrong place: what is clipped is not the gradient that the step takes."""
+"""Clipping in the wrong place does not clip the gradient that the step applies."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _SWITCH = re.compile(r"clip|norm|amp|scaler|fp16", re.I)
 
 
 def look(training: Training) -> Iterator[Found]:
-    """Clips that stand on the wrong side of backward, unscale_, step or the window's end."""
+    """Find clips on the wrong side of backward, unscale_, step or the end of a window."""
     gathering = [window for window in windows(training) if not is_one(training, window)]
     for _, loop, found in training_loops(training):
         parts = [w for w in gathering if loop in _micro_loop(w)]
@@ -26,12 +26,12 @@ def look(training: Training) -> Iterator[Found]:
                 continue
             before = [act for act in found[:number] if act.beside(clip)]
             after = [act for act in found[number + 1 :] if act.beside(clip)]
-            # `if scaled: unscale, clip / else: clip`: the other clip is for runs without a scaler.
+            # `if scaled: unscale, clip / else: clip`: the second clip is for runs without a scaler.
             apart = any(act.kind == "unscale" and not act.beside(clip) for act in found)
             reason = _reason(training, clip, before, after, apart)
             gathered = any(act.call is w.backward.call for act in before for w in parts)
             if reason is None and gathered and _always(training, clip):
-                reason = "every micro-step clips what is gathered so far, not the whole sum"
+                reason = "every micro-step clips the gradients gathered so far, not the whole sum"
             if reason is not None:
                 yield Found(clip.script, clip.call, reason)
 
@@ -41,7 +41,7 @@ def _micro_loop(window: Window) -> list[cst.For | cst.While]:
 
 
 def _always(training: Training, clip: Act) -> bool:
-    """Whether it happens in all turns, or in none: `if args.clip > 0` does not tell them apart."""
+    """Return whether the clip runs in all turns or in none, as under `if args.clip > 0`."""
     tests = [script.code(test.test) for script, test, _ in clip.branches]
     return timed(training, clip) is None and all(_SWITCH.search(test) for test in tests)
 
@@ -49,17 +49,17 @@ def _always(training: Training, clip: Act) -> bool:
 def _reason(
     training: Training, clip: Act, before: list[Act], after: list[Act], apart: bool
 ) -> str | None:
-    """What is wrong with the order, if anything is."""
+    """Return what is wrong with the order, or None."""
     if any(_is_no_sync(item) for _, block in clip.withs for item in block.items):
-        return "under no_sync every rank clips its own gradients, before they are averaged"
+        return "under no_sync every rank clips its own gradients before they are averaged"
     past = [act.kind for act in before if act.kind in ("backward", "step")]
     next_ = [act.kind for act in after if act.kind in ("backward", "step", "clip")]
     if past[-1:] != ["backward"] and next_[:2] == ["backward", "step"]:
-        return "this clips before backward: the new gradients are not there yet"
+        return "this clips before backward, when the new gradients do not exist yet"
     if past[-2:] == ["backward", "step"] and "step" not in next_[:1]:
         first = [act.kind for act in before]
         if "clip" not in first[len(first) - 1 - first[::-1].index("backward") :]:
-            return "this clips after the step has been taken, so the step takes gradients unclipped"
+            return "this clips after the step, so the step uses unclipped gradients"
     following = next((act for act in after if act.kind == "step"), None)
     if past[-1:] == ["backward"] and following is not None and _is_scaled(training, following):
         kinds = [act.kind for act in before]
@@ -76,7 +76,7 @@ def _is_no_sync(item: cst.WithItem) -> bool:
 
 
 def _is_scaled(training: Training, step: Act) -> bool:
-    """Whether the step is a GradScaler's, of one that is not switched off by the text."""
+    """Return whether this is the step of a GradScaler that the source does not switch off."""
     assert isinstance(step.call.func, cst.Attribute)
     for origin in training.project.origins(step.script, step.call.func.value):
         name = training.project.name(origin.script, origin.call.func) if origin.call else None
@@ -88,7 +88,7 @@ def _is_scaled(training: Training, step: Act) -> bool:
 RULE = Rule(
     name="misplaced_clipping",
     code="LS19",
-    summary="Clipping anywhere but between the last backward and the step clips something else.",
+    summary="Clipping anywhere but between the last backward and the step clips wrong gradients.",
     advice="Clip once per step: after the last backward and scaler.unscale_, before the step.",
     look=look,
     handled_by=frozenset({"Accelerate", "Lightning", "DeepSpeed", "Hugging Face Trainer"}),

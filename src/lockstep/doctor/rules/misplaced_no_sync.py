@@ -1,4 +1,4 @@
-"""no_sync around the last backward pass before a step: its gradients stay on their ranks."""
+"""no_sync around the last backward pass before a step keeps its gradients on their ranks."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ RULE = Rule(
     name="misplaced_no_sync",
     code="LS15",
     summary=(
-        "Gradients of a backward pass under no_sync are not added over the ranks by the next step."
+        "A step right after a backward pass under no_sync uses only each rank's own gradients."
     ),
     advice=(
-        "Leave the last micro-step before optimizer.step() out of no_sync, also in a short "
+        "Run the last micro-step before optimizer.step() outside of no_sync, also in a shorter "
         "last window."
     ),
     handled_by=frozenset({"Accelerate", "Lightning", "DeepSpeed", "Hugging Face Trainer"}),

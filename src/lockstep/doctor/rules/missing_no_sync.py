@@ -1,4 +1,4 @@
-"""`no_sync` is missing while gradients are accumulated: an all-reduce for every micro-batch."""
+"""Gradient accumulation without `no_sync` runs an all-reduce for every micro-batch."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from lockstep.source.turns import Act, Kind, acts, kind_of
 
 _DDP = "torch.nn.parallel.DistributedDataParallel"
 _SWITCHES = "no_sync", "require_backward_grad_sync", "set_requires_gradient_sync"
-"""All that stops the all-reduce for a while."""
+"""Names that switch the all-reduce off for a while."""
 
 
 def look(training: Training) -> Iterator[Found]:
-    """Several backwards of a DDP model for one step, where all of them reduce the gradients."""
+    """Find windows of a DDP model in which every backward reduces the gradients."""
     wraps = [wrap.call for wrap in training.wraps if _is_ddp(training, wrap.script, wrap.call)]
     if not wraps or len(wraps) != len(training.wraps):
         return
@@ -32,7 +32,7 @@ def look(training: Training) -> Iterator[Found]:
             yield Found(
                 window.backward.script,
                 window.backward.call,
-                "the gradients are reduced in every micro-step, though only the last one needs it",
+                "every micro-step reduces the gradients, though only the last one needs to",
                 certain=False,
             )
             continue
@@ -67,7 +67,7 @@ def _with_forward(training: Training, wraps: list[cst.Call]) -> Kind:
 
 
 def _unsynced(training: Training, act: Act) -> list[tuple[Script, cst.With]]:
-    """The `with` blocks around it that may be a no_sync."""
+    """Return the `with` blocks around this act that may be a no_sync."""
     return [
         (script, block)
         for script, block in act.withs
@@ -80,8 +80,8 @@ def _unsynced(training: Training, act: Act) -> list[tuple[Script, cst.With]]:
 RULE = Rule(
     name="missing_no_sync",
     code="LS14",
-    summary="Without no_sync DDP reduces the gradients in every micro-step: K times the traffic.",
-    advice="Run forward and backward of all micro-steps but the last under model.no_sync().",
+    summary="Without no_sync, DDP reduces the gradients in every micro-step: K times the traffic.",
+    advice="Run forward and backward of every micro-step but the last under model.no_sync().",
     look=look,
     handled_by=frozenset(
         {"Accelerate", "Lightning", "DeepSpeed", "Hugging Face Trainer", "Horovod"}

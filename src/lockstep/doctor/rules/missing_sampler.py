@@ -1,4 +1,4 @@
-"""No sampler: every rank trains on all samples, so N ranks do the work of one N times."""
+"""No sampler: every rank trains on all samples, so N ranks repeat the work of one N times."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from lockstep.source.tree import constant, spreads
 
 
 def look(training: Training) -> Iterator[Found]:
-    """DataLoaders that train and get neither a sampler nor a part of the data."""
+    """Find training DataLoaders that get neither a sampler nor a part of the data."""
     for loader in training.loaders:
         if not loader.trains or spreads(loader.call):
             continue
@@ -34,7 +34,7 @@ def _given(loader: Loader, name: str) -> bool:
 
 
 def _is_split(training: Training, loader: Loader) -> bool:
-    """Whether the data set is cut by rank before, or may be: an iterable one reads as it likes."""
+    """Return whether the data set is, or may be, cut by rank; an iterable one may cut itself."""
     if loader.given("dataset") is None or _is_iterable(loader):
         return True
     for origin in loader.origins("dataset"):
@@ -53,7 +53,7 @@ def _is_split(training: Training, loader: Loader) -> bool:
 
 
 def _is_iterable(loader: Loader) -> bool:
-    """`if isinstance(data, IterableDataset)`, and the loader in that branch."""
+    """Return whether the loader is in the branch of `if isinstance(data, IterableDataset)`."""
     for parent in loader.script.above(loader.call):
         if isinstance(parent, cst.If) and loader.script.inside(loader.call, parent.body):
             test = loader.script.code(parent.test)
@@ -65,8 +65,8 @@ def _is_iterable(loader: Loader) -> bool:
 RULE = Rule(
     name="missing_sampler",
     code="LS02",
-    summary="Without a distributed sampler every rank computes every sample: N times the work.",
-    advice="Give the DataLoader a DistributedSampler, and leave its shuffle to the sampler.",
+    summary="Without a distributed sampler, every rank computes every sample: N times the work.",
+    advice="Give the DataLoader a DistributedSampler, and let the sampler shuffle.",
     look=look,
     handled_by=frozenset({"Accelerate", "Lightning", "Hugging Face Trainer", "Ray Train"}),
 )

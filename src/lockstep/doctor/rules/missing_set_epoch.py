@@ -1,4 +1,4 @@
-"""`set_epoch` is forgotten: a DistributedSampler then has one order for all epochs."""
+"""Without `set_epoch`, a DistributedSampler uses one order for all epochs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from lockstep.source.tree import argument, constant, dotted
 
 
 def look(training: Training) -> Iterator[Found]:
-    """Training loops in a loop over epochs, with a shuffling sampler that is never told which."""
+    """Find training loops over epochs whose shuffling sampler never gets the epoch."""
     if any(True for _ in training.methods("set_epoch")):
         return
     for loader in training.loaders:
@@ -30,7 +30,7 @@ def look(training: Training) -> Iterator[Found]:
                 yield Found(
                     script,
                     epochs,
-                    "the sampler is not told the epoch, so every epoch has the same order",
+                    "nothing calls set_epoch on the sampler, so every epoch has the same order",
                     fix=_fix(loader, script, epochs),
                 )
                 break
@@ -41,7 +41,7 @@ def _is_sampler(training: Training, script: Script, call: cst.Call) -> bool:
 
 
 def _fix(loader: Loader, script: Script, epochs: cst.For | cst.While) -> Fix | None:
-    """`sampler.set_epoch(epoch)` as the first line of the loop, where both names are in sight."""
+    """Insert `sampler.set_epoch(epoch)` at the start of the loop, if both names are in scope."""
     sampler = loader.given("sampler")
     if script is not loader.script or not isinstance(epochs, cst.For) or sampler is None:
         return None
@@ -59,7 +59,7 @@ def _fix(loader: Loader, script: Script, epochs: cst.For | cst.While) -> Fix | N
 RULE = Rule(
     name="missing_set_epoch",
     code="LS01",
-    summary="Without set_epoch a DistributedSampler repeats the order of epoch 0 forever.",
+    summary="Without set_epoch, a DistributedSampler repeats the order of epoch 0 forever.",
     advice="Call sampler.set_epoch(epoch) at the start of every epoch.",
     look=look,
     handled_by=frozenset({"Accelerate", "Lightning", "Hugging Face Trainer", "Ray Train"}),

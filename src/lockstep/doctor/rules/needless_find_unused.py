@@ -1,4 +1,4 @@
-"""DDP looks for unused parameters in every step, and there are none."""
+"""DDP searches for unused parameters in every step although there are none."""
 
 from __future__ import annotations
 
@@ -7,6 +7,6 @@ from lockstep.doctor.findings import Rule
 RULE = Rule(
     name="needless_find_unused",
     code="LS13",
-    summary="find_unused_parameters=True walks the whole graph in every step, for nothing.",
-    advice="Wrap without find_unused_parameters.",
+    summary="find_unused_parameters=True searches the whole graph in every step for nothing.",
+    advice="Remove find_unused_parameters=True from the wrap.",
 )

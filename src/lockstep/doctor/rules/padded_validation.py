@@ -1,4 +1,4 @@
-"""Padded validation: the sampler fills up the last round, and some samples count twice."""
+"""Padded validation: the sampler repeats samples to fill its last round; they count twice."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ ONCE = re.compile(
     r"\[\s*:\s*(len\(|[\w.]*(len|num|size|total|count|n_))|%\s*[\w.]*(world|replicas|nprocs)",
     re.I,
 )
-"""What code looks like that takes out what is double."""
+"""Code that removes duplicate samples."""
 _EVEN = {"MNIST", "FashionMNIST", "KMNIST", "CIFAR10", "CIFAR100", "ImageNet", "SVHN", "STL10"}
-"""Test sets of torchvision that 2, 4 and 8 ranks divide."""
+"""Test sets of torchvision whose size is divisible by 2, 4 and 8 ranks."""
 
 
 def look(training: Training) -> Iterator[Found]:
-    """Metrics over all ranks whose DistributedSampler may hand out some samples twice."""
+    """Find metrics over all ranks whose DistributedSampler may repeat samples."""
     for loader in training.loaders:
         samplers, _ = loader.split_by()
         if not samplers or not loader.evaluates or _divides(training, loader):
@@ -42,21 +42,21 @@ def look(training: Training) -> Iterator[Found]:
                 yield Found(
                     origin.script,
                     origin.call,
-                    "this sampler repeats samples until the ranks have equally many, and the "
+                    "this sampler repeats samples until all ranks have the same number, and the "
                     "metric counts them twice",
                     certain=False,
                 )
 
 
 def _counts_twice(tally: Tally) -> bool:
-    """A metric, other than a loss, that is reduced and does not take out what is double."""
+    """Return whether a metric other than a loss is reduced without removing duplicates."""
     if not tally.reduced or not tally.known or not any(map(_METRIC.search, tally.names)):
         return False
     return not any(ONCE.search(script.code(node)) for script, node in tally.functions)
 
 
 def _divides(training: Training, loader: Loader) -> bool:
-    """Whether the data set is known to divide by 8."""
+    """Return whether the size of the data set is known to be divisible by 8."""
     if loader.given("dataset") is None:
         return True
     function = loader.script.function_of(loader.call) or loader.script.tree
@@ -83,7 +83,7 @@ RULE = Rule(
     name="padded_validation",
     code="LS06",
     summary="A DistributedSampler repeats samples to fill its last round, so metrics depend on N.",
-    advice="Evaluate Subset(data, range(rank, len(data), world_size)), or cut what is double.",
+    advice="Evaluate Subset(data, range(rank, len(data), world_size)), or remove the duplicates.",
     look=look,
     handled_by=frozenset({"Accelerate", "Hugging Face Trainer"}),
 )

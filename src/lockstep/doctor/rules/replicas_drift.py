@@ -1,4 +1,4 @@
-"""Ranks whose parameters differ, whatever the reason."""
+"""The ranks hold different parameters, for any reason."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from lockstep.doctor.findings import Rule
 RULE = Rule(
     name="replicas_drift",
     code="LS31",
-    summary="Ranks with different parameters train different models; only the first one is saved.",
+    summary="Ranks with different parameters train different models, and only rank 0's is saved.",
     advice=(
-        "Find what differs between the ranks: the weights at the start, the gradients, or the "
+        "Find what differs between the ranks: the initial weights, the gradients or the learning "
         "rates."
     ),
 )

@@ -1,4 +1,4 @@
-"""A run that goes on in mid-epoch starts the epoch again, or in another order."""
+"""A run resumed in mid-epoch starts the epoch again, or in another order."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from lockstep.doctor.findings import Rule
 RULE = Rule(
     name="reshuffled_resume",
     code="LS24",
-    summary="After a resume in mid-epoch, samples come again that the epoch had already taken.",
+    summary="After a resume in mid-epoch, the run trains again on samples of the same epoch.",
     advice=(
-        "Save the position in the epoch, and skip to it; torchdata's StatefulDataLoader does both."
+        "Save the position in the epoch and skip to it; torchdata's StatefulDataLoader does both."
     ),
 )

@@ -1,4 +1,4 @@
-"""One seed on all ranks: they all draw the same augmentation, the same dropout, the same noise."""
+"""One seed on all ranks makes them draw the same augmentation, dropout and noise."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _NOISE = re.compile(r"torch\.(rand|randn|randint|rand_like|randn_like|bernoulli|
 
 
 def look(training: Training) -> Iterator[Found]:
-    """torch.manual_seed with a constant, no seed with the rank in it, and something random."""
+    """Find torch.manual_seed with a constant, where no seed contains the rank."""
     if any(_differs(training, script, call) for script, call in _all_seedings(training)):
         return
     random = _random_part(training)
@@ -55,7 +55,7 @@ def _all_seedings(training: Training) -> Iterator[tuple[Script, cst.Call]]:
 
 
 def _differs(training: Training, script: Script, call: cst.Call) -> bool:
-    """Whether the seed has the rank in it, or comes out of nowhere: torch.seed()."""
+    """Return whether the seed contains the rank, or is random itself: torch.seed()."""
     if training.project.name(script, call.func) in ("torch.seed", "torch.random.seed"):
         return True
     for arg in call.args:
@@ -78,7 +78,7 @@ def _is_constant(training: Training, script: Script, call: cst.Call) -> bool:
 
 
 def _on_the_ranks(training: Training, script: Script, call: cst.Call) -> bool:
-    """Whether it runs in every process; what runs before mp.spawn does not reach the others."""
+    """Return whether this runs in every process; code before mp.spawn runs only in the parent."""
     spawns = list(training.named(*_SPAWN))
     function = script.function_of(call)
     if not spawns:
@@ -95,7 +95,7 @@ def _on_the_ranks(training: Training, script: Script, call: cst.Call) -> bool:
 
 
 def _random_part(training: Training) -> str | None:
-    """What draws random numbers while the ranks train, as one would call it."""
+    """Return the name of the part that draws random numbers while the ranks train, or None."""
     for script in training.project.scripts:
         for call in script.calls:
             name = training.project.name(script, call.func) or ""
@@ -113,7 +113,7 @@ def _random_part(training: Training) -> str | None:
 
 
 def _drops(training: Training, script: Script, call: cst.Call) -> bool:
-    """Whether anything is dropped: a share that is 0 wherever it comes from drops nothing."""
+    """Return whether anything is dropped: dropout with a rate of 0 drops nothing."""
     place = 1 if "functional" in (training.project.name(script, call.func) or "") else 0
     share = argument(call, "p", place)
     return share is None or any(v != 0 for v in training.project.constants(script, share))
@@ -122,8 +122,8 @@ def _drops(training: Training, script: Script, call: cst.Call) -> bool:
 RULE = Rule(
     name="same_seed",
     code="LS20",
-    summary="With one seed on all ranks, augmentation, dropout and noise are the same on each.",
-    advice="Seed with the rank in it, seed + dist.get_rank(); DDP makes the weights equal anyway.",
+    summary="With one seed, all ranks draw the same augmentation, dropout and noise.",
+    advice="Add the rank to the seed: seed + dist.get_rank(). DDP makes the weights equal anyway.",
     look=look,
     handled_by=frozenset({"Accelerate", "Lightning", "Hugging Face Trainer", "Ray Train"}),
 )

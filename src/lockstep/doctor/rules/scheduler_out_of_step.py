@@ -1,4 +1,4 @@
-"""A scheduler that is stepped once per rank, or on a value that differs between ranks."""
+"""A scheduler is stepped once per rank, or on a value that differs between ranks."""
 
 from __future__ import annotations
 
@@ -8,11 +8,10 @@ RULE = Rule(
     name="scheduler_out_of_step",
     code="LS23",
     summary=(
-        "A scheduler that runs too fast, or on a rank's own loss, trains with other rates "
-        "than planned."
+        "A scheduler that is stepped once per rank, or on one rank's loss, sets other learning "
+        "rates than planned."
     ),
     advice=(
-        "Step it once per optimizer step, and reduce the value that it is given with "
-        "dist.all_reduce."
+        "Step the scheduler once per optimizer step, and reduce its metric with dist.all_reduce."
     ),
 )

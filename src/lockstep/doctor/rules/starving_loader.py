@@ -1,4 +1,4 @@
-"""No workers: the process that feeds the GPU reads and decodes by itself, and the GPU waits."""
+"""Without workers, the process that feeds the GPU also reads and decodes, and the GPU waits."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _FOLDERS = re.compile(r"torchvision\.datasets\.\w+")
 
 
 def look(training: Training) -> Iterator[Found]:
-    """Training loaders without workers, over data whose items cost something."""
+    """Find training loaders without workers over data whose items are expensive."""
     for loader in training.loaders:
         if not loader.trains or spreads(loader.call):
             continue
@@ -47,18 +47,18 @@ def look(training: Training) -> Iterator[Found]:
 
 
 def _has_workers(loader: Loader) -> bool:
-    """Whether there are workers, or may be."""
+    """Return whether the loader has workers, or may have some."""
     return any(value != 0 for value in loader.constants("num_workers"))
 
 
 def _prefetched(training: Training) -> bool:
-    """Whether something else reads ahead: a thread around the loader."""
+    """Return whether something else reads ahead, such as a thread around the loader."""
     text = "\n".join(script.text for script in training.project.scripts)
     return re.search(r"prefetch|BackgroundGenerator", text, re.I) is not None
 
 
 def _cost(training: Training, origin: Origin, depth: int = 3) -> str | None:
-    """What an item of this data set needs, as one would say it; None if it is cheap or unknown."""
+    """Return what an item of this data set costs, in words; None if it is cheap or unknown."""
     call = origin.node
     if not isinstance(call, cst.Call) or not depth:
         return None
@@ -98,7 +98,7 @@ def _class_cost(training: Training, script: Script, data: cst.ClassDef) -> str |
 RULE = Rule(
     name="starving_loader",
     code="LS30",
-    summary="A loader without workers prepares batches while the GPU waits; more GPUs wait too.",
-    advice="Give the DataLoader workers, for example num_workers=4, and pin_memory=True.",
+    summary="Without workers, each GPU waits while its process prepares the next batch.",
+    advice="Give the DataLoader workers, for example num_workers=4, and set pin_memory=True.",
     look=look,
 )

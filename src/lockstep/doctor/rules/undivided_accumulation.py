@@ -1,4 +1,4 @@
-"""Accumulated losses are not divided: K mean losses are summed, a gradient K times as large."""
+"""Accumulated losses are not divided: K mean losses sum to a gradient K times as large."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from lockstep.source.turns import Act, acts
 
 _MEANS = re.compile(r"torch\.nn\.(functional\.\w*(entropy|loss)\w*|\w+Loss)$")
 _FORGIVING = re.compile(r"Adam|Lamb|Lion|Adafactor|RMSprop|Adagrad")
-"""Optimizers that hardly mind how large a gradient is."""
+"""Optimizers whose step hardly depends on the size of the gradient."""
 _COUNTS = re.compile(r"\blen\(|num|total|steps|size|samples|count|item\(|detach\(")
 
 
 def look(training: Training) -> Iterator[Found]:
-    """Windows whose loss nothing divides, and last windows that are cut short."""
+    """Find windows in which nothing divides the loss, and last windows that are cut short."""
     for window in windows(training):
         if is_one(training, window):
             continue
@@ -42,27 +42,27 @@ def look(training: Training) -> Iterator[Found]:
             yield Found(
                 window.script,
                 window.loop,
-                "batches after the last full window are never stepped: their gradients are zeroed",
+                "no step uses the batches after the last full window: their gradients are zeroed",
                 certain=False,
             )
         elif window.steps is not None and _ends_early(window, parts):
             yield Found(
                 script,
                 call,
-                "the last window of an epoch may be shorter, and is divided by all of "
+                "the last window of an epoch may be shorter, but its loss is divided by "
                 f"{window.at.code(window.steps)}",
                 certain=False,
             )
 
 
 def _is_sum(parts: list[tuple[Script, cst.CSTNode]]) -> bool:
-    """Whether the loss is a sum by intent, to which the micro-batches may well be added."""
+    """Return whether the loss is a sum on purpose, so that adding micro-batches is right."""
     text = " ".join(s.code(n) for s, n in parts if isinstance(n, cst.Call))
     return re.search(r"reduction\s*=\s*.sum|\bsum\(", text) is not None
 
 
 def _grad_is_touched(training: Training, window: Window) -> bool:
-    """Whether the gradients are worked on by hand, so that they may be divided there."""
+    """Return whether the script edits gradients by hand, and may divide them there."""
     script, body = window.script, window.loop.body
     return training.project.reaches(
         script, body, lambda _, n: isinstance(n, cst.Attribute) and n.attr.value == "grad"
@@ -70,7 +70,7 @@ def _grad_is_touched(training: Training, window: Window) -> bool:
 
 
 def _divided(training: Training, w: Window, parts: list[tuple[Script, cst.CSTNode]]) -> bool:
-    """Whether something divides the loss, or divides by K anywhere, or is told K with the loss."""
+    """Return whether the loss is divided, anything is divided by K, or backward gets K."""
     for script, node in parts:
         if isinstance(node, cst.BinaryOperation) and isinstance(node.operator, cst.Divide):
             return True
@@ -99,7 +99,7 @@ def _by(script: Script, node: cst.CSTNode, name: str) -> bool:
 
 
 def _certain(training: Training, window: Window, parts: list[tuple[Script, cst.CSTNode]]) -> bool:
-    """Whether the loss is known to be a mean, and the optimizer one that minds."""
+    """Return whether the loss is known to be a mean and the optimizer depends on its size."""
     project = training.project
     means = False
     for script, node in parts:
@@ -120,7 +120,7 @@ def _forgives(training: Training, step: Act) -> bool:
 
 
 def _ends_early(window: Window, parts: list[tuple[Script, cst.CSTNode]]) -> bool:
-    """`i % K == 0 or i == len(loader)`, with a division by K itself."""
+    """Match `i % K == 0 or i == len(loader)` with a division by K itself."""
     name = dotted(window.steps) if window.steps is not None else None
     divisors = [
         dotted(node.right)
@@ -132,7 +132,7 @@ def _ends_early(window: Window, parts: list[tuple[Script, cst.CSTNode]]) -> bool
 
 
 def _drops_the_rest(training: Training, window: Window) -> bool:
-    """Each epoch zeroes first, steps after K batches only, and not once more after the loop."""
+    """Return whether an epoch zeroes first and steps only after K batches, never after the loop."""
     script, loop, test = window.script, window.loop, window.test
     counted = (
         {node.value for node in walk(loop.target) if isinstance(node, cst.Name)}
@@ -162,7 +162,7 @@ def _drops_the_rest(training: Training, window: Window) -> bool:
 RULE = Rule(
     name="undivided_accumulation",
     code="LS16",
-    summary="Mean losses of K micro-batches that are added give K times the gradient.",
+    summary="Adding the mean losses of K micro-batches makes the gradient K times as large.",
     advice="Divide each loss by the number of micro-batches in its window, also in the last one.",
     look=look,
     handled_by=frozenset({"Accelerate", "Lightning", "DeepSpeed", "Hugging Face Trainer"}),

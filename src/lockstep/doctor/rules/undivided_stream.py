@@ -1,4 +1,4 @@
-"""An iterable data set that gives every rank, or every worker, all of its samples."""
+"""An iterable data set gives every rank, or every worker, all of its samples."""
 
 from __future__ import annotations
 
@@ -7,8 +7,6 @@ from lockstep.doctor.findings import Rule
 RULE = Rule(
     name="undivided_stream",
     code="LS03",
-    summary="An iterable data set is not divided by itself: every rank and worker gets all of it.",
-    advice=(
-        "In __iter__, take each rank's and worker's share: dist.get_rank() and get_worker_info()."
-    ),
+    summary="Nothing divides an iterable data set: every rank and every worker reads all of it.",
+    advice=("In __iter__, yield only the share of dist.get_rank() and get_worker_info()."),
 )

@@ -7,9 +7,9 @@ from lockstep.doctor.findings import Rule
 RULE = Rule(
     name="unequal_batches",
     code="LS05",
-    summary="A rank that has one batch more waits for the others at the end of the epoch, forever.",
+    summary="A rank with one more batch waits for the others at the end of the epoch, forever.",
     advice=(
-        "Give each rank as many batches (drop_last=True, a distributed sampler), or train "
+        "Give each rank equally many batches (drop_last=True, a distributed sampler), or train "
         "under Join."
     ),
     handled_by=frozenset({"Accelerate", "Lightning", "Hugging Face Trainer", "Ray Train"}),

@@ -1,4 +1,4 @@
-"""A metric is not reduced: each rank judges the model by its own part of the data."""
+"""An unreduced metric: each rank judges the model by its own part of the data."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from lockstep.source.training import Training
 
 
 def look(training: Training) -> Iterator[Found]:
-    """Evaluations over a part of the data whose result is used without asking the other ranks."""
+    """Find evaluations of a part of the data whose result the ranks never reduce."""
     for loader in training.loaders:
         samplers, only = loader.split_by()
         if not samplers or not loader.evaluates:
@@ -27,15 +27,15 @@ def look(training: Training) -> Iterator[Found]:
             decisions = [(s, n) for s, n in tally.uses if _decides(s.code(n), n)]
             script, node = (decisions or tally.uses)[0]
             reason = (
-                "the ranks decide by values that differ: this comes from one rank's samples only"
+                "the ranks decide by different values: each computes this from its own samples only"
                 if decisions
-                else "this is the value of one rank's samples only, not of the whole data set"
+                else "this value covers only one rank's samples, not the whole data set"
             )
             yield Found(script, node, reason, certain=only)
 
 
 def _decides(code: str, node: cst.CSTNode) -> bool:
-    """A comparison, a scheduler's step or a check for early stopping."""
+    """Match a comparison, a scheduler's step or a check for early stopping."""
     if not isinstance(node, cst.Call):
         return True
     called = code.split("(")[0].rsplit(".", 1)[-1]
@@ -45,8 +45,8 @@ def _decides(code: str, node: cst.CSTNode) -> bool:
 RULE = Rule(
     name="unreduced_metric",
     code="LS09",
-    summary="A metric that is not reduced shows one rank's samples, and the ranks disagree on it.",
-    advice="Sum counts and totals with dist.all_reduce first, and divide after that.",
+    summary="A metric that is not reduced covers one rank's samples, and the ranks disagree.",
+    advice="Sum counts and totals with dist.all_reduce first, then divide.",
     look=look,
     handled_by=frozenset({"Lightning", "Hugging Face Trainer"}),
 )

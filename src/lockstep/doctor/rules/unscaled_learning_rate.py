@@ -1,4 +1,4 @@
-"""The rate is not fitted: N ranks take batches N times as large, with the rate of one."""
+"""N ranks take batches N times as large with the learning rate of one."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _SCALES = cst.Multiply, cst.MultiplyAssign, cst.FloorDivide, cst.FloorDivideAssi
 
 
 def look(training: Training) -> Iterator[Found]:
-    """SGD with a constant rate beside a loader with a constant batch per rank."""
+    """Find SGD with a constant rate and a loader with a constant batch per rank."""
     batches = [_batch(loader) for loader in training.loaders if loader.trains]
     if not batches or None in batches or _is_thought_of(training):
         return
@@ -46,13 +46,13 @@ def look(training: Training) -> Iterator[Found]:
 
 
 def _batch(loader: Loader) -> int | None:
-    """The batch size if it is one number for any world."""
+    """Return the batch size if it is one number for any world size."""
     values = [] if spreads(loader.call) else loader.constants("batch_size")
     return values[0] if len(values) == 1 and isinstance(values[0], int) else None
 
 
 def _is_thought_of(training: Training) -> bool:
-    """Whether anything in the program brings rate or batch and the number of ranks together."""
+    """Return whether the program relates the rate or the batch to the number of ranks."""
     for script in training.project.scripts:
         for comment in re.findall(r"#.*", script.text):
             if _RATE.search(comment) and _NOTE.search(comment):
@@ -67,7 +67,7 @@ def _joins(script: Script, node: cst.CSTNode) -> bool:
         text = script.code(node)
         return bool(_RATE.search(text) and _NOTE.search(text))
     if isinstance(node, cst.BinaryOperation | cst.AugAssign) and isinstance(node.operator, _SCALES):
-        # Whatever is scaled by the number of ranks may find its way into rate or batch.
+        # A value scaled by the number of ranks may reach the rate or the batch.
         return _WORLD.search(script.code(node)) is not None
     if isinstance(node, cst.BinaryOperation | cst.Assign | cst.AugAssign):
         text = script.code(node)
@@ -81,9 +81,9 @@ def _joins(script: Script, node: cst.CSTNode) -> bool:
 RULE = Rule(
     name="unscaled_learning_rate",
     code="LS22",
-    summary="More ranks make a larger global batch; a rate for the small one then trains worse.",
+    summary="More ranks make a larger global batch, and the old learning rate then trains worse.",
     advice="Multiply the rate by dist.get_world_size() with some warm-up, or divide the batch by "
-    "it; if the rate was chosen for all ranks, say so in a comment.",
+    "it. If you chose the rate for all ranks, add a comment that says so.",
     look=look,
     handled_by=frozenset(
         {"Accelerate", "Lightning", "DeepSpeed", "Hugging Face Trainer", "Ray Train"}

@@ -1,4 +1,4 @@
-"""An unseeded split: every rank cuts the data in another way, and tests on what others train on."""
+"""Every rank draws its own split, so ranks test on samples that other ranks train on."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _DRAWS = {
     "numpy.random.permutation": ("", "numpy"),
     "sklearn.model_selection.train_test_split": ("random_state", "numpy"),
 }
-"""What draws an order, the argument that fixes it, and whose random numbers it takes."""
+"""Calls that draw an order, the argument that fixes it, and the generator they use."""
 _SEEDS = {
     "torch": ("torch.manual_seed", "torch.random.manual_seed"),
     "random": ("random.seed",),
@@ -36,7 +36,7 @@ _STARTS = re.compile(r"(mp|multiprocessing)\.(spawn|Process|start_processes)$")
 
 
 def look(training: Training) -> Iterator[Found]:
-    """Orders drawn on every rank by itself that a loader's data set is cut by."""
+    """Find orders that each rank draws by itself and that cut a loader's data set."""
     shared = any(_SHARED.search(s.code(c.func)) for s in training.project.scripts for c in s.calls)
     if shared:
         return
@@ -60,14 +60,14 @@ def look(training: Training) -> Iterator[Found]:
         yield Found(
             script,
             call,
-            "every rank draws this by itself, so the ranks cut the data in different ways",
+            "every rank draws this by itself, so the ranks split the data differently",
             certain=training.distributed,
             fix=_fix(script, call) if fixed == "generator" and given is None else None,
         )
 
 
 def _behind_loaders(training: Training) -> set[object]:
-    """Calls that loaders' data sets come from, and (function or class, name) on the way."""
+    """Return the calls behind the loaders' data sets, and each (scope, name) on the way."""
     seen: set[object] = set()
     given = [(loader.script, loader.given("dataset")) for loader in training.loaders]
     waiting: list[tuple[Script, cst.CSTNode]] = []
@@ -80,7 +80,7 @@ def _behind_loaders(training: Training) -> set[object]:
             seen.add(part)
             made = training.project.definition(script, part.func) if _is_call(part) else None
             if made is not None and isinstance(made[1], cst.ClassDef):
-                # What a data set does in its constructor; elsewhere it may augment.
+                # Only the constructor of a data set counts: elsewhere it may augment.
                 begins = made[0].scopes[made[1]].bindings.get("__init__", [])
                 waiting += [(made[0], begin.node) for begin in begins]
             name = dotted(part)
@@ -96,7 +96,7 @@ def _is_call(node: cst.CSTNode) -> TypeGuard[cst.Call]:
 
 
 def _owner(script: Script, node: cst.CSTNode, name: str) -> object:
-    """Where a name lives: the class for self's, else the function or the module."""
+    """Return where a name lives: the class for `self.x`, else the function or the module."""
     if name.startswith("self."):
         return script.class_of(node)
     found = script.scope_of(node).find(name)
@@ -104,7 +104,7 @@ def _owner(script: Script, node: cst.CSTNode, name: str) -> object:
 
 
 def _target(script: Script, call: cst.Call) -> object:
-    """What is shuffled in place."""
+    """Return the object that the call shuffles in place."""
     name = dotted(call.args[0].value) if call.args else None
     return (_owner(script, call.args[0].value, name), name) if name else None
 
@@ -113,7 +113,7 @@ def _seeds(training: Training, source: str) -> Iterator[tuple[Script, cst.Call]]
     for script in training.project.scripts:
         for call in script.calls:
             name = training.project.name(script, call.func) or script.code(call.func)
-            # Somebody else's set_seed, seed_everything, seed_all_rng.
+            # A set_seed, seed_everything or seed_all_rng of another package.
             foreign = "seed" in name.rsplit(".", 1)[-1] and not name.startswith(
                 ("./", "torch.", "random.", "numpy.")
             )
@@ -124,7 +124,7 @@ def _seeds(training: Training, source: str) -> Iterator[tuple[Script, cst.Call]]
 def _helps(
     training: Training, where: Script, seed: cst.Call, script: Script, call: cst.Call
 ) -> bool:
-    """Whether a seed may stand before the draw and be the same on all ranks."""
+    """Return whether a seed may run before the draw and be the same on all ranks."""
     for arg in seed.args:
         origins = training.project.origins(where, arg.value)
         if asks_rank(arg.value) or (origins and all(asks_rank(o.node) for o in origins)):
@@ -134,7 +134,7 @@ def _helps(
 
 
 def _drawn_once(training: Training, script: Script, call: cst.Call) -> bool:
-    """Drawn before the ranks are started, by the process that starts them."""
+    """Return whether the parent process draws this before it starts the ranks."""
     starts = [
         (s, c)
         for s in training.project.scripts
@@ -149,9 +149,9 @@ def _drawn_once(training: Training, script: Script, call: cst.Call) -> bool:
 
 
 def _fix(script: Script, call: cst.Call) -> Fix | None:
-    """A generator with a seed, where torch is in sight by its name."""
+    """Add a seeded generator, if the name `torch` is in scope."""
     known = any(binding.path == "torch" for binding in script.top.bindings.get("torch", []))
-    # A generator must be on the device that randperm is told.
+    # A generator must be on the device that randperm gets.
     if not known or not call.args or argument(call, "device") is not None:
         return None
     end = script.place(call.args[-1].value).end
@@ -163,7 +163,7 @@ def _fix(script: Script, call: cst.Call) -> Fix | None:
 RULE = Rule(
     name="unseeded_split",
     code="LS04",
-    summary="A split that each rank draws by itself mixes training and test samples across ranks.",
-    advice="Draw it with a fixed seed: generator=torch.Generator().manual_seed(0).",
+    summary="If each rank draws its own split, ranks test on samples that other ranks train on.",
+    advice="Use a fixed seed: generator=torch.Generator().manual_seed(0).",
     look=look,
 )

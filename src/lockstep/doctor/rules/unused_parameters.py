@@ -7,9 +7,6 @@ from lockstep.doctor.findings import Rule
 RULE = Rule(
     name="unused_parameters",
     code="LS12",
-    summary=(
-        "DDP waits for a gradient of every parameter, and fails in the step after one that "
-        "had none."
-    ),
-    advice="Leave out what is not used, or wrap with find_unused_parameters=True.",
+    summary=("DDP waits for a gradient of every parameter; if one gets none, the next step fails."),
+    advice="Remove the unused parameters, or wrap with find_unused_parameters=True.",
 )

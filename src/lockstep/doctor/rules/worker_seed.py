@@ -1,8 +1,8 @@
-"""The workers of a DataLoader draw the same numbers: they got copies of one generator or seed.
+"""The workers of a DataLoader draw the same numbers, from copies of one generator or seed.
 
 Since torch 1.9 every worker seeds torch, random and NumPy's global generator by itself, anew in
-every epoch. What is left are generators of one's own, which are copied into every worker, and a
-worker_init_fn that undoes what torch did.
+every epoch. Two bugs remain: a generator that the data set owns is copied into every worker, and a
+worker_init_fn may undo what torch did.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _RESEEDS = {"seed", "manual_seed", "set_state", "setstate"}
 
 
 def look(training: Training) -> Iterator[Found]:
-    """Training loaders with workers, whose data set or worker_init_fn repeats numbers."""
+    """Find training loaders whose data set or worker_init_fn repeats random numbers."""
     for loader in training.loaders:
         if not loader.trains or spreads(loader.call) or not _has_workers(loader):
             continue
@@ -52,7 +52,7 @@ def _has_workers(loader: Loader) -> bool:
 
 
 def _items(training: Training, script: Script, data: cst.ClassDef) -> list[tuple[Script, cst.Call]]:
-    """All calls that making an item needs, in the methods that it goes through."""
+    """Return all calls that __getitem__ makes, directly or through other methods."""
     for binding in script.scopes[data].bindings.get("__getitem__", []):
         if isinstance(binding.node, cst.FunctionDef):
             return list(training.project.calls_below(script, binding.node.body))
@@ -60,7 +60,7 @@ def _items(training: Training, script: Script, data: cst.ClassDef) -> list[tuple
 
 
 def _copied(training: Training, script: Script, data: cst.ClassDef) -> Iterator[Found]:
-    """A generator that the data set keeps: every worker goes on from the same state."""
+    """Find a generator that the data set keeps: every worker continues from the same state."""
     if "get_worker_info" in script.code(data):
         return
     calls = [call for where, call in _items(training, script, data) if where is script]
@@ -79,7 +79,7 @@ def _copied(training: Training, script: Script, data: cst.ClassDef) -> Iterator[
         if not isinstance(made, cst.Call) or (function and function.name.value != "__init__"):
             continue
         if function is None and not made.args:
-            # Where workers import the module anew, it is another one in each.
+            # If the workers import the module again, each gets another generator.
             continue
         if training.project.name(script, made.func) in _GENERATORS:
             reason = f"every worker gets a copy of {name}, so all workers draw the same numbers"
@@ -89,7 +89,7 @@ def _copied(training: Training, script: Script, data: cst.ClassDef) -> Iterator[
 def _repeated(
     training: Training, script: Script, start: cst.CSTNode, place: Script, data: cst.ClassDef
 ) -> Iterator[Found]:
-    """A worker_init_fn with a seed that knows neither rank nor epoch."""
+    """Find a worker_init_fn whose seed contains neither the rank nor the epoch."""
     found = training.project.definition(script, start)
     where, body = (found[0], found[1].body) if found else (script, start)
     if not isinstance(body, cst.BaseSuite | cst.Lambda) or _DIFFERS.search(where.code(body)):
@@ -103,14 +103,14 @@ def _repeated(
             yield Found(
                 where,
                 call,
-                "the workers of all ranks start every epoch with these seeds, and so draw the "
+                "the workers of all ranks start every epoch with these seeds and draw the "
                 "same numbers again",
                 certain=False,
             )
 
 
 def _is_known(training: Training, script: Script, call: cst.Call) -> bool:
-    """Whether the seed is made of constants, the worker's number and NumPy's own state.
+    """Return whether the seed consists of constants, the worker's number and NumPy's state.
 
     torch seeds NumPy with several words; the first word of its state is then always 2**31.
     """
@@ -128,7 +128,7 @@ def _is_known(training: Training, script: Script, call: cst.Call) -> bool:
 RULE = Rule(
     name="worker_seed",
     code="LS21",
-    summary="Workers with copies of one generator, or with one seed, make the same augmentation.",
+    summary="Workers with copies of one generator, or with one seed, draw the same augmentation.",
     advice="Draw from the global generators, which torch seeds for each worker and epoch, or seed "
     "from torch.initial_seed() in a worker_init_fn.",
     look=look,

@@ -1,4 +1,4 @@
-"""The wrapper's state is saved: every key begins with `module.`, as no plain model's does."""
+"""The script saves the wrapper's state, whose keys all begin with `module.`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _ASKS = re.compile(
 
 
 def look(training: Training) -> Iterator[Found]:
-    """state_dict() of a model in DDP inside torch.save, unless the keys are seen to later."""
+    """Find state_dict() of a DDP model inside torch.save, unless the keys are renamed later."""
     if not training.copies or any(_STRIPS.search(s.text) for s in training.project.scripts):
         return
     for script, call in training.methods("load_state_dict"):
@@ -37,14 +37,14 @@ def look(training: Training) -> Iterator[Found]:
             yield Found(
                 where,
                 call,
-                "every key of this state begins with module., as only the wrapper's do",
+                "every key of this state begins with module., because it is the wrapper's state",
                 certain=again,
                 fix=_fix(where, call),
             )
 
 
 def _is_known(training: Training, script: Script, node: cst.CSTNode) -> bool:
-    """Whether it can be told what a state is loaded into, or that it is no model."""
+    """Return whether the target of a load is known, or is no model."""
     if _OTHERS.search(script.code(node)):
         return True
     origins = training.project.origins(script, node)
@@ -52,7 +52,7 @@ def _is_known(training: Training, script: Script, node: cst.CSTNode) -> bool:
 
 
 def _path(training: Training, script: Script, call: cst.Call, place: int) -> list[str]:
-    """The texts that a path may come from."""
+    """Return the texts that a path may come from."""
     value = argument(call, "f", place)
     origins = training.project.origins(script, value) if value is not None else []
     return [origin.script.code(origin.node) for origin in origins]
@@ -61,7 +61,7 @@ def _path(training: Training, script: Script, call: cst.Call, place: int) -> lis
 def _states(
     training: Training, script: Script, state: cst.CSTNode
 ) -> Iterator[tuple[Script, cst.Call]]:
-    """Calls of the wrapper's state_dict that a saved value is made of."""
+    """Yield the calls of the wrapper's state_dict that a saved value contains."""
     for origin in training.project.origins(script, state):
         for node in walk(origin.node):
             if isinstance(node, cst.Name | cst.Attribute) and isinstance(
@@ -80,7 +80,7 @@ def _states(
 
 
 def _is_wrapper(training: Training, script: Script, node: cst.CSTNode) -> bool:
-    """Whether a value is in DDP, and has not been taken out on one of its ways here."""
+    """Return whether a value is in DDP and nothing unwraps it on the way here."""
     origins = [origin.node for origin in training.project.origins(script, node)]
     if any(isinstance(n, cst.Attribute) and n.attr.value == "module" for n in origins):
         return False
@@ -88,7 +88,7 @@ def _is_wrapper(training: Training, script: Script, node: cst.CSTNode) -> bool:
 
 
 def _is_one_of_two(script: Script, node: cst.CSTNode) -> bool:
-    """`model.module.state_dict() if distributed else model.state_dict()`, or as an if."""
+    """Match `model.module.state_dict() if distributed else model.state_dict()`, also as an if."""
     for parent in script.above(node):
         if isinstance(parent, cst.IfExp) and _ASKS.search(script.code(parent)):
             return True
@@ -106,15 +106,15 @@ def _fix(script: Script, call: cst.Call) -> Fix:
     end = script.place(call.func.value).end
     here = (end.line, end.column)
     name = script.code(call.func.value)
-    # Whoever loads the file elsewhere may count on the keys as they are.
+    # Code elsewhere may rely on the keys as they are.
     return Fix(f"save {name}.module.state_dict()", (Edit(here, here, ".module"),), safe=False)
 
 
 RULE = Rule(
     name="wrapped_state_dict",
     code="LS27",
-    summary="A state with module. before every key does not fit the model outside of the wrapper.",
-    advice="Save model.module.state_dict(), and load it into the model before it is wrapped.",
+    summary="Keys that begin with module. do not fit the model outside the wrapper.",
+    advice="Save model.module.state_dict(), and load it into the model before the wrap.",
     look=look,
     handled_by=frozenset({"Lightning", "Hugging Face Trainer", "DeepSpeed"}),
 )

@@ -1,1 +1,1 @@
-"""How rules see their bugs while a script runs: one file per rule, named as the rule is."""
+"""Find the rules' bugs in the trace of a run: one file per rule, named after the rule."""

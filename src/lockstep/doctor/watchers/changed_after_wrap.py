@@ -1,4 +1,4 @@
-"""Parameters that DDP does not know of, because they came after the wrap."""
+"""Parameters that DDP does not know, because they were added after the wrap."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from lockstep.probes.trace import Trace
 
 
 def seen(trace: Trace) -> Iterator[Seen]:
-    """Names of trained parameters in a wrapped model that DDP does not reduce."""
+    """Find trained parameters in a wrapped model that DDP does not reduce."""
     found: dict[str, list[str]] = {}
     for step in trace.ranks[0].of("step"):
         found |= step.get("strangers") or {}

@@ -1,4 +1,4 @@
-"""Ranks take part in different collectives."""
+"""Ranks that take part in different collectives."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _EXCHANGE = re.compile(r"gloo|nccl|connection|timed? ?out|DistBackend|collective
 
 
 def seen(trace: Trace) -> Iterator[Seen]:
-    """The first collective of all ranks that is not the same on each, DDP's own among them."""
+    """Find the first collective, DDP's included, that differs between the ranks."""
     found = next(_by_calls(trace), None) or next(_by_stacks(trace), None)
     if found is not None:
         yield found
@@ -44,7 +44,7 @@ def _by_calls(trace: Trace) -> Iterator[Seen]:
 
 
 def _by_stacks(trace: Trace) -> Iterator[Seen]:
-    """A rank that hung inside the wrapped model while another was elsewhere: it left the loop."""
+    """Find a rank that hung inside the wrapped model while another rank had left the loop."""
     ranks = {rank.pid: rank for rank in trace.ranks}
     hung = [(ranks[one.pid], one.doing) for one in trace.outcome.stuck if one.pid in ranks]
     waiting = [(rank, doing) for rank, doing in hung if doing.startswith(_IN_MODEL)]
@@ -60,10 +60,10 @@ def _by_stacks(trace: Trace) -> Iterator[Seen]:
 
 
 def _failed(rank: Rank) -> bool:
-    """Whether it ended by an error of its own, not for want of the others."""
+    """Return whether a rank failed by its own error, not because another rank was missing."""
     return any(not _EXCHANGE.search(event["error"]) for event in rank.of("crashed"))
 
 
 def _kind(event: Event) -> tuple[str, str]:
-    # Lists of objects have sizes of their own.
+    # Lists of objects have different sizes on each rank.
     return event["name"], event["what"] if event["name"] in ("all_reduce", "broadcast") else ""

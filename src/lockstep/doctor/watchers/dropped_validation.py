@@ -1,4 +1,4 @@
-"""A validation loader leaves samples out."""
+"""A validation loader that skips samples."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from lockstep.probes.trace import Trace
 
 
 def seen(trace: Trace) -> Iterator[Seen]:
-    """Evaluations in which some samples never came, because the last batch was dropped."""
+    """Find evaluations that skipped samples because the last batch was dropped."""
     told = set()
-    # The rest may be evaluated by a loader of its own, as in torch's ImageNet example.
+    # Another loader may evaluate the rest, as in torch's ImageNet example.
     rests = {p[0].loader["samples"] for p in trace.together(trains=False) if p[0].evaluates}
     for passes in trace.together(trains=False):
         first = passes[0]

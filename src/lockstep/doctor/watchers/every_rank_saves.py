@@ -1,4 +1,4 @@
-"""One file is written by several ranks."""
+"""A file that several ranks write."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from lockstep.probes.trace import Event, Trace
 
 
 def seen(trace: Trace) -> Iterator[Seen]:
-    """Checkpoints that more than one rank saved; other files that more than one opened to write."""
+    """Find checkpoints and other files that more than one rank wrote."""
     writers: dict[str, dict[int, Event]] = {}
     for rank in trace.ranks:
         for event in rank.of("wrote"):
@@ -35,7 +35,7 @@ def seen(trace: Trace) -> Iterator[Seen]:
 
 
 def _harmless(path: str, events: dict[int, Event]) -> bool:
-    """Whether a file is made to be shared: a log that all append to, a lock, a cache."""
+    """Return whether a file is meant to be shared: a log that all append to, a lock, a cache."""
     appended = all(event["how"] == "appended" for event in events.values())
     shared = path.endswith(".lock") or "/.cache/" in path
     return appended or shared or path.startswith(tempfile.gettempdir())

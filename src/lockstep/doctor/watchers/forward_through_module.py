@@ -1,4 +1,4 @@
-"""Backward passes that no forward through DDP came before."""
+"""Backward passes without a forward pass through DDP."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from lockstep.probes.trace import Trace
 
 
 def seen(trace: Trace) -> Iterator[Seen]:
-    """Steps on a wrapped model's parameters, whose gradients DDP never saw."""
+    """Find steps on a wrapped model's parameters whose gradients DDP never saw."""
     for step in trace.ranks[0].of("step"):
         if step.get("wrapped") and step["backwards"] and not step["forwards"]:
             yield Seen(
                 step["place"],
                 f"step {step['step'] + 1} came after {step['backwards']} backward pass(es) and no "
-                f"forward through DDP: gradients were not added over the ranks",
+                "forward through DDP: the ranks did not exchange gradients",
             )
             return

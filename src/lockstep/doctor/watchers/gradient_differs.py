@@ -1,4 +1,4 @@
-"""The ranks' gradient is not that of one process on the same batch."""
+"""A gradient that differs from that of one process on the same batch."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from lockstep.probes.trace import Trace, first_step
 
 
 def seen(trace: Trace) -> Iterator[Seen]:
-    """What the gradient oracle said."""
+    """Report the verdict of the gradient oracle."""
     oracle = trace.oracle or {}
     first = next(trace.looked("step"), None)
     if oracle.get("verdict") != "differs" or first is None:
         return
     if any(event["gradients"] != first[0]["gradients"] for event in first) or any(apart(trace)):
-        return  # ranks that differ from each other: another rule says so
+        return  # If the ranks differ from each other, another rule reports it.
     ratio, cosine = oracle.get("ratio"), oracle.get("cosine")
     factor = ""
     if ratio is not None and cosine is not None and cosine > 0.9999 and abs(ratio - 1) > 0.01:

@@ -1,4 +1,4 @@
-"""A loss that compares the samples of a batch with each other sees one rank's samples only."""
+"""A loss that compares the samples of a batch with each other sees only one rank's samples."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from lockstep.probes.trace import Trace, first_step
 
 
 def seen(trace: Trace) -> Iterator[Seen]:
-    """The oracle disagrees, and the loss is over a square of samples."""
+    """Report a gradient that differs where the loss is over a square of samples."""
     oracle = trace.oracle or {}
     if oracle.get("verdict") == "differs" and oracle.get("square"):
         yield Seen(

@@ -1,4 +1,4 @@
-"""Ranks load a checkpoint to where it was saved from."""
+"""Ranks that load a checkpoint onto the device that saved it."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from lockstep.probes.trace import Trace
 
 
 def seen(trace: Trace) -> Iterator[Seen]:
-    """Loads without map_location on ranks other than the first, in a script that uses GPUs."""
+    """Find loads without map_location on ranks other than 0, in a script that uses GPUs."""
     if not trace.on_gpus:
         return
-    # The CPU stood in for GPUs: what was saved in this run says that it was on the CPU.
+    # The CPU stands in for the GPUs: a checkpoint of this run holds CPU tensors.
     saved = {event["path"] for event in trace.of("wrote")}
     for rank in trace.ranks[1:]:
         for event in rank.of("loaded"):

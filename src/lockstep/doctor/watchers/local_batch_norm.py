@@ -10,7 +10,7 @@ from lockstep.probes.trace import Trace
 
 
 def seen(trace: Trace) -> Iterator[Seen]:
-    """Layers of batch norm in a wrapped model, and few samples in each batch of a rank."""
+    """Find batch-norm layers in a wrapped model whose ranks get few samples per batch."""
     steps = [step for step in trace.ranks[0].steps if step["batches"]]
     if not steps or not trace.on_gpus:
         return

@@ -9,7 +9,7 @@ from lockstep.probes.trace import Trace, first_step
 
 
 def seen(trace: Trace) -> Iterator[Seen]:
-    """The oracle disagrees, and the ranks' batches have different numbers of ignored targets."""
+    """Report a gradient that differs where the ranks ignore different numbers of targets."""
     oracle = trace.oracle or {}
     counts = oracle.get("counted") or []
     if oracle.get("verdict") == "differs" and len(set(counts)) > 1 and not oracle.get("square"):

@@ -1,4 +1,4 @@
-"""Ranks clip different gradients."""
+"""Ranks that clip different gradients."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ SAME = 1e-6
 
 
 def seen(trace: Trace) -> Iterator[Seen]:
-    """Clipping before the backward pass, before unscale_, or of what differs between ranks."""
+    """Find clipping before backward, before unscale_, or of gradients that differ between ranks."""
     clips = list(trace.ranks[0].of("clip"))
     early = next((e for e in clips if not e["backwards"]), None)
     scaled = next((e for e in clips if e["scale"] != 1.0), None)
     if early is not None:
         yield Seen(
             early["place"],
-            f"step {early['step'] + 1} clips before its backward pass: nothing is there to clip",
+            f"step {early['step'] + 1} clips before its backward pass, when there are no gradients",
         )
     elif scaled is not None:
         yield Seen(
@@ -31,7 +31,7 @@ def seen(trace: Trace) -> Iterator[Seen]:
 
 
 def apart(trace: Trace) -> Iterator[Seen]:
-    """The first clipping whose norm differs between ranks."""
+    """Find the first clipping whose norm differs between ranks."""
     clips = [[(e["step"], e["place"], e["norm"]) for e in rank.of("clip")] for rank in trace.ranks]
     for same in zip(*clips, strict=False):
         step, place, norm = same[0]
@@ -42,6 +42,6 @@ def apart(trace: Trace) -> Iterator[Seen]:
             yield Seen(
                 place,
                 f"in step {step + 1} the ranks clip different gradients (norm {norms}): they "
-                "were not added over the ranks yet",
+                "had not been added over the ranks",
             )
             return

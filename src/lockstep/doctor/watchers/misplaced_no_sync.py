@@ -1,4 +1,4 @@
-"""A step whose gradients were not, or not all, added over the ranks."""
+"""A step whose gradients were not all added over the ranks."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from lockstep.probes.trace import Trace
 
 
 def seen(trace: Trace) -> Iterator[Seen]:
-    """Steps after no_sync alone, and steps whose gradients differ between the ranks."""
+    """Find steps after no_sync alone, and steps whose gradients differ between the ranks."""
     for step in trace.ranks[0].steps:
         if step["unsynced"] and not step["synced"]:
             yield Seen(

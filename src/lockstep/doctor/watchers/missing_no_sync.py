@@ -1,4 +1,4 @@
-"""More reductions in a step than it needs."""
+"""Steps that reduce the gradients more often than needed."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from lockstep.probes.trace import Trace
 
 
 def seen(trace: Trace) -> Iterator[Seen]:
-    """Steps over several batches that reduced the gradients after each of them."""
+    """Find steps over several batches that reduced the gradients after each batch."""
     for step in trace.ranks[0].steps:
         if step["batches"] > 1 and step["synced"] > 1 and step["backwards"] == step["batches"]:
             yield Seen(

@@ -1,4 +1,4 @@
-"""Every rank goes over the whole data set."""
+"""Ranks that each read the whole data set."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from lockstep.probes.trace import Loader, Trace, same_data
 
 
 def seen(trace: Trace) -> Iterator[Seen]:
-    """A training loader without a part for each rank, over the same data on all ranks."""
+    """Find training loaders that give every rank the same data."""
     for same in trace.loaders():
         first = same[0]
         if not first.trains or first["streams"] or first["samples"] is None:
@@ -24,13 +24,13 @@ def seen(trace: Trace) -> Iterator[Seen]:
 
 
 def _whole(loader: Loader) -> bool:
-    """Whether a rank goes over all samples in a pass: its sampler says so, or it did."""
+    """Return whether a rank reads all samples in a pass, by its sampler or in fact."""
     seen_all = any(p.complete and len(set(p.indices)) == loader["samples"] for p in loader.passes)
     return seen_all or (loader["drawn"] == loader["samples"] and _has_room(loader))
 
 
 def _has_room(loader: Loader) -> bool:
-    """Whether a pass has batches enough for all samples: some batch samplers take a share."""
+    """Return whether a pass has enough batches for all samples; some batch samplers take fewer."""
     length, size = loader["length"], loader["batch_size"]
     full = length is not None and size is not None and (length + loader["drop_last"]) * size
     return bool(full and full >= loader["samples"])

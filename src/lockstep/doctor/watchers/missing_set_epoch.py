@@ -1,4 +1,4 @@
-"""The order of a shuffling distributed sampler is the same in two passes."""
+"""A shuffling distributed sampler that uses the same order in two passes."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from lockstep.doctor.findings import Seen
 from lockstep.probes.trace import Trace
 
 FEW = 8
-"""Samples, at least, whose order is compared: fewer may agree by chance."""
+"""The smallest number of samples to compare: the order of fewer may agree by chance."""
 
 
 def seen(trace: Trace) -> Iterator[Seen]:
-    """Two passes of rank 0 over one training loader, in the same order."""
+    """Find two passes of rank 0 over one training loader in the same order."""
     for loader in trace.ranks[0].loaders:
         if not loader["parts"] or not loader["shuffles"]:
             continue

@@ -1,4 +1,4 @@
-"""DDP looks for unused parameters in every step, and there are none."""
+"""DDP searches for unused parameters in every step although there are none."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from lockstep.probes.trace import Trace
 
 
 def seen(trace: Trace) -> Iterator[Seen]:
-    """Each rank used every parameter in all steps that were looked at."""
+    """Report the wrap if each rank used every parameter in all checked steps."""
     looked = [e for e in trace.of("step") if "unused" in e and e["synced"]]
     steps = len({step["step"] for step in looked})
     finds = {wrap["place"] for wrap in trace.ranks[0].of("wrapped") if wrap["find_unused"]}
@@ -18,6 +18,6 @@ def seen(trace: Trace) -> Iterator[Seen]:
             continue
         yield Seen(
             place,
-            f"every rank used every parameter in all {steps} steps that were looked at",
+            f"every rank used every parameter in all {steps} checked steps",
             certain=False,
         )

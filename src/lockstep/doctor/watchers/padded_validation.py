@@ -1,4 +1,4 @@
-"""A distributed sampler repeats samples of a validation set to make the parts equal."""
+"""A distributed sampler that repeats validation samples to make the parts equal."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from lockstep.probes.trace import Trace
 from lockstep.source.script import lines_of
 
 AROUND = 15
-"""Lines before and after a gather in which the script may cut what it got."""
+"""How many lines around a gather are searched for code that cuts the result."""
 
 
 def seen(trace: Trace) -> Iterator[Seen]:
-    """Evaluations in which some samples came twice."""
+    """Find evaluations in which some samples came twice."""
     told = set()
     for passes in trace.together(trains=False):
         first = passes[0]
@@ -33,15 +33,15 @@ def seen(trace: Trace) -> Iterator[Seen]:
             yield Seen(
                 first.loader.place,
                 f"{twice} of the {first.loader['samples']} samples were evaluated twice",
-                # What was gathered may be cut to its true length.
+                # The script may cut the gathered result to its true length.
                 certain=not gathered,
             )
 
 
 def _cuts(trace: Trace) -> bool:
-    """Whether the code around a gather takes out what is double.
+    """Return whether the code around a gather removes duplicates.
 
-    Objects are most often put together by the name of each sample.
+    Gathered objects are usually merged by the name of each sample.
     """
     for event in trace.ranks[0].of("collective"):
         path, _, line = event["place"].rpartition(":")

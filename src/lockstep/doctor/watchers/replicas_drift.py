@@ -1,4 +1,4 @@
-"""Parameters differ between ranks, whatever the reason."""
+"""Parameters that differ between ranks, for any reason."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from lockstep.probes.trace import Event, Trace
 
 
 def seen(trace: Trace) -> Iterator[Seen]:
-    """The first parameter, in the first step, whose bits differ between ranks."""
+    """Find the first step and parameter whose bits differ between ranks."""
     if trace.joins and len({len(rank.steps) for rank in trace.ranks}) > 1:
-        return  # step for step they cannot be compared
+        return  # Without equal steps, the ranks cannot be compared.
     for events in trace.looked("stepped"):
         shared = set.intersection(*(set(event["parameters"]) for event in events))
         apart = [

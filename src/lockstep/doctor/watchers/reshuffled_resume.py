@@ -1,4 +1,4 @@
-"""A run that goes on in mid-epoch takes samples again that it had taken before."""
+"""A run resumed in mid-epoch that trains again on samples of the same epoch."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from lockstep.probes.trace import Pass, Rank, Trace
 
 
 def seen(trace: Trace) -> Iterator[Seen]:
-    """Samples of the pass that was saved in its midst, and of the first pass after the resume."""
+    """Compare the samples before the checkpoint with those after the resume."""
     again = trace.resumed
     if again is None or not again.ranks or not any(again.ranks[0].of("loaded")):
         return
@@ -22,7 +22,7 @@ def seen(trace: Trace) -> Iterator[Seen]:
         later = [one for loader in resumed for one in loader.passes[:1] if one.trains]
         if not loader.trains or not taken or len(later) < len(again.ranks):
             continue
-        # As many as are left of the epoch: what comes after it is rightly taken again.
+        # Compare only the rest of the epoch: the next epoch rightly takes all samples again.
         left = (loader["samples"] or 0) - len(taken)
         each = max(0, left // len(later))
         ahead = [_trained(one, rank)[:each] for one, rank in zip(later, again.ranks, strict=True)]
@@ -30,21 +30,21 @@ def seen(trace: Trace) -> Iterator[Seen]:
         if repeated:
             yield Seen(
                 later[0].place,
-                f"{len(repeated)} of the {len(taken)} samples that the epoch had taken before the "
-                f"checkpoint were taken again after the resume",
+                f"{len(repeated)} of the {len(taken)} samples that the epoch used before the "
+                "checkpoint came again after the resume",
             )
             return
 
 
 def _trained(one: Pass, rank: Rank) -> list[int]:
-    """Samples of the first pass after the resume, without batches that were only skipped."""
+    """Return the samples of the first pass after the resume, without skipped batches."""
     each = Counter(step["batches"] for step in rank.steps[1:]).most_common(1)
     skipped = rank.steps[0]["batches"] - (each[0][0] if each else 1)
     return [i for batch in one.batches[skipped:] for i in batch.get("indices", ())]
 
 
 def _half(passes: list[Pass]) -> list[int]:
-    """Samples of the last pass that was saved in its midst, up to the save."""
+    """Return the samples of the last pass that was saved in mid-pass, up to the save."""
     for one in reversed(passes):
         if one.trains and one.saved_at:
             return [i for batch in one.batches[: one.saved_at] for i in batch.get("indices", ())]

@@ -1,4 +1,4 @@
-"""Ranks draw the same random numbers."""
+"""Ranks that draw the same random numbers."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from lockstep.probes.trace import Event, Trace
 
 
 def seen(trace: Trace) -> Iterator[Seen]:
-    """The same state of a generator on two ranks, before numbers are drawn from it."""
+    """Find equal generator states on two ranks before they draw numbers."""
     drawn = [
         {(e["worker"], e["number"], e["dataset"]): e["states"] for e in r.draws}
         for r in trace.ranks
@@ -31,7 +31,7 @@ def seen(trace: Trace) -> Iterator[Seen]:
 
 
 def _in_the_step(trace: Trace) -> Iterator[Seen]:
-    """Dropout and noise: the state changes from batch to step, and is equal on two ranks."""
+    """Find dropout and noise whose generator state is equal on two ranks and changes in a step."""
     pairs = [_states(rank.events) for rank in trace.ranks]
     for step, (before, after, place) in pairs[0].items():
         if before != after and any(step in o and o[step][:2] == (before, after) for o in pairs[1:]):

@@ -9,11 +9,11 @@ from lockstep.doctor.findings import Seen, by_rank
 from lockstep.probes.trace import Trace
 
 FEW = 3
-"""Steps, at least, with as many steps of the scheduler as there are ranks."""
+"""The smallest number of steps in which the scheduler stepped once per rank."""
 
 
 def seen(trace: Trace) -> Iterator[Seen]:
-    """Rates compared between ranks, and steps of schedulers counted between those of optimizers."""
+    """Compare learning rates between ranks, and count scheduler steps per optimizer step."""
     yield from _apart(trace)
     calls = Counter(
         (e["scheduler"], e["step"], e["place"])
@@ -21,7 +21,7 @@ def seen(trace: Trace) -> Iterator[Seen]:
         if not e["per_rank"]
     )
     often: Counter[tuple[int, str]] = Counter()
-    # One that is stepped after each of several batches has another reason.
+    # A scheduler that is stepped after each of several batches has another reason.
     batches = {step["step"] + 1: step["batches"] for step in trace.ranks[0].steps}
     for (scheduler, step, place), count in calls.items():
         often[scheduler, place] += count == trace.size and batches.get(step, 0) < count
@@ -35,7 +35,7 @@ def seen(trace: Trace) -> Iterator[Seen]:
 
 
 def _apart(trace: Trace) -> Iterator[Seen]:
-    """The first value that a scheduler is given, or the first rate, that is not the same on all."""
+    """Find the first scheduler metric, or the first rate, that differs between ranks."""
     metrics = [[e for e in rank.of("scheduled") if e["metric"] is not None] for rank in trace.ranks]
     for same in zip(*metrics, strict=False):
         if len({event["metric"] for event in same}) > 1:
@@ -43,7 +43,7 @@ def _apart(trace: Trace) -> Iterator[Seen]:
             yield Seen(
                 same[0]["place"],
                 f"the scheduler is given a value that differs between ranks ({values}), so "
-                "their rates will",
+                "their learning rates will differ",
             )
             return
     where = next((e["place"] for e in trace.ranks[0].of("scheduled")), "")

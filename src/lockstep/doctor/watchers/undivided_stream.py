@@ -1,4 +1,4 @@
-"""Ranks or data workers deliver the same samples of a stream."""
+"""Ranks or data workers that deliver the same samples of a stream."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ HALF = 0.5
 
 
 def seen(trace: Trace) -> Iterator[Seen]:
-    """The contents of what an iterable data set gave, compared between ranks and within each."""
+    """Compare the samples of an iterable data set between ranks and within each rank."""
     told = set()
     for passes in trace.together():
         first = passes[0]

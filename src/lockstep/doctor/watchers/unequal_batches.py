@@ -1,4 +1,4 @@
-"""Ranks have different numbers of batches in a pass: at its end some wait for the others."""
+"""Ranks with different numbers of batches in a pass: at its end some wait for the others."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from lockstep.probes.trace import Trace
 
 
 def seen(trace: Trace) -> Iterator[Seen]:
-    """Training passes that ended on some rank, and went on longer on another."""
+    """Find training passes that ended on one rank and continued on another."""
     if not any(trace.of("wrapped")) or trace.joins:
         return
     told = set()
@@ -18,13 +18,13 @@ def seen(trace: Trace) -> Iterator[Seen]:
         first = passes[0]
         if not any(one.trains for one in passes) or first.loader.number in told:
             continue
-        # What a rank took and laid aside, because another had no more, it did not train on.
+        # A rank does not train on a batch that it discards because another rank has none left.
         ended = trace.outcome.how == "finished"
         counts = [one.learned if ended else len(one.batches) for one in passes]
         lengths = [one.loader["length"] for one in passes]
         over = [count for count, one in zip(counts, passes, strict=True) if one.complete]
         met = bool(over) and max(counts) > min(over)
-        # A script may leave its passes early, and then their lengths do not matter.
+        # If a script leaves its passes early, their lengths do not matter.
         last = first.turn + 1 == len(first.loader.passes)
         differ = None not in lengths and len(set(lengths)) > 1
         unmet = ended_early and last and not over and differ

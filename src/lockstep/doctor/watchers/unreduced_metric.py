@@ -1,4 +1,4 @@
-"""Each rank evaluates its own part, and the parts are never put together."""
+"""Ranks that evaluate their own parts and never combine the results."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ _CLOCK = re.compile(
     r"|\d[\d.:]*\s*(?:s|ms|sec|secs|seconds|min|mins|minutes|h|hours|[kmg]i?b|\w+/s\w*)\b",
     re.I,
 )
-"""What differs between ranks by nature."""
+"""Text that differs between ranks by nature."""
 
 
 def seen(trace: Trace) -> Iterator[Seen]:
-    """Evaluations of parts after which nothing was exchanged; metrics that the ranks say apart."""
+    """Find evaluations without an exchange afterwards, and metrics that ranks print differently."""
     if trace.outcome.how != "finished":
         return
     told = set()
@@ -47,7 +47,7 @@ def seen(trace: Trace) -> Iterator[Seen]:
 
 
 def _said_apart(trace: Trace) -> Iterator[Seen]:
-    """Lines in which all ranks say the same, with other numbers."""
+    """Find lines that all ranks print with different numbers."""
     lines = [_metrics(rank) for rank in trace.ranks]
     for place, texts in lines[0].items():
         others = [one.get(place, []) for one in lines[1:]]
@@ -59,12 +59,12 @@ def _said_apart(trace: Trace) -> Iterator[Seen]:
                 continue
             if any(_CLOCK.sub("", t) != _CLOCK.sub("", text) for t in same):
                 said = " / ".join(f"'{t.strip()}'" for t in (text, *same)[:2])
-                yield Seen(place, f"the ranks say different things: {said[:160]}", certain=False)
+                yield Seen(place, f"the ranks print different values: {said[:160]}", certain=False)
                 return
 
 
 def _metrics(rank: Rank) -> dict[str, list[str]]:
-    """Lines with metrics, by their place; not those in the midst of a pass, about its batches."""
+    """Return lines with metrics by place, without those printed during a pass."""
     found: dict[str, list[str]] = {}
     inside = False
     for event in rank.of("said", "batch", "passed"):

@@ -1,4 +1,4 @@
-"""Ranks hold the samples of a data set in different orders, or different parts of it."""
+"""Ranks that hold the samples of a data set in different orders, or different parts of it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from lockstep.probes.trace import Trace
 
 
 def seen(trace: Trace) -> Iterator[Seen]:
-    """Lists inside the data set that should be equal on all ranks, since a sampler divides it."""
+    """Find lists in a data set that differ between ranks although a sampler divides it."""
     for same in trace.loaders():
         first = same[0]
         if any(one["parts"] != trace.size for one in same):

@@ -1,4 +1,4 @@
-"""Parameters that got no gradient, which DDP waits for."""
+"""Parameters that got no gradient, although DDP waits for it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from lockstep.probes.trace import Trace
 
 
 def seen(trace: Trace) -> Iterator[Seen]:
-    """The first step leaves parameters without gradients, and DDP was not told to expect it."""
+    """Find parameters without gradients in the first step of a DDP that does not expect them."""
     wraps = trace.ranks[0].of("wrapped")
     told = {wrap["place"] for wrap in wraps if wrap["find_unused"] or wrap["static_graph"]}
     first = next((step for step in trace.ranks[0].of("step") if step["synced"]), {})

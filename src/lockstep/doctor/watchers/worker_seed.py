@@ -1,4 +1,4 @@
-"""Data workers of one rank draw the same random numbers."""
+"""Data workers of one rank that draw the same random numbers."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from lockstep.probes.trace import Trace
 
 
 def seen(trace: Trace) -> Iterator[Seen]:
-    """The same state of a generator in two workers, before numbers are drawn from it."""
+    """Find equal generator states in two workers before they draw numbers."""
     for rank in trace.ranks:
         first: dict[tuple[str, int], int] = {}
         for event in rank.draws:

@@ -8,13 +8,13 @@ from __future__ import annotations
 import os
 import runpy
 import signal
-import socket
 import sys
 from pathlib import Path
 
 from lockstep.errors import ReplicaDied
 from lockstep.labs.lab2_ddp.data import write_digits
 from lockstep.labs.lab2_ddp.lines import Printed, printed
+from lockstep.processes.ports import free_port
 from lockstep.processes.replicas import run_replicas
 from lockstep.world import World, announce
 
@@ -33,7 +33,7 @@ def run(
     folder.mkdir()
     folder.joinpath(SCRIPT).write_text(text)
     write_digits(folder)
-    port = _free_port()
+    port = free_port()
 
     def work(rank: int, store: str) -> None:
         # The default: the process ends, and those who wait for it with it.
@@ -60,9 +60,3 @@ def run(
     logs = [folder / f"{rank}.log" for rank in range(processes)]
     said = [log.read_text(errors="replace") if log.exists() else "" for log in logs]
     return [printed(one) for one in said], failed
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

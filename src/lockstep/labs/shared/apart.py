@@ -1,6 +1,6 @@
 """Run a function in a process of its own.
 
-    python -m lockstep.labs.shared.apart module:function FD LIMIT
+    python -m lockstep.labs.shared.apart module:function LIMIT FD
 
 Replicas are forked, and a page cannot fork: its process has threads, and signals are not its to
 take. It must also stay alive whatever a learner's program does.
@@ -13,17 +13,13 @@ import json
 import os
 import resource
 import signal
-import subprocess
 import sys
-import tempfile
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import asdict
-from threading import Timer
 from typing import Any
 
 from lockstep.errors import LockstepError, RunError
-from lockstep.world import elsewhere
+from lockstep.processes.sandbox import run_module
 
 GRACE = 15.0
 """Seconds that a process has to end what it started when its time is over."""
@@ -49,63 +45,45 @@ def quiet(share: float, what: str) -> None:
 def apart(
     function: str, report: Report = quiet, *, limit: float | None = None, **given: Any
 ) -> dict[str, Any]:
-    """What `module:function` returned for `given`, as plain data; `report` hears how far it is.
+    """Return what `module:function` returned for `given`, as plain data.
 
-    It runs in an empty folder, which is gone afterwards, for at most `limit` seconds.
+    The function runs in a process of its own, in an empty folder that is deleted afterwards, for
+    `limit` seconds at the longest. `report` hears how far it is.
     """
-    reading, writing = os.pipe()
-    with (
-        tempfile.TemporaryDirectory(prefix="lockstep-lab-") as folder,
-        tempfile.TemporaryFile() as log,
-        os.fdopen(reading) as lines,
-    ):
-        process = subprocess.Popen(
-            [sys.executable, "-m", __name__, function, str(writing), str(limit or 0)],
-            cwd=folder,
-            env=elsewhere(),
-            stdin=subprocess.PIPE,
-            stdout=log,
-            stderr=subprocess.STDOUT,
-            pass_fds=(writing,),
-            # Ctrl-C is for the page.
-            start_new_session=True,
-        )
-        os.close(writing)
-        watch = Timer((limit or 0) + GRACE, process.kill)
-        if limit is not None:
-            watch.start()
-        try:
-            assert process.stdin is not None
-            with suppress(BrokenPipeError):  # it has ended already, and its log says why
-                process.stdin.write(json.dumps(given).encode())
-                process.stdin.close()
-            for line in lines:
-                kind, *rest = json.loads(line)
-                if kind == "at":
-                    report(*rest)
-                elif kind == "failed":
-                    raise RunError(rest[0])
-                elif kind == "late":
-                    raise Late(f"It took longer than {limit:.0f} seconds and was ended.")
-                else:
-                    return dict(rest[0])
-            # What it says of its own end comes after the pipe's.
-            process.wait()
-        finally:
-            watch.cancel()
-            # Its replicas die with it.
-            process.kill()
-            process.wait()
-        log.seek(0)
-        said = log.read().decode(errors="replace").strip()[-MOST_SHOWN:]
-    raise RunError(f"{function} ended in the middle, exit code {process.returncode}.\n{said}")
+    ending: list[Any] = []
+
+    def hear(message: Any) -> bool:
+        kind, *rest = message
+        if kind == "at":
+            report(*rest)
+            return False
+        ending[:] = [kind, *rest]
+        return True
+
+    ended = run_module(
+        __name__,
+        function,
+        str(limit or 0),
+        given=json.dumps(given),
+        hear=hear,
+        # The function has time to end what it started.
+        limit=None if limit is None else limit + GRACE,
+        most=MOST_SHOWN,
+    )
+    if not ending and not ended.late:
+        raise RunError(f"{function} ended in the middle, exit code {ended.code}.\n{ended.printed}")
+    if ending[:1] == ["done"]:
+        return dict(ending[1])
+    if ending[:1] == ["failed"]:
+        raise RunError(ending[1])
+    raise Late(f"It took longer than {limit:.0f} seconds and was ended.")
 
 
 def _over(number: int, frame: object) -> None:
     raise _Over
 
 
-def _main(function: str, pipe: int, limit: float) -> None:
+def _main(function: str, limit: float, pipe: int) -> None:
     _, most = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (MOST_WRITTEN, most))
     with os.fdopen(pipe, "w") as answers:
@@ -131,4 +109,4 @@ def _main(function: str, pipe: int, limit: float) -> None:
 
 
 if __name__ == "__main__":
-    _main(sys.argv[1], int(sys.argv[2]), float(sys.argv[3]))
+    _main(sys.argv[1], float(sys.argv[2]), int(sys.argv[3]))

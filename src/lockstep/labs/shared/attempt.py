@@ -47,4 +47,4 @@ if __name__ == "__main__":
     wrong = run(sys.argv[1], sys.stdin.read())
     sys.stdout.flush()
     with os.fdopen(int(sys.argv[2]), "w") as answer:
-        json.dump(wrong, answer)
+        answer.write(f"{json.dumps(wrong)}\n")

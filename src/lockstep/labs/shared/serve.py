@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-import os
 import secrets
 import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import webbrowser
 from collections.abc import Callable
 from contextlib import suppress
-from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 
 from lockstep.errors import RunError, UsageError
 from lockstep.labs.shared.catalogue import Lab
-from lockstep.world import die_with
+from lockstep.processes.fresh import start_fresh
+from lockstep.processes.ports import is_free
+from lockstep.world import elsewhere
 
 FIRST_PORT = 2718
 IN_TERMINALS = ("www-browser", "links", "elinks", "lynx", "w3m")
@@ -31,26 +32,18 @@ def check_installed() -> None:
             raise UsageError(f"the labs need {name}. Install it with: pip install 'lockstep[lab]'")
 
 
-def free_port(host: str, asked: int | None) -> int:
-    """The port that was asked for, if nobody has it; otherwise the first that is free."""
+def choose_port(host: str, asked: int | None) -> int:
+    """Return the port that was asked for, or the first free one if none was."""
     for port in [asked] if asked is not None else range(FIRST_PORT, FIRST_PORT + 100):
-        with suppress(OSError):
-            _try(host, port)
+        if is_free(host, port):
             return port
     if asked is None:
         raise RunError(f"no port from {FIRST_PORT} on is free on {host}. Name one with --port.")
     try:
-        other = f" --port {free_port(host, None)} is free."
+        other = f" --port {choose_port(host, None)} is free."
     except RunError:
         other = ""
     raise UsageError(f"port {asked} is taken, or may not be used on {host}.{other}")
-
-
-def _try(host: str, port: int) -> None:
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    with socket.socket(family) as one:
-        one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        one.bind((host, port))
 
 
 def opened(url: str) -> bool:
@@ -64,26 +57,26 @@ def opened(url: str) -> bool:
 
 def serve(lab: Lab, *, host: str, port: int | None, announce: Callable[[str], None]) -> int:
     """Serve until Ctrl-C, and tell the address; the exit code of marimo."""
-    port = free_port(host, port)
+    port = choose_port(host, port)
     token = secrets.token_urlsafe(16)
     shown = f"[{host}]" if ":" in host else host
     url = f"http://{shown}:{port}/?access_token={token}"
-    process = subprocess.Popen(
-        [
-            *(sys.executable, "-m", "marimo", "--quiet", "run", str(lab.notebook)),
-            *("--headless", "--host", host, "--port", str(port)),
-            # On standard input: what stands in a command line, everyone on the machine can read.
-            *("--token", "--token-password-file", "-"),
-        ],
-        stdin=subprocess.PIPE,
-        text=True,
-        # It must not go on serving alone, however this process ends.
-        preexec_fn=partial(die_with, os.getpid()),
-    )
+    with tempfile.TemporaryFile() as secret:
+        secret.write(token.encode())
+        secret.flush()
+        secret.seek(0)
+        process = start_fresh(
+            [
+                *("-m", "marimo", "--quiet", "run", str(lab.notebook)),
+                *("--headless", "--host", host, "--port", str(port)),
+                # On standard input: everyone on the machine can read a command line.
+                *("--token", "--token-password-file", "-"),
+            ],
+            env=elsewhere(),
+            stdin=secret,
+            output=None,
+        )
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
-    assert process.stdin is not None
-    process.stdin.write(token)
-    process.stdin.close()
     try:
         _wait(process, host, port)
         announce(url)
@@ -95,7 +88,7 @@ def serve(lab: Lab, *, host: str, port: int | None, announce: Callable[[str], No
         process.wait()
 
 
-def _wait(process: subprocess.Popen[str], host: str, port: int) -> None:
+def _wait(process: subprocess.Popen[bytes], host: str, port: int) -> None:
     """Until marimo answers."""
     reach = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
     while process.poll() is None:

@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-import json
-import os
-import signal
-import subprocess
-import sys
-import tempfile
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass
+from typing import Any
 
-from lockstep.world import elsewhere
+from lockstep.processes.sandbox import run_module
 
 SECONDS = 20.0
 MOST = 4000
@@ -42,46 +36,26 @@ def by(check: str, seconds: float = SECONDS) -> Callable[[str], list[str]]:
     """
 
     def judge(text: str) -> list[str]:
-        with tempfile.TemporaryDirectory(prefix="lockstep-lab-") as folder:
-            return _attempt(check, text, seconds, folder)
+        return _attempt(check, text, seconds)
 
     return judge
 
 
-def _attempt(check: str, text: str, seconds: float, folder: str) -> list[str]:
-    reading, writing = os.pipe()
-    with tempfile.TemporaryFile(dir=folder) as output:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "lockstep.labs.shared.attempt", check, str(writing)],
-            stdin=subprocess.PIPE,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            cwd=folder,
-            env=elsewhere(),
-            pass_fds=(writing,),
-            start_new_session=True,
-        )
-        os.close(writing)
-        try:
-            process.communicate(text.encode(), timeout=seconds)
-        except subprocess.TimeoutExpired:
-            return [f"It ran for {seconds:g} s without an end. Is there a loop that never stops?"]
-        finally:
-            # Also what the text has started in the background.
-            _end_group(process)
-            with os.fdopen(reading, "rb") as answer:
-                said = answer.read()
-        output.seek(0)
-        printed = output.read(MOST).decode(errors="replace").strip()
-    try:
-        wrong = [str(one) for one in json.loads(said)]
-    except ValueError:
-        tail = f"\n{printed}" if printed else ""
-        return [f"It ended in the middle, with exit code {process.returncode}.{tail}"]
-    return [*wrong, f"It printed:\n{printed}"] if wrong and printed else wrong
+def _attempt(check: str, text: str, seconds: float) -> list[str]:
+    wrong: list[str] = []
+    answered = []
 
+    def hear(answer: Any) -> bool:
+        answered.append(True)
+        wrong.extend(str(one) for one in answer)
+        return True
 
-def _end_group(process: subprocess.Popen[bytes]) -> None:
-    with suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
+    ended = run_module(
+        "lockstep.labs.shared.attempt", check, given=text, hear=hear, limit=seconds, most=MOST
+    )
+    if ended.late:
+        return [f"It ran for {seconds:g} s without an end. Is there a loop that never stops?"]
+    if not answered:
+        tail = f"\n{ended.printed}" if ended.printed else ""
+        return [f"It ended in the middle, with exit code {ended.code}.{tail}"]
+    return [*wrong, f"It printed:\n{ended.printed}"] if wrong and ended.printed else wrong

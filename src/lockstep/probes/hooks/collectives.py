@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from functools import wraps
 from typing import Any
 
@@ -62,6 +63,7 @@ def _watch_the_group(recorder: Recorder) -> None:
         where = place(2)
         recorder.now(f"init_process_group at {where}")
         create(*args, **kwargs)
+        _never_delete(dist.group.WORLD)
         recorder.is_rank(dist.get_rank())
         recorder.note(
             "group",
@@ -83,6 +85,16 @@ def _watch_the_group(recorder: Recorder) -> None:
     for owner in (distributed_c10d, dist):
         setattr(owner, "init_process_group", created)  # noqa: B010
         setattr(owner, "destroy_process_group", destroyed)  # noqa: B010
+
+
+def _never_delete(group: object) -> None:
+    """Keep a process group until the process exits.
+
+    If a script destroys the group while a DDP model is alive, the model is the group's last owner.
+    Deleting the model then waits for a thread of gloo, which waits for the interpreter: one exit
+    in ten hung.
+    """
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(group))
 
 
 def _what(args: Any, kwargs: Any) -> str:
