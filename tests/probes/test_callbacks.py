@@ -68,7 +68,7 @@ def events(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Event]:
     source = Path(__file__).parents[2] / "src"
     monkeypatch.setenv("PYTHONPATH", f"{tmp_path}:{source}")
     settings = Settings(folder=str(notes), early=("listener",))
-    outcome = run(Job(script=script, ranks=0, settings=settings))
+    outcome = run(Job(script=script, ranks=0, settings=settings, fork=False))
     assert outcome.how == "finished", outcome.logs[0].read_text()
     return read(notes, outcome, alone=True).ranks[0].events
 

@@ -51,7 +51,8 @@ class Runs:
         script = self.place / "train.py"
         script.write_text(body)
         told = Settings(folder=str(self.folder), **{"stand_in_data": True, **settings})
-        return start(Job(script=script, ranks=0, settings=told))
+        # A fork would not read the sitecustomize that hides libraries.
+        return start(Job(script=script, ranks=0, settings=told, fork=False))
 
     def __call__(self, body: str, hide: str = LIBRARIES, **settings: object) -> list[str]:
         """Run a script to its end, and return what was replaced."""

@@ -166,7 +166,9 @@ def _shown(document: Document, run: Document) -> Iterator[str]:
     if run.get("fake_cuda"):
         notes.append(f"The CPU stood in for {', '.join(map(str, run['fake_cuda']))}.")
     if run.get("fake_data"):
-        notes.append(f"Missing here, and replaced by stand-ins: {'; '.join(map(str, run['fake_data']))}.")
+        notes.append(
+            f"Missing here, and replaced by stand-ins: {'; '.join(map(str, run['fake_data']))}."
+        )
     if document.get("frameworks"):
         notes.append(f"Written with {', '.join(map(str, document['frameworks']))}.")
     yield page.section("What the run showed", page.cards(_cards(run)), *map(page.paragraph, notes))
