@@ -1,21 +1,31 @@
-# make demo: install, then compare one replica with two. make test: install, then run all tests.
+# make demo: install, then compare one replica with two. make test: install, then run the fast
+# tests. make test-all: run the slow ones too.
 PYTHON ?= python3
 VENV := .venv
 # The machine's own pip installs into the environment: Debian's venv comes without one.
 INSTALL = (test -x $(VENV)/bin/python || $(PYTHON) -m venv --without-pip $(VENV)) && \
 	$(PYTHON) -m pip --python $(VENV)/bin/python install --quiet --editable
-.PHONY: demo test explore lint clean
+.PHONY: demo test test-all explore lint clean
 
 demo: $(VENV)/.installed
 	$(VENV)/bin/lockstep compare digits --replicas 2
 
-# Two files at a time: most tests wait for processes that they started.
+# Compiled test files and modules are kept: every process would compile them anew.
+PYTEST = OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= PYTHONPYCACHEPREFIX=$(abspath $(VENV))/pycache \
+	$(VENV)/bin/python -m pytest
+
+# Two tests at a time: most of them wait for processes that they started.
 test: $(VENV)/.installed-dev lint
-	OMP_NUM_THREADS=1 $(VENV)/bin/python -m pytest --numprocesses 2 --dist loadfile
+	$(PYTEST) --numprocesses 2 --dist loadgroup -m "not slow"
+
+# What `make test` leaves out: labs in a browser, torchrun, four replicas, compilers, other
+# libraries.
+test-all: $(VENV)/.installed-dev
+	$(PYTEST) --numprocesses 2 --dist loadgroup -m slow
 
 # The property tests, on many examples that no run has seen.
 explore: $(VENV)/.installed-dev
-	OMP_NUM_THREADS=1 $(VENV)/bin/python -m pytest --hypothesis-profile=explore \
+	$(PYTEST) --hypothesis-profile=explore \
 		$$(grep -rl "from hypothesis" tests --include="test_*.py")
 
 lint: $(VENV)/.installed-dev

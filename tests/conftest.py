@@ -31,6 +31,21 @@ settings.load_profile("repeatable")
 collect_ignore = ["cases"]
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Send tests that share a fixture of their module or session to one worker.
+
+    All other tests are spread one by one. Tests that share runs in another way carry the mark
+    `xdist_group`.
+    """
+    for item in items:
+        fixtures = getattr(item, "_fixtureinfo").name2fixturedefs  # noqa: B009
+        for found in fixtures.values():
+            if found[-1].scope in ("module", "session") and found[-1].baseid.startswith("tests"):
+                item.add_marker(pytest.mark.xdist_group(found[-1].baseid))
+                break
+
+
 POOL: set[int] = set()
 """Replicas that stay for the whole session."""
 

@@ -16,6 +16,7 @@ from lockstep.engine.group import Group
 from lockstep.world import World
 from replicas import on_replicas
 
+pytestmark = pytest.mark.xdist_group("reduce")
 LENGTHS = [0, 1, 2, 3, 5, 7, 8, 1000, 4097]
 
 

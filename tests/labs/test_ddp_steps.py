@@ -15,6 +15,7 @@ from lockstep.labs.lab2_ddp.steps import Step, steps
 from lockstep.labs.lab2_ddp.tasks import latest, passed_before, task
 from lockstep.labs.lab2_ddp.texts import program
 
+pytestmark = pytest.mark.xdist_group("steps")
 STEPS = {step.name: step for step in steps()}
 REMOVED = {
     "group": "ended without a process group",

@@ -10,7 +10,6 @@ import json
 import os
 import re
 import secrets
-import subprocess
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -21,7 +20,7 @@ from lockstep import world
 from lockstep.assess.proctor import REPORT, Orders
 from lockstep.probes.run_script import Outcome
 from lockstep.probes.trace import Trace, read
-from lockstep.processes.fresh import start_fresh
+from lockstep.processes.fresh import Process, start_fresh
 from lockstep.processes.tree import alive, below, end_all, waits
 
 POLL = 0.02
@@ -129,7 +128,7 @@ def hold(what: Sitting, look: Callable[[int], None] = lambda epochs: None) -> Sa
 
 def _watch(
     what: Sitting,
-    proctor: subprocess.Popen[bytes],
+    proctor: Process,
     notes: Path,
     sat: Sat,
     start: float,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import secrets
 import signal
 import socket
@@ -16,7 +17,7 @@ from pathlib import Path
 
 from lockstep.errors import RunError, UsageError
 from lockstep.labs.shared.catalogue import Lab
-from lockstep.processes.fresh import start_fresh
+from lockstep.processes.fresh import Process, start_fresh
 from lockstep.processes.ports import is_free
 from lockstep.world import elsewhere
 
@@ -84,11 +85,12 @@ def serve(lab: Lab, *, host: str, port: int | None, announce: Callable[[str], No
     except KeyboardInterrupt:
         return 0
     finally:
-        process.terminate()
+        if process.poll() is None:
+            os.kill(process.pid, signal.SIGTERM)
         process.wait()
 
 
-def _wait(process: subprocess.Popen[bytes], host: str, port: int) -> None:
+def _wait(process: Process, host: str, port: int) -> None:
     """Until marimo answers."""
     reach = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
     while process.poll() is None:
@@ -96,4 +98,4 @@ def _wait(process: subprocess.Popen[bytes], host: str, port: int) -> None:
             return
         with suppress(subprocess.TimeoutExpired):
             process.wait(0.1)
-    raise RunError(f"marimo ended with exit code {process.returncode} before it served the lab.")
+    raise RunError(f"marimo ended with exit code {process.poll()} before it served the lab.")

@@ -1,0 +1,117 @@
+"""One rule decides whether a script may be forked; fresh and forked starts find the same."""
+
+from __future__ import annotations
+
+from contextlib import chdir
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+
+from lockstep.convert import convert
+from lockstep.convert.verify import verify
+from lockstep.doctor import RULES
+from lockstep.doctor.facts import facts
+from lockstep.doctor.run import Examination, examine
+from lockstep.probes import run_script
+from lockstep.processes.choose import reason_for_fresh
+from lockstep.source.reading import read_script
+from lockstep.world import elsewhere
+
+CASES = Path(__file__).parent.parent / "cases"
+
+
+def reason(folder: Path, text: str) -> str | None:
+    script = folder / "script.py"
+    script.write_text(text)
+    return reason_for_fresh(script, elsewhere())
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "import torch\nprint(torch.ones(2))",
+        "import os, torch\nos.environ['OMP_NUM_THREADS'] = '4'",
+        "import os\nos.environ['MASTER_PORT'] = '1234'\nimport torch",
+        "import os\nos.environ.setdefault('WANDB_MODE', 'offline')\nimport torch",
+        "import torch\nnames = sorted(set('abc'))\nprint(len({1, 2}), 3 in {3, 4})",
+        "import torch\nfrom torch.utils.data import DataLoader\nDataLoader([1], num_workers=2)",
+    ],
+)
+def test_scripts_that_cannot_notice_are_forked(tmp_path: Path, text: str):
+    assert reason(tmp_path, text) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("import torch.multiprocessing as mp\nmp.spawn(print, nprocs=2)", "line 2 chooses how"),
+        ("from torch.multiprocessing import spawn", "line 1 chooses how"),
+        ("import multiprocessing as mp\nmp.set_start_method('fork')", "line 2 chooses how"),
+        ("import torch\nDataLoader(x, multiprocessing_context='spawn')", "line 2 chooses how"),
+        ("import lightning as L", "framework that starts processes"),
+        ("import os\nos.environ['OMP_NUM_THREADS'] = '4'\nimport torch", "line 2 sets the env"),
+        ("import os\nos.environ[name] = '4'\nimport torch", "line 2 sets the environment"),
+        (
+            "from os import environ\nenviron.update(OMP_PLACES='1')\nimport torch",
+            "line 2 sets",
+        ),
+        (
+            "import os\ndef main():\n    os.putenv('OMP_PLACES', '1')\n    import torch",
+            "line 3",
+        ),
+        ("import torch\nfor word in set(open('x').read().split()): pass", "line 2 uses a set"),
+        ("import torch\ntorch.manual_seed(hash('name'))", "line 2 uses a set or hash"),
+        ("x = = 1", "cannot be read"),
+    ],
+)
+def test_scripts_that_could_notice_start_fresh(tmp_path: Path, text: str, words: str):
+    assert words in (reason(tmp_path, text) or "")
+
+
+def test_modules_beside_a_script_are_looked_at_too(tmp_path: Path):
+    (tmp_path / "helpers").mkdir()
+    (tmp_path / "helpers" / "__init__.py").write_text("from .deep import run")
+    (tmp_path / "helpers" / "deep.py").write_text("import lightning\ndef run(): pass")
+    (tmp_path / "unused.py").write_text("import lightning")
+    assert reason(tmp_path, "import torch") is None
+    assert "framework" in (reason(tmp_path, "import torch\nfrom helpers import run") or "")
+
+
+def test_a_module_with_the_name_of_a_loaded_one_starts_fresh(tmp_path: Path):
+    (tmp_path / "dataset.py").write_text("")
+    assert reason(tmp_path, "import torch") is None
+    (tmp_path / "pickletools.py").write_text("")
+    assert "pickletools.py beside the script" in (reason(tmp_path, "import torch") or "")
+
+
+BAD = ["gradient_differs/bad_sum.py", "missing_sampler/bad_functions.py", "quiet/good_join.py"]
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_the_doctor_finds_the_same_fresh_and_forked(monkeypatch, name: str):
+    found = []
+    for fresh in (False, True):
+        if fresh:
+            monkeypatch.setattr(run_script, "reason_for_fresh", lambda *given: "this is a test")
+        script = CASES / "doctor_run" / name
+        with TemporaryDirectory() as notes, TemporaryDirectory() as place, chdir(place):
+            examined = examine(Examination(script=script, gpus=2), Path(notes), RULES)
+            shown = facts(examined)
+            findings = sorted((f.line, f.rule.code, f.message) for f in examined.findings)
+            found.append((findings, shown["ended"], shown["oracle"]["verdict"]))
+    assert found[0] == found[1]
+
+
+def test_a_conversion_is_proved_alike_fresh_and_forked(monkeypatch, tmp_path: Path):
+    script = CASES / "convert" / "scripts" / "vae.py"
+    result = tmp_path / "result.py"
+    result.write_text(convert(read_script(script)).text)
+    found = []
+    for fresh in (False, True):
+        if fresh:
+            monkeypatch.setattr(run_script, "reason_for_fresh", lambda *given: "this is a test")
+        verdict = verify(script, result, replicas=(1, 2), working=tmp_path, doctor=False, steps=3)
+        found.append((verdict.failure, [(c.status, c.text) for c in verdict.comparisons]))
+    assert found[0] == found[1]
+    assert not found[0][0]
