@@ -52,7 +52,7 @@ def test_a_document_has_all_of_it(script: Path, capfd):
 def test_what_is_refused_says_why_and_what_to_do(capfd):
     path = next((CASES / "refused").glob("environment*.py"))
     assert run([str(path)]) == 1
-    assert "is not converted: line" in capfd.readouterr().err
+    assert "was not converted: line" in capfd.readouterr().err
     assert run([str(path), "--json"]) == 1
     assert json.loads(capfd.readouterr().out)["state"] == "refused"
 

@@ -91,7 +91,7 @@ def test_what_a_careful_engineer_would_write():
         "\n"
         "\n"
         "def bare(model):\n"
-        '    """The model itself, without DDP around it."""\n'
+        '    """Return the model without DDP around it."""\n'
         "    return model.module if isinstance(model, DistributedDataParallel) else model\n"
         "\n\n"
         "if WORLD_SIZE > 1:\n"
@@ -177,9 +177,9 @@ def test_old_checkpoints_of_data_parallel_still_load():
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ("shuffle=True", "batch_sampler=mine", "batch_sampler of its own"),
+        ("shuffle=True", "batch_sampler=mine", "has a batch_sampler"),
         ("batch_size=16, ", "", "batches of one sample"),
-        ("model.parameters()", "weights", "No model was found"),
+        ("model.parameters()", "weights", "found no model"),
     ],
 )
 def test_what_cannot_be_followed_is_refused_with_its_place(old: str, new: str, message: str):

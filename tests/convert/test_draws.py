@@ -9,8 +9,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lockstep.convert.verify.in_process.draws import Draws
-from lockstep.convert.verify.in_process.order import Passes
+from lockstep.convert.verify.in_process.sample_order import Passes
+from lockstep.convert.verify.in_process.torch_draws import Draws
 
 
 def drawn(ranks: int, rank: int, batch: int, kept: dict[str, list]) -> torch.Tensor:

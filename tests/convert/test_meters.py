@@ -144,11 +144,11 @@ def printed(folder: Path, text: str, number: int = 1, rank: int = 0) -> list[str
         ({"before": "    total = 0\n    for _ in range(2): total += 1"}, "begin at zero"),
         ({"inside": "total += loss.item()\nif total > 5: return 1"}, "may end early"),
         ({"inside": "total += loss.item()\nmetric.update(out, y)"}, "what metric.update keeps"),
-        ({"inside": "total += loss.item()\nkept[0] = out"}, "kept is not made anew"),
+        ({"inside": "total += loss.item()\nkept[0] = out"}, "kept does not start as a new"),
         ({"inside": "total += loss.item()\nmodel.seen += 1"}, "model.seen does not begin"),
-        ({"inside": "out, h = step(out, h)\ntotal += out.sum()"}, "h goes from batch to batch"),
+        ({"inside": "out, h = step(out, h)\ntotal += out.sum()"}, "h passes from batch to batch"),
         ({"after": "    return total, out"}, "out is used after the loop"),
-        ({"loader": "batch_size=8, shuffle=True"}, "values are those of batches"),
+        ({"loader": "batch_size=8, shuffle=True"}, "values belong to whole batches"),
     ],
 )
 def test_all_is_evaluated_by_all_where_it_cannot_be_followed(evaluation: dict, reason: str):
@@ -163,7 +163,7 @@ def test_all_is_evaluated_by_all_where_it_cannot_be_followed(evaluation: dict, r
         ("if y[0] > 0: kept.append(out.tolist())", "    return kept", "not filled once"),
         ("if y[0] > 0: continue\nkept.append(out.tolist())", "    return kept", "not filled once"),
         ("for v in y: kept.append(v.item())", "    return kept", "not filled once"),
-        ("kept.append((out, y))", "    return kept", "may hold what lies on a GPU"),
+        ("kept.append((out, y))", "    return kept", "may hold tensors on a GPU"),
         ("kept.extend(y.tolist()); n = len(kept)", "    return kept", "is read as it grows"),
     ],
 )
@@ -175,7 +175,7 @@ def test_lists_whose_order_is_not_seen_stay_whole(inside: str, after: str, reaso
 
 def test_a_list_that_grows_from_epoch_to_epoch_is_left_alone():
     text = script("    pass", "history.append(loss.item())", "    return np.mean(history)")
-    assert "it is not seen what history.append keeps" in why(
+    assert "lockstep cannot see what history.append keeps" in why(
         of(text.replace("torch.manual_seed(0)", "history = []"))
     )
 
@@ -189,7 +189,7 @@ def test_the_last_value_of_a_meter_is_that_of_the_last_batch():
 def test_a_meter_that_does_more_is_no_meter():
     text = script("    meter = Mean()", "meter.add(loss.item())", "    return meter.mean")
     found = of(text.replace("self.value = value\n", "self.values.append(value)\n"))
-    assert "it is not seen what meter.add keeps" in why(found)
+    assert "lockstep cannot see what meter.add keeps" in why(found)
 
 
 def test_a_meter_from_before_is_left_alone():
@@ -215,7 +215,7 @@ def test_a_loop_that_also_goes_through_a_plain_list_adds_nothing_up():
     found = of(
         text.replace("    print(", "    more = evaluate(model, [train_set[:8]])\n    print(")
     )
-    assert "it is not seen all that line" in why(found)
+    assert "lockstep cannot see all that line" in why(found)
     assert "all_sum" not in found.text
 
 

@@ -12,12 +12,12 @@ import pytest
 
 from lockstep.console import Progress
 from lockstep.convert.verify import Comparison, Verdict, verify
-from lockstep.convert.verify.bounds import Bounds
-from lockstep.convert.verify.printed import differing
+from lockstep.convert.verify.difference_reasons import UNKNOWN
+from lockstep.convert.verify.printed_lines import differing
 from lockstep.convert.verify.proof import Proof, examination
-from lockstep.convert.verify.reasons import UNKNOWN
+from lockstep.convert.verify.rounding_bounds import Bounds
 from lockstep.convert.verify.runs import Plan, Run
-from lockstep.convert.verify.scratch import furnish
+from lockstep.convert.verify.scratch_folder import furnish
 from lockstep.convert.verify.step_by_step import compare
 from lockstep.probes.run_script import Outcome
 from lockstep.probes.trace import Event, Rank, Trace
@@ -185,14 +185,14 @@ def test_an_original_that_trains_nothing_says_so(tmp_path: Path):
 
 def test_an_original_that_imports_what_is_not_here_says_what_to_install(tmp_path: Path):
     verdict = failing(tmp_path, "import torch\nimport nowhere.at.all\n")
-    assert "it imports nowhere, which is not here: pip install nowhere" in verdict.failure
+    assert "it imports nowhere, which is not installed: pip install nowhere" in verdict.failure
     assert "nowhere" in verdict.log
 
 
 def test_an_original_that_lacks_torchvision_says_how_to_keep_torch(monkeypatch, tmp_path: Path):
     monkeypatch.setenv("PYTHONPATH", os.environ["PYTHONPATH"].replace(str(FOLDER), ""))
     verdict = failing(tmp_path, "import torch\nimport torchvision\n")
-    assert "which is not here: pip install --no-deps 'torchvision==0." in verdict.failure
+    assert "which is not installed: pip install --no-deps 'torchvision==0." in verdict.failure
 
 
 def test_weights_that_never_change_prove_nothing(tmp_path: Path):

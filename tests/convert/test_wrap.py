@@ -192,13 +192,13 @@ def test_an_attribute_is_wrapped_anew_where_training_changes_it():
 
 def test_another_name_of_the_model_is_refused():
     text = (DATA + TRAINER).replace("for x, y", "net = self.net\n            for x, y")
-    with pytest.raises(ConvertError, match=r"line 42: .* line 46 knows it as net\. Use self\.net"):
+    with pytest.raises(ConvertError, match=r"line 42: .* line 46 calls it net\. Use self\.net"):
         of(text.replace("self.net(x)", "net(x)"))
 
 
 def test_a_caller_that_goes_on_with_the_old_wrap_is_refused():
     twice = script(LOOP, train="train(net, 1)\ntrain(net, 1)")
-    with pytest.raises(ConvertError, match=r"line 30: .* line 41 goes on with the old one"):
+    with pytest.raises(ConvertError, match=r"line 30: .* line 41 continues with the old one"):
         of(twice)
     back = script(LOOP, train="net = train(net, 1)\nnet = train(net, 1)", end="    return model\n")
     assert anew("model", 8) in of(back)

@@ -1,4 +1,4 @@
-"""lockstep convert: a script for one GPU becomes a script for many."""
+"""lockstep convert: turn a script for one GPU into a script for many."""
 
 from __future__ import annotations
 
@@ -19,52 +19,60 @@ if TYPE_CHECKING:
     from lockstep.source.script import Script
 
 MOST_REPLICAS = 16
-"""More processes than one machine should be asked for."""
+"""The most processes that one machine should run."""
 
 
 def parser() -> argparse.ArgumentParser:
-    """The flags. Not Typer's: to load it takes longer than to convert a script."""
+    """Return the parser of the flags. Loading Typer would take longer than converting a script."""
     found = argparse.ArgumentParser(
         "lockstep convert",
         description="Turn a PyTorch training script for one GPU into a script for many, in plain "
-        "PyTorch. Prints the changes; writes nothing without --write or -o.",
-        epilog="Exit code: 0 converted, or distributed already; 1 refused, or not proven; 2 it "
-        "could not be read.",
+        "PyTorch. Print the changes; write a file only with --write or -o.",
+        epilog="Exit code: 0 if the script was converted or is distributed already, 1 if it was "
+        "refused or not proven, 2 if it could not be read.",
         usage="lockstep convert [options] script [-- arguments of the script, with --verify]",
         allow_abbrev=False,
     )
     add = found.add_argument
-    add("script", type=Path, help="a script or a notebook; - reads from standard input")
-    add("--write", action="store_true", help="write the new script in the place of the old one")
+    add("script", type=Path, help="a script or a notebook; - for standard input")
+    add("--write", action="store_true", help="replace the old script by the new one")
     add("-o", "--out", type=Path, metavar="FILE", help="write the new script to this file")
     add(
         "--scale-batch",
         action="store_true",
-        help="keep the batch of each process and fit the rate; default: the global batch stays",
+        help="keep the batch of each process and adapt the learning rate; by default the global "
+        "batch stays the same",
     )
     add(
         "--local-batch-norm",
         action="store_true",
-        help="let batch norm see the samples of its own process only; default: all of the batch",
+        help="let batch norm see only the samples of its process; by default it sees the whole "
+        "batch",
     )
     proof = found.add_argument_group(
-        "proving it, by running both scripts on this machine"
+        "prove the result by running both scripts on this machine"
     ).add_argument
-    proof("--verify", action="store_true", help="run the original and the result, and compare")
-    proof("--steps", type=int, default=6, metavar="N", help="steps to compare (6)")
+    proof("--verify", action="store_true", help="run the original and the result, and compare them")
+    proof("--steps", type=int, default=6, metavar="N", help="steps to compare (default: 6)")
     proof(
         "--replicas",
         default="1,2,4",
         metavar="N,N,...",
-        help="numbers of processes to run the result on (1,2,4)",
+        help="numbers of processes to run the result on (default: 1,2,4)",
     )
-    proof("--timeout", type=float, default=60.0, metavar="S", help="seconds without progress (60)")
-    add("--json", action="store_true", help="one JSON document on standard output")
+    proof(
+        "--timeout",
+        type=float,
+        default=60.0,
+        metavar="S",
+        help="give up after S seconds without progress (default: 60)",
+    )
+    add("--json", action="store_true", help="print one JSON document")
     return found
 
 
 def run(arguments: Sequence[str]) -> int:
-    """The command; its exit code."""
+    """Run the command and return its exit code."""
     arguments, own = list(arguments), []
     if "--" in arguments:
         at = arguments.index("--")
@@ -73,13 +81,13 @@ def run(arguments: Sequence[str]) -> int:
     given.own = own
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
-            # Names of files may be anything, and a terminal may know ASCII only.
+            # File names may hold any character, and the terminal may only support ASCII.
             stream.reconfigure(errors="backslashreplace")
     try:
         code = _run(given)
         sys.stdout.flush()
     except BrokenPipeError:
-        # `| head` has seen enough.
+        # The reader of the pipe, such as `head`, has exited.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         return 1
     except KeyboardInterrupt:
@@ -91,9 +99,11 @@ def _run(given: argparse.Namespace) -> int:
     from lockstep.convert import Options, convert
 
     if given.write and given.out:
-        raise UsageError("--write and -o both say where to write: give one of them.")
+        raise UsageError("--write and -o both name a place to write to: give one of them.")
     if given.own and not given.verify:
-        raise UsageError("arguments of the script after -- need --verify: nothing else is run.")
+        raise UsageError(
+            "arguments after -- need --verify, since lockstep runs the script only then."
+        )
     replicas = _replicas(given)
     script = _read(given)
     console = Console(as_json=given.json)
@@ -107,7 +117,7 @@ def _run(given: argparse.Namespace) -> int:
         elif isinstance(error, Already):
             console.lines([str(error)])
         else:
-            console.error(f"{script.path} is not converted: {error}")
+            console.error(f"{script.path} was not converted: {error}")
         return error.exit_code
     target = script.path if given.write else given.out
     if not given.json:
@@ -120,14 +130,12 @@ def _run(given: argparse.Namespace) -> int:
         console.lines(_proof(verdict))
     if verdict is not None and not verdict.proved:
         if target is not None:
-            console.error(f"{target} is not written, as the result is not proven.")
+            console.error(f"{target} is not written, because the result is not proven.")
         return 1
     if target is not None:
         _write(found, target)
         if not given.json:
-            console.lines(
-                [f"{target} is written. Start it with: torchrun --nproc-per-node N {target}"]
-            )
+            console.lines([f"Wrote {target}. Start it with: torchrun --nproc-per-node N {target}"])
     return 0
 
 
@@ -148,7 +156,7 @@ def _replicas(given: argparse.Namespace) -> tuple[int, ...]:
 def _verdict(
     found: Conversion, given: argparse.Namespace, replicas: tuple[int, ...], console: Console
 ) -> Verdict:
-    """Run both. The result lies in a file of its own, whatever becomes of it."""
+    """Run both scripts. The result gets a file in a temporary folder, whatever becomes of it."""
     from tempfile import TemporaryDirectory
 
     from lockstep.console import LiveProgress
@@ -182,11 +190,11 @@ def _proof(verdict: Verdict) -> list[str]:
         lines += [f"    {line}" for line in one.log.splitlines()]
         lines += [f"    {note}" for note in one.notes]
     if verdict.neutralised:
-        lines.append(f"  made the same in all runs: {'; '.join(verdict.neutralised)}")
+        lines.append(f"  the same in all runs: {'; '.join(verdict.neutralised)}")
     if verdict.fake_cuda:
-        lines.append(f"  the CPU stood in for {', '.join(verdict.fake_cuda)}")
+        lines.append(f"  the CPU replaced {', '.join(verdict.fake_cuda)}")
     if verdict.fake_data:
-        lines.append(f"  missing here, and replaced by stand-ins: {'; '.join(verdict.fake_data)}")
+        lines.append(f"  missing, and replaced: {'; '.join(verdict.fake_data)}")
     for finding in verdict.findings:
         lines.append(f"  doctor, line {finding.line}: {finding.rule.name}: {finding.message}")
     lines.append("  proven" if verdict.proved else "  not proven")
@@ -198,11 +206,13 @@ def _read(given: argparse.Namespace) -> Script:
 
     if str(given.script) == "-":
         if given.write:
-            raise UsageError("--write has no file to write to: give -o.")
+            raise UsageError(
+                "--write has no file to replace when the script comes from standard input: give -o."
+            )
         name = Path("standard input")
         return parse(name, decoded(name, sys.stdin.buffer.read(MOST_BYTES + 1)))
     if given.script.suffix == ".ipynb" and given.write:
-        raise UsageError("a notebook is one process: write a script with -o FILE.py.")
+        raise UsageError("a notebook runs in one process: write a script with -o FILE.py.")
     return read_script(given.script)
 
 
@@ -215,7 +225,7 @@ def _text(found: Conversion, *, shown: bool) -> list[str]:
     lines += ["", "why"]
     lines += [f"  {_place(c.line)}  {c.name}: {c.reason}" for c in found.changes]
     if found.notes:
-        lines += ["", "left alone, or taken for granted"]
+        lines += ["", "left alone, or assumed"]
         lines += [f"  {_place(note.line)}  {note.text}" for note in found.notes]
     return lines
 

@@ -1,11 +1,13 @@
-"""From a script for one GPU to a script for many: read, refuse or rewrite, and report.
+"""Rewrite a training script for one GPU so that it runs on many.
 
-parts      what the script is made of
-refuse/    what data parallelism would change
-work       what the rewrites share: draft, names, report
-rewrites/  one idea per file
-prelude    imports and helpers
-verify/    proves the result by running both
+analysis/   finds out what the script does
+refuse/     reasons not to convert it, one per file
+work        what the rewrites share: the parts of the script, the draft, the report
+dividing    helpers that divide data and batches
+wrapping    helpers that wrap models in DDP
+rewrites/   one change per file
+prelude     imports and helper functions at the top of the new script
+verify/     runs both scripts and compares them
 """
 
 from __future__ import annotations
@@ -17,53 +19,13 @@ from lockstep.convert import prelude
 from lockstep.convert.analysis.parts import Parts
 from lockstep.convert.analysis.summary import understood
 from lockstep.convert.refuse import refusals
-from lockstep.convert.rewrites import (
-    accumulation,
-    averaged,
-    counted,
-    device,
-    download,
-    epochs,
-    loading,
-    loss,
-    metrics,
-    output,
-    process_group,
-    rate,
-    sampler,
-    seeds,
-    sliced,
-    unfreeze,
-    validation,
-    wrap,
-)
+from lockstep.convert.rewrites import all_rewrites
 from lockstep.convert.work import Change, Note, Options, Work
 from lockstep.errors import Already, ConvertError
 from lockstep.source.programs import programs
 from lockstep.source.reading import parse
 from lockstep.source.script import Script
 from lockstep.source.training import Training
-
-REWRITES = (
-    process_group,
-    device,
-    download,
-    sampler,
-    epochs,
-    sliced,
-    validation,
-    metrics,
-    wrap,
-    unfreeze,
-    averaged,
-    loss,
-    counted,
-    accumulation,
-    rate,
-    seeds,
-    loading,
-    output,
-)
 
 __all__ = ["Change", "Conversion", "Note", "Options", "convert"]
 
@@ -77,11 +39,11 @@ class Conversion:
     understood: tuple[Note, ...]
     changes: tuple[Change, ...]
     notes: tuple[Note, ...]
-    """What was left alone, or taken for granted."""
+    """What lockstep left alone, or assumed."""
 
     @property
     def diff(self) -> str:
-        """Both texts, line by line."""
+        """The difference between both texts, as a unified diff."""
         name = str(self.script.path)
         old, new = (text.splitlines(keepends=True) for text in (self.script.text, self.text))
         lines = unified_diff(old, new, name, name)
@@ -89,7 +51,7 @@ class Conversion:
 
 
 def convert(script: Script, options: Options | None = None) -> Conversion:
-    """Rewrite a script for several processes, or raise a ConvertError that says why not."""
+    """Rewrite a script for several processes, or raise a ConvertError that gives the reason."""
     program = next(p for p in programs([script]) if p.scripts[0] is script)
     training = Training(program)
     if training.framework is not None:
@@ -99,20 +61,20 @@ def convert(script: Script, options: Options | None = None) -> Conversion:
         )
     if training.distributed:
         raise Already(
-            f"{script.path} is distributed already, and is left alone. Check it with: lockstep "
-            f"doctor {script.path}"
+            f"{script.path} is distributed already, so lockstep leaves it alone. Check it with: "
+            f"lockstep doctor {script.path}"
         )
     for refusal in refusals(training):
         line = refusal.script.place(refusal.node).start.line
         where = "" if refusal.script is script else f"{refusal.script.path.name}, "
         raise ConvertError(f"{where}line {line}: {refusal.reason}. {refusal.advice}")
     work = Work(Parts(training), options or Options())
-    for module in REWRITES:
+    for module in all_rewrites():
         module.rewrite(work)
     if not work.split:
         raise ConvertError(
-            "It could not be seen where the training data are divided into batches: no DataLoader "
-            "is trained on, and no slice or draw by the batch size was found in the loop. Use a "
+            "lockstep could not see where the script divides the training data into batches: the "
+            "loop uses no DataLoader, and no slice or draw by the batch size was found. Use a "
             "DataLoader."
         )
     prelude.write(work)

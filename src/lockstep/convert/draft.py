@@ -1,6 +1,6 @@
-"""A script that is being rewritten: text is put in, replaced or moved to the right, line by line.
+"""Rewrite a script: insert, replace or indent text, line by line.
 
-Nothing but what is asked for changes, so comments and formatting stay as they are.
+Only the requested places change, so comments and formatting stay as they are.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from lockstep.errors import ConvertError
 from lockstep.source.script import Script
 
 AFTER, BEFORE, HEADER, INDENT = range(4)
-"""What comes first of several that begin at one place."""
+"""Which text comes first if several begin at one offset."""
 
 
 class Put(NamedTuple):
-    """Text between two offsets of the old text."""
+    """A text that replaces the old text between two offsets."""
 
     start: int
     end: int
@@ -30,7 +30,7 @@ class Put(NamedTuple):
 
 
 class Draft:
-    """The rewriting of one script."""
+    """The new version of one script."""
 
     def __init__(self, script: Script) -> None:
         self.script = script
@@ -57,7 +57,7 @@ class Draft:
         self._put(at, at, AFTER if behind else BEFORE, text)
 
     def before(self, statement: cst.CSTNode, text: str) -> None:
-        """Put lines above a statement, as far to the right as it is."""
+        """Put lines above a statement, with its indentation."""
         at = self._line(self.script.place(statement).start.line)
         self._put(at, at, BEFORE, self._lines(statement, text))
 
@@ -67,7 +67,7 @@ class Draft:
         lines = self._lines(statement, text)
         if at == len(self.script.text) and not self.script.text.endswith("\n"):
             lines = "\n" + lines
-        # Where two statements end with one line, what follows the inner one comes first.
+        # If two statements end on one line, text after the inner one comes first.
         self._put(at, at, AFTER, lines, -len(self.indentation(statement)))
 
     def under(self, header: str, statements: Sequence[cst.CSTNode]) -> None:
@@ -81,12 +81,12 @@ class Draft:
                 self._put(self._line(line), self._line(line), INDENT, self.unit)
 
     def remove(self, statement: cst.CSTNode) -> None:
-        """Take a statement out, with its lines."""
+        """Remove a statement with its lines."""
         place = self.script.place(statement)
         self._put(self._line(place.start.line), self._line(place.end.line + 1), BEFORE, "")
 
     def text(self) -> str:
-        """The new text."""
+        """Return the new text."""
         text = self.script.text
         newline = "\r\n" if "\r\n" in text else "\n"
         done = len(text)
@@ -97,7 +97,7 @@ class Draft:
             if put.end > done:
                 line = self.script.text[: put.start].count("\n") + 1
                 raise ConvertError(
-                    f"line {line}: two changes meet in one expression. Take it apart into two "
+                    f"line {line}: two changes meet in one expression. Split it into two "
                     "statements."
                 )
             text = text[: put.start] + put.text.replace("\n", newline) + text[put.end :]
@@ -105,7 +105,7 @@ class Draft:
         return text
 
     def _join(self) -> None:
-        """Blocks with the same header that follow each other become one."""
+        """Merge neighbouring blocks that have the same header."""
         self.puts.sort(key=lambda p: (p.start, p.end > p.start, p.order))
         for number in range(len(self.puts) - 1, 0, -1):
             first, second = self.puts[number - 1 : number + 1]
@@ -115,7 +115,7 @@ class Draft:
                 self.puts[number - 1 : number + 1] = [first._replace(text=first.text + rest)]
 
     def indentation(self, statement: cst.CSTNode) -> str:
-        """The white space in front of a statement."""
+        """Return the white space in front of a statement."""
         place = self.script.place(statement)
         return self.script.lines[place.start.line - 1][: place.start.column]
 
@@ -131,12 +131,12 @@ class Draft:
         return self._starts[line - 1] + column
 
     def _line(self, number: int) -> int:
-        """Where a line begins; behind the last one, where the text ends."""
+        """Return the offset where a line begins; after the last one, the end of the text."""
         return self._starts[number - 1] if number <= len(self._starts) else len(self.script.text)
 
 
 def _lines_inside_strings(text: str) -> set[int]:
-    """Lines that begin inside a string, where white space is part of it."""
+    """Return the lines that begin inside a string, where white space is part of the string."""
     found: set[int] = set()
     opened: list[int] = []
     try:

@@ -1,10 +1,10 @@
-"""What the new script has at its top: imports, which process this is, and small helpers."""
+"""Write the top of the new script: imports, rank and world size, and small helpers."""
 
 from __future__ import annotations
 
 import libcst as cst
 
-from lockstep.convert.analysis.parts import imports
+from lockstep.convert.analysis.blocks import imports
 from lockstep.convert.work import Work
 
 IMPORTS = {
@@ -29,7 +29,7 @@ IMPORTS = {
 
 
 def write(work: Work) -> None:
-    """Put it below the imports of the script."""
+    """Insert the prelude below the imports of the script."""
     work.need("os")
     missing = [
         line
@@ -51,7 +51,7 @@ def write(work: Work) -> None:
             "",
             "",
             f"def {work.all_sum}(value):",
-            '\t"""A number or a tensor, added up over all processes."""',
+            '\t"""Add up a number or a tensor over all processes."""',
             f"\tif {world} == 1:",
             "\t\treturn value",
             "\ttotal = torch.as_tensor(value).detach().double().cpu()",
@@ -64,7 +64,7 @@ def write(work: Work) -> None:
         turns = f"parts[i % {world}][i // {world}] for i in range(sum(map(len, parts)))"
         send = ["\tdist.all_gather_object(parts, values)", f"\treturn [{turns}]"]
         if "all_gather tensors" in work.needs:
-            # A tensor comes back on the GPU of its reader, not on that of its writer.
+            # A tensor must arrive on the GPU of the process that reads it.
             pair = "(v.cpu(), v.is_cuda) if torch.is_tensor(v) else (v, False)"
             send = [
                 f"\tvalues = [{pair} for v in values]",
@@ -76,7 +76,7 @@ def write(work: Work) -> None:
             "",
             "",
             f"def {work.all_gather}(values):",
-            '\t"""The values of all processes, one of each in turn: batches are dealt out so."""',
+            '\t"""Return the values of all processes, in the order of the batches."""',
             f"\tif {world} == 1:",
             "\t\treturn values",
             f"\tparts = [None] * {world}",
@@ -87,7 +87,7 @@ def write(work: Work) -> None:
             "",
             "",
             f"def {work.mean_of_all}(mean, count):",
-            '\t"""The mean of this process, weighed: DDP then has that over all items."""',
+            '\t"""Weight the mean of this process, so that DDP averages over all items."""',
             f"\tif {world} == 1 or not mean.requires_grad:",
             "\t\treturn mean",
             "\tcount = torch.as_tensor(count, device=mean.device)",
@@ -100,7 +100,7 @@ def write(work: Work) -> None:
             "",
             "",
             f"def {work.bare}(model):",
-            '\t"""The model itself, without DDP around it."""',
+            '\t"""Return the model without DDP around it."""',
             "\treturn model.module if isinstance(model, DistributedDataParallel) else model",
         ]
     if "Part" in work.needs:
@@ -108,13 +108,13 @@ def write(work: Work) -> None:
             "",
             "",
             f"class {work.part}(IterableDataset):",
-            '\t"""The samples of a stream that are for this process."""',
+            '\t"""The samples of a stream that belong to this process."""',
             "",
             "\tdef __init__(self, stream):",
             "\t\tself.stream = stream",
             "",
             "\tdef __iter__(self):",
-            "\t\t# As many for each process: what is left over at the end is left out.",
+            "\t\t# Every process gets as many: the rest at the end is dropped.",
             f"\t\tfor samples in zip(*[iter(self.stream)] * {world}):",
             f"\t\t\tyield samples[{rank}]",
         ]
@@ -123,7 +123,7 @@ def write(work: Work) -> None:
             "",
             "",
             f"class {work.share}:",
-            '\t"""The samples of this process, in an order that the first one draws."""',
+            '\t"""The samples of this process, in an order that the first process draws."""',
             "",
             "\tdef __init__(self, sampler):",
             "\t\tself.sampler = sampler",
@@ -145,7 +145,7 @@ def write(work: Work) -> None:
             "",
             "",
             f"def {work.divided}(loader):",
-            '\t"""A loader of the same kind, for this process\'s part of every batch."""',
+            '\t"""Return a loader of the same kind for this process\'s part of every batch."""',
             f"\tif {world} == 1:",
             "\t\treturn loader",
         ]
@@ -177,7 +177,7 @@ def write(work: Work) -> None:
 
 
 def _has(work: Work, name: str, path: str) -> bool:
-    """Whether the name stands for this at the top of the script."""
+    """Return whether a name at the top of the script already stands for this import."""
     bindings = work.script.top.bindings.get(name, [])
     return any(
         b.kind == "import" and b.path in (path, path.replace(".distributed.Dist", ".Dist"))
@@ -186,7 +186,7 @@ def _has(work: Work, name: str, path: str) -> bool:
 
 
 def _last_import(work: Work) -> cst.CSTNode:
-    """The last of the imports that the script begins with."""
+    """Return the last of the imports that the script begins with."""
     body = list(work.script.tree.body)
     last = body[0]
     for statement in body:

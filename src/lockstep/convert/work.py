@@ -1,4 +1,4 @@
-"""The work on one script: its parts, its draft, and what was done to it."""
+"""The state of one conversion: the parts of the script, the draft, and the report."""
 
 from __future__ import annotations
 
@@ -13,34 +13,34 @@ from lockstep.convert.draft import Draft
 from lockstep.source.script import Script
 
 WIDTH = 100
-"""Longer lines are broken."""
+"""Columns of a line; longer lines are broken."""
 
 
 @dataclass(frozen=True)
 class Options:
-    """What the user chose."""
+    """Options of the user."""
 
     scale_batch: bool = False
-    """Keep the batch of each process, and fit the learning rate."""
+    """Keep the batch of each process, and adapt the learning rate."""
     sync_batch_norm: bool = True
     """Let batch norm see the global batch."""
 
 
 @dataclass(frozen=True)
 class Change:
-    """One thing that was changed, for the report."""
+    """One change, for the report."""
 
     name: str
-    """Of the rewrite."""
+    """Name of the rewrite."""
     line: int
-    """In the script as it was."""
+    """Line in the original script."""
     reason: str
-    """What was done and why, in one sentence."""
+    """What changed and why, in one sentence."""
 
 
 @dataclass(frozen=True)
 class Note:
-    """Something that was left alone, or taken for granted."""
+    """Something that lockstep left alone, or assumed."""
 
     line: int
     text: str
@@ -56,7 +56,7 @@ class Work:
         self.changes: list[Change] = []
         self.notes: list[Note] = []
         self.needs: dict[str, None] = {}
-        """Imports and helpers that the rewrites make use of."""
+        """Imports and helpers that the new script needs."""
         self.rank = self.fresh("RANK")
         self.local_rank = self.fresh("LOCAL_RANK")
         self.world = self.fresh("WORLD_SIZE")
@@ -68,16 +68,16 @@ class Work:
         self.share = self.fresh("Share")
         self.divided = self.fresh("divided")
         self.evened: set[tuple[cst.CSTNode, str]] = set()
-        """Batch sizes that were found to divide evenly, by the block that asks."""
+        """Batch sizes that are already asserted to divide evenly, with the asserting block."""
         self.devices: set[cst.CSTNode] = set()
         """Numbers of GPUs that were replaced."""
         self.rows: dict[cst.CSTNode | None, str | None] = {}
-        """How many rows of a batch that is cut by hand a process has, by function."""
+        """For each function, the rows of a process in a batch that is cut by hand."""
         self.split = bool(parts.trained_on)
         """Whether the training data are divided."""
 
     def fresh(self, name: str) -> str:
-        """A name that the script does not use yet, as near to this one as can be."""
+        """Return a name that the script does not use yet: the given one, or one with a number."""
         number = 1
         found = name
         while re.search(rf"\b{found}\b", self.script.text):
@@ -86,11 +86,11 @@ class Work:
         return found
 
     def need(self, *names: str) -> None:
-        """Something that the new script imports, or a helper that it defines."""
+        """Ask for imports, or for helpers that the prelude defines."""
         self.needs.update(dict.fromkeys(names))
 
     def line(self, node: cst.CSTNode) -> int:
-        """Where a node begins; 0 in another file."""
+        """Return the line where a node begins; 0 if it is in another file."""
         return int(self.script.place(node).start.line) if node in self.script.order else 0
 
     def done(self, name: str, node: cst.CSTNode, reason: str) -> None:
@@ -98,16 +98,16 @@ class Work:
         self.changes.append(Change(name, self.line(node), reason))
 
     def note(self, node: cst.CSTNode, text: str) -> None:
-        """Report what was left alone."""
+        """Report something that was left alone."""
         self.notes.append(Note(self.line(node), text))
 
     def several(self, text: str) -> str:
-        """A line that runs when there are several processes."""
+        """Return lines that run only if there are several processes."""
         lines = "".join(f"\n\t{line}" for line in text.splitlines())
         return f"if {self.world} > 1:{lines}"
 
     def argument(self, call: cst.Call, text: str) -> None:
-        """Give a call one more argument; in a line of its own where the line would be long."""
+        """Add an argument to a call, on a new line if the line would get too long."""
         last = call.args[-1].value
         place, first = self.script.place(last), self.script.place(call.args[0])
         line = self.script.lines[place.end.line - 1]

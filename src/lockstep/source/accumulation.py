@@ -1,4 +1,4 @@
-"""Gradient accumulation: where several backwards make one step, and how many."""
+"""Find gradient accumulation: where several backwards make one step, and how many."""
 
 from __future__ import annotations
 
@@ -11,31 +11,31 @@ import libcst as cst
 
 from lockstep.source.script import Script
 from lockstep.source.training import Training
+from lockstep.source.training_loops import Act, training_loops
 from lockstep.source.tree import constant, dotted, walk
-from lockstep.source.turns import Act, training_loops
 
 _COUNTER = re.compile(r"accum|micro", re.I)
 
 
 @dataclass(frozen=True, eq=False)
 class Window:
-    """Gradient accumulation: several backwards for each step."""
+    """Several backwards for each step."""
 
     script: Script
     loop: cst.For | cst.While
-    """Its turns end with a step, or only some of them do."""
+    """The loop whose turns end with a step, all or some of them."""
     backward: Act
     step: Act
     test: cst.If | None
-    """What decides that it is time for the step; None if the backwards have a loop of their own."""
+    """The `if` around the step; None if the backwards have their own loop."""
     at: Script
-    """Where `steps` stands."""
+    """The script that holds `steps`."""
     steps: cst.BaseExpression | None
-    """How many backwards there are for a step, where this can be seen."""
+    """The number of backwards per step, if it can be seen."""
 
 
 def windows(training: Training) -> Iterator[Window]:
-    """Where gradients are accumulated: a step every K turns, or after a loop of its own."""
+    """Yield where gradients accumulate: a step every K turns, or after an inner loop."""
     for script, loop, found in training_loops(training):
         steps = [act for act in found if act.kind == "step" and not act.loops]
         for number, act in enumerate(found):
@@ -57,7 +57,7 @@ def windows(training: Training) -> Iterator[Window]:
 
 
 def _ends(training: Training, step: Act, backward: Act) -> bool:
-    """Whether the step comes whenever the backward does, so that nothing is accumulated."""
+    """Return whether the step runs whenever the backward does, so that nothing accumulates."""
     here = [(test, side) for _, test, side in backward.branches]
     return step.beside(backward) and all(
         (test, side) in here or _every(training, script, test.test) is None
@@ -66,7 +66,7 @@ def _ends(training: Training, step: Act, backward: Act) -> bool:
 
 
 def timed(training: Training, act: Act) -> tuple[cst.If, Script, cst.BaseExpression] | None:
-    """The `if` that lets an act happen every K turns only, and K."""
+    """Return the `if` that lets an act happen every K turns only, and K."""
     for script, test, _ in act.branches:
         every = _every(training, script, test.test)
         if every is not None:
@@ -77,7 +77,7 @@ def timed(training: Training, act: Act) -> tuple[cst.If, Script, cst.BaseExpress
 def _every(
     training: Training, script: Script, test: cst.CSTNode
 ) -> tuple[Script, cst.BaseExpression] | None:
-    """K, if a test counts turns: `(i + 1) % K == 0`, by itself or by name, or `micro == K`."""
+    """Return K, if a test counts turns: `(i + 1) % K == 0`, perhaps by name, or `micro == K`."""
     parts = [(script, node) for node in walk(test)]
     for node in walk(test):
         if isinstance(node, cst.Name | cst.Attribute):
@@ -96,7 +96,7 @@ def _every(
 
 
 def _pieces(script: Script, node: cst.BaseExpression) -> bool:
-    """Whether a loop goes through a number of micro-batches."""
+    """Return whether a loop goes through micro-batches."""
     return re.search(r"\brange\(|chunk|split|micro", script.code(node)) is not None
 
 
@@ -108,7 +108,7 @@ def _count(node: cst.BaseExpression) -> cst.BaseExpression | None:
 
 
 def is_one(training: Training, window: Window) -> bool:
-    """Whether nothing is accumulated after all: K is 1 by the text, not by a flag's default."""
+    """Return whether K is 1 in the text, not only by a flag's default: nothing accumulates."""
     if window.steps is None:
         return False
     origins = training.project.origins(window.at, window.steps)

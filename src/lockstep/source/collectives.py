@@ -1,4 +1,4 @@
-"""What brings the values of several ranks together."""
+"""Find calls that combine the values of several ranks."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _OF_A_GROUP = re.compile(r"dist|accelerat|fabric|comm|hvd|horovod|group|strategy
 
 
 def is_reduction(project: Project, script: Script, node: cst.CSTNode) -> bool:
-    """Whether a call brings values of several ranks together, by its name."""
+    """Return whether a call combines values of several ranks, judging by its name."""
     if not isinstance(node, cst.Call):
         return False
     last = script.code(node.func).rsplit(".", 1)[-1]

@@ -1,4 +1,4 @@
-"""What several scripts define, functions and classes, and who calls it."""
+"""Find the functions and classes that scripts define, and their calls."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from lockstep.source.script import Script
 from lockstep.source.tree import argument, dotted
 
 Definition = tuple[Script, cst.FunctionDef | cst.ClassDef]
-"""A function or class, and the script that it stands in."""
+"""A function or class, and the script that defines it."""
 SPAWN = (
     "torch.multiprocessing.spawn",
     "torch.multiprocessing.start_processes",
@@ -26,19 +26,19 @@ LAUNCHERS = ("accelerate.notebook_launcher", "accelerate.launchers.notebook_laun
 
 @dataclass(frozen=True, eq=False)
 class Handed:
-    """A function that is given to another to be called: by mp.spawn, partial, Process."""
+    """A function that another one calls: mp.spawn, partial, Process."""
 
     script: Script
     call: cst.Call
     places: tuple[cst.BaseExpression, ...]
-    """Arguments by place."""
+    """Positional arguments."""
     skipped: int = 0
-    """Places before them that the caller fills: mp.spawn's rank."""
+    """Number of arguments that the caller puts before them: mp.spawn's rank."""
     keywords: bool = False
-    """Whether the call's keywords are handed over too."""
+    """Whether the keywords of the call are passed on too."""
 
     def argument(self, name: str, place: int | None) -> cst.BaseExpression | None:
-        """The value of one of its parameters."""
+        """Return the value of one of its parameters."""
         if place is not None and 0 <= place - self.skipped < len(self.places):
             return self.places[place - self.skipped]
         return argument(self.call, name) if self.keywords else None
@@ -53,14 +53,14 @@ class Definitions(Names):
         self._uses: dict[cst.CSTNode, list[tuple[Script, cst.Call]]] | None = None
         self._handed: dict[cst.CSTNode, list[Handed]] | None = None
         self._busy = 0
-        """Searches under way: what is found meanwhile may lack something."""
+        """Number of searches under way; results found meanwhile may be incomplete."""
 
     def origins(self, script: Script, node: cst.CSTNode) -> list[Origin]:
-        """Where a value comes from: to know a method takes its object, so see `Values`."""
+        """Return where a value comes from; `Values` implements it."""
         raise NotImplementedError
 
     def definition(self, script: Script, node: cst.CSTNode) -> Definition | None:
-        """The function or class of the project that an expression names."""
+        """Return the function or class of the project that an expression names."""
         return self._define(script, node, 0)
 
     def _define(self, script: Script, node: cst.CSTNode, depth: int) -> Definition | None:
@@ -69,7 +69,7 @@ class Definitions(Names):
         if node not in script.order:
             return self._defined(script, node, depth)
         if node not in self._definitions:
-            # Whoever asks again on the way, as in `x = x.to(device)`, learns nothing from it.
+            # A search that returns to this node, as in `x = x.to(device)`, finds nothing.
             self._definitions[node] = None
             self._busy += 1
             self._definitions[node] = self._defined(script, node, depth)
@@ -131,7 +131,7 @@ class Definitions(Names):
     def _class_of_value(
         self, script: Script, node: cst.CSTNode
     ) -> tuple[Script, cst.ClassDef] | None:
-        """The class of the project that a value is an object of, or the class itself."""
+        """Return the class of the project that a value is an instance of, or the class itself."""
         if isinstance(node, cst.Name):
             itself = self.definition(script, node)
             if itself is not None and isinstance(itself[1], cst.ClassDef):
@@ -161,7 +161,7 @@ class Definitions(Names):
     def kept(
         self, script: Script, owner: cst.ClassDef, name: str
     ) -> list[tuple[Script, cst.CSTNode]]:
-        """The values that a class, or else one above it, keeps in an attribute."""
+        """Return the values that a class, or else its base, keeps in an attribute."""
         for _ in range(5):
             bindings = script.scopes[owner].bindings
             values = [
@@ -180,12 +180,12 @@ class Definitions(Names):
 
     @property
     def uses(self) -> dict[cst.CSTNode, list[tuple[Script, cst.Call]]]:
-        """The calls of each function and class of the project."""
+        """Return the calls of each function and class of the project."""
         if self._uses is None:
             self._uses = {}
             self._busy += 1
             every = [(script, call) for script in self.scripts for call in script.calls]
-            # Methods of objects last: to know the object takes the calls of plain functions.
+            # Methods last, since finding their object needs the calls of plain functions.
             every.sort(key=lambda use: isinstance(use[1].func, cst.Attribute))
             for of in (self.definition, self._callable):
                 rest = []
@@ -200,7 +200,7 @@ class Definitions(Names):
         return self._uses
 
     def _callable(self, script: Script, node: cst.CSTNode) -> Definition | None:
-        """The `__call__` of the object that an expression is."""
+        """Return the `__call__` of the object that an expression stands for."""
         if dotted(node) is None:
             return None
         made = self._class_of_value(script, node)
@@ -208,7 +208,7 @@ class Definitions(Names):
 
     @property
     def handed(self) -> dict[cst.CSTNode, list[Handed]]:
-        """Functions of the project that others call for it, with what they hand over."""
+        """Return the functions of the project that others call, with the arguments they pass."""
         if self._handed is None:
             self._handed = {}
             self._busy += 1
@@ -252,7 +252,7 @@ class Definitions(Names):
     def arguments(
         self, script: Script, function: cst.FunctionDef, wanted: str
     ) -> list[tuple[Script, cst.BaseExpression]]:
-        """What the calls of a function hand over for one of its parameters."""
+        """Return what the calls of a function pass for one of its parameters."""
         names = [p.name.value for p in (*function.params.posonly_params, *function.params.params)]
         owner: cst.CSTNode = function
         method = script.class_of(function) is not None and names[:1] in (["self"], ["cls"])

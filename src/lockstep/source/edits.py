@@ -1,4 +1,4 @@
-"""Changing a text in some places, and leaving all others as they are."""
+"""Change a text in some places, and leave the rest as it is."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Edit:
-    """Text that takes the place of other text. Lines count from 1, columns from 0."""
+    """A text that replaces another. Lines count from 1, columns from 0."""
 
     start: tuple[int, int]
     end: tuple[int, int]
@@ -17,12 +17,12 @@ class Edit:
 
 
 def applied(text: str, edits: Sequence[Edit]) -> str:
-    """The text with all edits made, from its end to its beginning.
+    """Return the text with all edits made.
 
     >>> applied("a = 1\\nb = 2\\n", [Edit((2, 4), (2, 5), "3")])
     'a = 1\\nb = 3\\n'
     """
-    # Not splitlines: to Python a form feed does not end a line.
+    # Not splitlines, since a form feed does not end a line of Python.
     starts = [0, *(end.end() for end in re.finditer(r"\r\n|\r|\n", text))]
     newline = "\r\n" if "\r\n" in text else "\n"
 

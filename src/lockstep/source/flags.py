@@ -1,4 +1,4 @@
-"""What argparse gives a script: the flags, and their defaults."""
+"""Find the flags that argparse gives a script, and their defaults."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from lockstep.source.tree import argument, constant
 
 
 def default_of(flag: str, scripts: Iterable[Script]) -> tuple[Script, cst.BaseExpression] | None:
-    """The default of `args.flag`, where an add_argument gives one."""
+    """Return the default of `args.flag`, if an add_argument has one."""
     for script in scripts:
         for call in script.named_last("add_argument"):
             if flag in _targets(call):
@@ -22,7 +22,7 @@ def default_of(flag: str, scripts: Iterable[Script]) -> tuple[Script, cst.BaseEx
 
 
 def _targets(call: cst.Call) -> list[str]:
-    """The names of args that an add_argument may fill."""
+    """Return the names of args that an add_argument may fill."""
     target = constant(argument(call, "dest"))
     if isinstance(target, str):
         return [target]
@@ -31,7 +31,7 @@ def _targets(call: cst.Call) -> list[str]:
 
 
 def _switch(call: cst.Call) -> cst.BaseExpression | None:
-    """What a switch is that nobody turns: off, or on for store_false."""
+    """Return the value of a switch that is not given: False, or True for store_false."""
     action = constant(argument(call, "action"))
     value = {"store_true": "False", "store_false": "True"}.get(str(action))
     return cst.Name(value) if value else None

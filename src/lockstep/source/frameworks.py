@@ -1,4 +1,4 @@
-"""Frameworks that do part of the work of data parallelism by themselves."""
+"""Find frameworks that do part of the work of data parallelism."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ FRAMEWORKS = {
     "ray.train": "Ray Train",
     "horovod": "Horovod",
 }
-"""By the start of their names."""
+"""Frameworks by the start of their import path."""
 
 
 def framework(project: Project) -> str | None:
-    """What does part of the work by itself, if anything does."""
+    """Return the framework that a program uses, if any."""
     for script in project.scripts:
         for scope in script.scopes.values():
             for binding in (b for bindings in scope.bindings.values() for b in bindings):
                 if binding.kind == "import" and (name := _framework(binding.path)):
                     return name
-        # `transformers.Trainer(...)`, or a class made from it.
+        # `transformers.Trainer(...)`, or a class derived from it.
         used = [call.func for call in script.calls]
         for node in script.scopes:
             used += [b.value for b in node.bases] if isinstance(node, cst.ClassDef) else []

@@ -1,4 +1,4 @@
-"""DataLoaders: what they are given, the loops over them, and whether they are for training."""
+"""Find DataLoaders, their arguments, the loops over them, and whether they are for training."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _AROUND = {
     "list",
     "cycle",
 }
-"""What loops put around what they go through."""
+"""Functions that loops put around a loader."""
 _PLACES = {
     "dataset": 0,
     "batch_size": 1,
@@ -47,7 +47,7 @@ _PLACES = {
     "timeout": 9,
     "worker_init_fn": 10,
 }
-"""DataLoader's arguments."""
+"""Positions of DataLoader's arguments."""
 _EVALUATION = "val|valid|validation|test|eval|evaluation|dev"
 _TRAINING = "train|training|trn"
 _MAY_EVALUATE = re.compile(rf"(^|_|\b)({_EVALUATION})", re.I)
@@ -55,7 +55,7 @@ _MAY_TRAIN = re.compile(rf"(^|_|\b)({_TRAINING})(_|\b|\d)", re.I)
 _WORD = r"(?<![a-z])({})(?=loader|set|data|dl|ds|iter|[^a-z]|$)"
 _EVALUATES = re.compile(_WORD.format(_EVALUATION), re.I)
 _TRAINS = re.compile(_WORD.format(_TRAINING), re.I)
-"""Words for sure: `val_loader` and `valset`, but not `values`, which may be for evaluation too."""
+"""Certain words: `val_loader` and `valset`, but not `values`, which only may be evaluation."""
 
 
 @dataclass(eq=False)
@@ -79,21 +79,21 @@ class Loader:
     """The loops over it."""
 
     def given(self, name: str) -> cst.BaseExpression | None:
-        """The value of one of DataLoader's arguments."""
+        """Return the value of one of DataLoader's arguments."""
         return argument(self.call, name, _PLACES.get(name))
 
     def origins(self, name: str) -> list[Origin]:
-        """The expressions that one of DataLoader's arguments may come from."""
+        """Return the expressions that one of DataLoader's arguments may come from."""
         value = self.given(name)
         return self.project.origins(self.script, value) if value is not None else []
 
     def constants(self, name: str) -> list[object]:
-        """The literal values that it may have, `...` for one that is computed."""
+        """Return the literal values that an argument may have, `...` for a computed one."""
         return [constant(origin.node) for origin in self.origins(name)]
 
     @cached_property
     def name(self) -> str:
-        """Of the variable that it is first kept in."""
+        """Name of the variable or function that first holds the loader."""
         for parent in self.script.above(self.call):
             if isinstance(parent, cst.Assign):
                 return self.script.code(parent.targets[0].target)
@@ -107,7 +107,7 @@ class Loader:
 
     @cached_property
     def trains(self) -> bool | None:
-        """Whether it is for training; None if nothing tells."""
+        """Whether the loader is for training; None if nothing tells."""
         if self.loops:
             return any(loop.trains for loop in self.loops)
         data = self.given("dataset")
@@ -127,7 +127,7 @@ class Loader:
 
     @cached_property
     def evaluates(self) -> bool:
-        """Whether it is for evaluation without doubt: no backward, and a sign that says so."""
+        """Whether the loader is certainly for evaluation: no backward, and a sign of it."""
         if self.trains is not False:
             return False
         signs = [argument(call, n) for call in self._data_sets() for n in ("train", "split")]
@@ -145,7 +145,7 @@ class Loader:
         return [origin.call for origin in self.origins("dataset") if origin.call is not None]
 
     def split_by(self) -> tuple[list[Origin], bool]:
-        """The DistributedSamplers that it may have, and whether it can have nothing else."""
+        """Return the DistributedSamplers it may have, and whether it can have no others."""
         found: list[Origin] = []
         only = True
         for name in ("sampler", "batch_sampler"):
@@ -164,7 +164,7 @@ class Loader:
 
 
 def loaders(project: Project) -> list[Loader]:
-    """All DataLoaders, with the loops over them."""
+    """Return all DataLoaders, with the loops over them."""
     found = {call: Loader(project, script, call) for script, call in project.calls(*DATA_LOADER)}
     for script in project.scripts:
         for node in script.order:
@@ -186,7 +186,7 @@ def _note_loop(
 
 
 def iterated(project: Project, script: Script, node: cst.BaseExpression) -> cst.BaseExpression:
-    """What a loop really goes through: without enumerate, tqdm and the like."""
+    """Return what a loop goes through, without enumerate, tqdm and the like."""
     while True:
         call: cst.CSTNode = node
         if isinstance(node, cst.Name):

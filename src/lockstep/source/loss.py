@@ -1,4 +1,4 @@
-"""The loss: what backward is called on, and what it is made of."""
+"""Find the loss that backward is called on, and what it is made of."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ import libcst as cst
 
 from lockstep.source.script import Script
 from lockstep.source.training import Training
+from lockstep.source.training_loops import called
 from lockstep.source.tree import children, dotted, returned
-from lockstep.source.turns import called
 
 
 def loss_of(backward: cst.Call) -> cst.BaseExpression | None:
-    """`loss` of loss.backward() and of scaler.scale(loss).backward()."""
+    """Return `loss`, for `loss.backward()` and `scaler.scale(loss).backward()`."""
     assert isinstance(backward.func, cst.Attribute)
     value = backward.func.value
     while isinstance(value, cst.Call) and isinstance(value.func, cst.Attribute):
@@ -26,7 +26,7 @@ def loss_of(backward: cst.Call) -> cst.BaseExpression | None:
 def feeding(
     training: Training, script: Script, node: cst.CSTNode
 ) -> Iterator[tuple[Script, cst.CSTNode]]:
-    """Expressions that a value is made of: through names, operators, calls and what they return."""
+    """Yield the expressions that make up a value: through names, operators, calls and returns."""
     seen: set[cst.CSTNode] = set()
     waiting = [(script, node, 0)]
     while waiting:

@@ -1,4 +1,4 @@
-"""Models: which are wrapped for data parallelism, their parts, and whether they were moved."""
+"""Find wrapped models, their parts, and whether they were moved to a device."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ WRAPPERS = (
     "apex.parallel.DistributedDataParallel",
 )
 CUTS = "FullyShardedDataParallel"
-"""Cuts the model in pieces; the others keep a copy of it on every rank."""
+"""The wrapper that cuts the model in pieces; the others keep a copy of it on every rank."""
 _OUTSIDE = re.compile(r"(torch\.nn|torchvision|timm|transformers)\.")
 _DEVICE = re.compile(r"cuda|\.to\(|device")
 _DEFAULT = re.compile(r"set_default_(device|tensor_type)|with torch\.device")
@@ -26,19 +26,19 @@ _DEFAULT = re.compile(r"set_default_(device|tensor_type)|with torch\.device")
 
 @dataclass(frozen=True, eq=False)
 class Wrap:
-    """A model that is wrapped for data parallelism."""
+    """A call that wraps a model for data parallelism."""
 
     script: Script
     call: cst.Call
 
     @property
     def model(self) -> cst.BaseExpression | None:
-        """What is wrapped."""
+        """The model that is wrapped."""
         return argument(self.call, "module", 0)
 
 
 class Model:
-    """The model of one wrap."""
+    """The model inside one wrap."""
 
     def __init__(self, project: Project, wrap: Wrap) -> None:
         self.project, self.wrap = project, wrap
@@ -46,7 +46,7 @@ class Model:
         self.calls = {origin.call for origin in origins} - {None}
 
     def depth(self, script: Script, node: cst.CSTNode, most: int = DEPTH) -> int | None:
-        """0 for the model, in the wrapper or without, more for its parts, None for others."""
+        """Return 0 for the model, wrapped or not, more for its parts, and None for other values."""
         parts = 0
         while True:
             if dotted(node) is not None and node in script.order:
@@ -63,7 +63,7 @@ class Model:
             node = node.value
 
     def was_moved(self) -> bool:
-        """Whether it was, or may have been, on its device before the wrap."""
+        """Return whether the model was, or may have been, on its device before the wrap."""
         script, model, project = self.wrap.script, self.wrap.model, self.project
         if model is None or any(_DEFAULT.search(s.text) for s in project.scripts):
             return True
@@ -84,7 +84,7 @@ class Model:
 
 
 def inner_call(call: cst.Call) -> cst.Call | None:
-    """`DDP(model)` of `DDP(model).to(device)` and of `torch.compile(DDP(model))`."""
+    """Return `DDP(model)`, for `DDP(model).to(device)` and `torch.compile(DDP(model))`."""
     inner: cst.CSTNode | None = None
     if isinstance(call.func, cst.Attribute) and call.func.attr.value in ("to", "cuda", "train"):
         inner = call.func.value

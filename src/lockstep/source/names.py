@@ -1,4 +1,4 @@
-"""What the names in several scripts stand for: modules, and functions and classes in full."""
+"""Find what the names in several scripts stand for: modules, functions and classes in full."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from lockstep.source.scopes import Scope
 from lockstep.source.script import Script
 
 MOST_IMPORTED = 500_000
-"""Bytes of a module that is read only because another imports it."""
+"""The largest module, in bytes, that is read because another imports it."""
 _ROOT_MARKS = (".git", "pyproject.toml", "setup.py", "setup.cfg")
 _OUTSIDE = {"torch", "numpy", "os", "sys", "typing", "torchvision", "__future__", "collections"}
-"""Never part of the project, however often they are imported."""
+"""Modules that are never part of the project."""
 DEEPEST = 24
-"""Steps that a name or a value is followed for."""
+"""The most steps that a name or a value is followed."""
 
 
 class Names:
@@ -33,12 +33,12 @@ class Names:
         self._starts: dict[Path, list[Path]] = {}
 
     def share(self, other: Names) -> None:
-        """Know what another knows of files and names, which is the same for both."""
+        """Use the files and names that another object has read already."""
         self._modules, self._places = other._modules, other._places
         self._names, self._starts = other._names, other._starts
 
     def name(self, script: Script, node: cst.CSTNode) -> str | None:
-        """What an expression names, in full: `DDP` is torch.nn.parallel.DistributedDataParallel.
+        """Return the full name of an expression, such as torch.nn.parallel.DistributedDataParallel.
 
         Functions and classes of the project are named `./file.py:name`.
         """
@@ -66,7 +66,7 @@ class Names:
             return self._starred(script, node.value, depth)
         owner_scope, bindings = found
         imports = [b for b in bindings if b.kind == "import"]
-        # `try: from apex... except ImportError: from torch...`: the one that rules know.
+        # Of `try: from apex... except ImportError: from torch...` take torch, which rules know.
         for binding in sorted(imports, key=lambda b: not b.path.startswith("torch")):
             return self._imported(script, binding.path, depth)
         if any(binding.kind in ("function", "class") for binding in bindings):
@@ -99,7 +99,7 @@ class Names:
         return None
 
     def _star_place(self, script: Script, name: str, depth: int = 0) -> Script | None:
-        """The script of the project that `from it import *` takes a name from."""
+        """Return the script of the project that `from it import *` takes a name from."""
         for binding in script.top.bindings.get("*", []):
             other = self.module(script, binding.path)
             if other is None or depth > DEEPEST:
@@ -112,7 +112,7 @@ class Names:
         return None
 
     def module(self, script: Script, path: str) -> Script | None:
-        """The script of the project that an import names."""
+        """Return the script of the project that an import names."""
         key = (script.folder, path)
         if key not in self._places:
             self._places[key] = self._module(script.path.parent.resolve(), path)
@@ -138,7 +138,7 @@ class Names:
         return None
 
     def _starts_of(self, folder: Path) -> list[Path]:
-        """Where Python looks for modules: beside the script, and where its package lies."""
+        """Return where Python looks for modules: beside the script, and beside its package."""
         if folder not in self._starts:
             found = [folder]
             here = folder
@@ -149,7 +149,7 @@ class Names:
                 if any((parent / mark).exists() for mark in _ROOT_MARKS):
                     found += [parent, parent / "src"]
                     break
-            # What is installed beside a library is not part of it.
+            # Packages installed beside a library are not part of it.
             own = [place for place in found if place.name not in ("site-packages", "dist-packages")]
             self._starts[folder] = list(dict.fromkeys(own))
         return self._starts[folder]
@@ -158,13 +158,13 @@ class Names:
         if place not in self._modules:
             self._modules[place] = None
             if place.is_file() and place.stat().st_size <= MOST_IMPORTED:
-                # Whoever runs it will hear of what is wrong with it.
+                # Python reports the error when the program runs.
                 with suppress(SourceError):
                     self._modules[place] = read_script(place)
         return self._modules[place]
 
     def _definition(self, script: Script, path: str) -> tuple[Script, str | None] | None:
-        """The script that an imported path leads to, and the name in it."""
+        """Return the script that an imported path leads to, and the name in it."""
         module = self.module(script, path)
         if module is not None:
             return module, None

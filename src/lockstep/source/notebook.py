@@ -1,4 +1,4 @@
-"""A notebook: the code of its cells as one script."""
+"""Read the code cells of a notebook as one script."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ _QUOTED = re.compile(r"'[^']*'|\"[^\"]*\"|#.*")
 
 
 def code_of(path: Path, content: bytes) -> tuple[str, list[str]]:
-    """The code of a notebook as one script; lines for the notebook itself become comments."""
+    """Return the code of a notebook as one script; magic lines become comments."""
     try:
         cells = json.loads(content)["cells"]
         assert isinstance(cells, list)
     except (ValueError, KeyError, TypeError, AssertionError, RecursionError):
         raise SourceError(
-            f"{path} is not a notebook: no JSON with cells in it. Open it in Jupyter and save it "
+            f"{path} is not a notebook: it is not JSON with cells. Open it in Jupyter and save it "
             "again."
         ) from None
     lines: list[str] = []
@@ -36,13 +36,13 @@ def code_of(path: Path, content: bytes) -> tuple[str, list[str]]:
             continue
         source = cell.get("source", "")
         text = source if isinstance(source, str) else "".join(map(str, source))
-        # `%%time` is above Python, `%%bash` is above something else.
+        # A cell with `%%time` is Python, a cell with `%%bash` is not.
         magic = _CELL_MAGIC.match(text)
         if magic is not None and magic[1] not in _PYTHON_MAGICS:
             continue
         inside = lines_of(text)
         if not _is_python(text):
-            # A line that begins with % may also go on with a division.
+            # A line that begins with % may also continue an expression.
             careful = _without_magic(inside, brackets=True)
             good = _is_python("\n".join(careful))
             inside = careful if good else _without_magic(inside, brackets=False)
@@ -63,7 +63,7 @@ def _is_python(text: str) -> bool:
 
 
 def _without_magic(lines: list[str], *, brackets: bool) -> list[str]:
-    """`!pip install`, `%time f()`, `files = !ls` and `f?` as Python that does nothing."""
+    """Turn `!pip install`, `%time f()`, `files = !ls` and `f?` into Python that does nothing."""
     found = []
     depth = 0
     goes_on = False
@@ -71,7 +71,7 @@ def _without_magic(lines: list[str], *, brackets: bool) -> list[str]:
         magic = _LINE_MAGIC.match(line) or _HELP.match(line)
         given = _ASSIGNED_MAGIC.match(line)
         if goes_on or (magic is not None and not (brackets and depth > 0)):
-            # A block may hold nothing else.
+            # Keep a statement, since the block may hold nothing else.
             indent = magic[1] if magic is not None and not goes_on else ""
             found.append(f"# {line}" if goes_on else f"{indent}pass  # {line.strip()}")
             goes_on = line.rstrip().endswith("\\")

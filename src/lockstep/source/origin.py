@@ -16,9 +16,9 @@ class Origin:
     script: Script
     node: cst.CSTNode
     index: tuple[int | str, ...] = ()
-    """Which part of it, if it gives several."""
+    """The part of the expression that is meant, if it gives several values."""
 
     @property
     def call(self) -> cst.Call | None:
-        """The expression, if it is a call whose result is meant as a whole."""
+        """The expression, if it is a call and its whole result is meant."""
         return self.node if isinstance(self.node, cst.Call) and not self.index else None

@@ -1,4 +1,4 @@
-"""What a program leaves behind: files and lines."""
+"""Names of calls that save, print or log."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Programs: the scripts that people start, each with the modules that it imports."""
+"""Find programs: the scripts that people start, each with the modules that it imports."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from lockstep.source.script import Script
 
 
 def programs(scripts: Sequence[Script]) -> list[Project]:
-    """Each script that no other imports, with all modules that it imports itself."""
+    """Return each script that no other imports, with all modules that it imports."""
     reader = Project(scripts)
     imported: set[Path] = set()
     needs: dict[Path, list[Script]] = {}
@@ -27,7 +27,7 @@ def programs(scripts: Sequence[Script]) -> list[Project]:
 
 
 def _imports(reader: Project, script: Script) -> list[Script]:
-    """Modules that a script imports, and those that they import."""
+    """Return the modules that a script imports, directly or not."""
     found: dict[Path, Script] = {}
     waiting = [script]
     while waiting:

@@ -1,4 +1,4 @@
-"""Several scripts that import each other, and what can be asked about them."""
+"""Answer questions about several scripts that import each other."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from lockstep.source.tree import constant, walk_shallow
 from lockstep.source.values import Values
 
 DEPTH = 4
-"""Calls of the project's own functions that are followed into."""
+"""How many nested calls of the project's functions are followed."""
 
 
 class Project(Values):
-    """Scripts that are looked at together; others are read when they are imported."""
+    """Scripts that belong together; other modules are read when they are imported."""
 
     def __init__(self, scripts: Sequence[Script]) -> None:
         super().__init__(scripts)
         self._by_name: dict[str, list[tuple[Script, cst.Call]]] | None = None
 
     def calls(self, *names: str) -> Iterator[tuple[Script, cst.Call]]:
-        """All calls, in the scripts that were given, of functions and classes by these names."""
+        """Yield all calls of functions and classes with these names, in the given scripts."""
         if self._by_name is None:
             self._by_name = {}
             for script in self.scripts:
@@ -39,16 +39,16 @@ class Project(Values):
             yield from sorted(every, key=lambda f: (places[f[0]], f[0].order[f[1]]))
 
     def made_by(self, script: Script, node: cst.CSTNode, *names: str) -> bool:
-        """Whether a value may come from a call of one of these."""
+        """Return whether a value may come from a call of one of these."""
         calls = [(o.script, o.call) for o in self.origins(script, node) if o.call is not None]
         return any(self.name(where, call.func) in names for where, call in calls)
 
     def constants(self, script: Script, node: cst.CSTNode) -> list[object]:
-        """The literal values that an expression may have, `...` for one that is computed."""
+        """Return the literal values that an expression may have, `...` for a computed one."""
         return [constant(origin.node) for origin in self.origins(script, node)]
 
     def calls_below(self, script: Script, node: cst.CSTNode) -> Iterator[tuple[Script, cst.Call]]:
-        """All calls below a node, and in functions that it calls."""
+        """Yield all calls below a node, and in functions that it calls."""
         for where, found in self.reached(script, node, lambda _, n: isinstance(n, cst.Call)):
             assert isinstance(found, cst.Call)
             yield where, found
@@ -60,7 +60,7 @@ class Project(Values):
         wanted: Callable[[Script, cst.CSTNode], bool],
         depth: int = DEPTH,
     ) -> bool:
-        """Whether something that is wanted is below a node, or in functions that it calls."""
+        """Return whether a wanted node is below a node, or in functions that it calls."""
         return next(self.reached(script, node, wanted, depth), None) is not None
 
     def reached(
@@ -71,7 +71,7 @@ class Project(Values):
         depth: int = DEPTH,
         _seen: set[cst.CSTNode] | None = None,
     ) -> Iterator[tuple[Script, cst.CSTNode]]:
-        """All that is wanted below a node, and in functions that it calls."""
+        """Yield all wanted nodes below a node, and in functions that it calls."""
         seen = _seen if _seen is not None else set()
         for child in walk_shallow(node):
             if wanted(script, child):
@@ -89,7 +89,7 @@ class Project(Values):
     def loops_around(
         self, script: Script, node: cst.CSTNode, depth: int = DEPTH
     ) -> list[tuple[Script, cst.For | cst.While]]:
-        """Loops that a node is in, also those around the calls of its function, nearest first."""
+        """Return the loops around a node, also around the calls of its function, nearest first."""
         found: list[tuple[Script, cst.For | cst.While]] = []
         function: cst.FunctionDef | None = None
         for parent in script.above(node):

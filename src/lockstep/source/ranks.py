@@ -1,4 +1,4 @@
-"""Which ranks come to a place: conditions that ask for the rank, by the names in them."""
+"""Find which ranks reach a place, by conditions that ask for the rank."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _ASKS = re.compile(
     r"\b(\w*rank\w*|is_main\w*|is_master\w*|is_primary\w*|main_process|master_process|is_zero|"
     r"is_chief|is_local_main\w*|is_global_zero|should_save\w*|is_first\w*|is_logger\w*|master|"
     r"(on_|only_)(main|master)|(main|master)(_process)?_only)\b"
-    # With a process for each GPU, the number of the GPU is the rank.
+    # With one process per GPU, the number of the GPU is the rank.
     r"|\b(local_?)?(gpu|device|proc|process)(_?(id|index|idx|num))?\s*(==|!=|>)\s*\d",
     re.I,
 )
@@ -24,18 +24,18 @@ _RANK = re.compile(
 _MAIN = re.compile(
     r"_?(is_)?(local_)?(main|master|primary|chief|rank_?(zero|0))(_process|_rank|_proc)?"
 )
-"""The rank itself, and what is true on one rank only."""
+"""Names of the rank itself, and of flags that are true on one rank only."""
 _ALONE = re.compile(r"initialized|distributed|available|world|ddp|multi|gpu", re.I)
 _NO = re.compile(r"\bnot\b|== *1\b|< *2\b|<= *1\b")
 
 
 def asks_rank(test: cst.CSTNode) -> bool:
-    """Whether an expression asks which rank this is, by the names in it."""
+    """Return whether an expression asks which rank this is, judging by its names."""
     return _ASKS.search(code(test)) is not None
 
 
 def divides(test: cst.CSTNode) -> bool:
-    """Whether a condition is true on some ranks and false on others."""
+    """Return whether a condition is true on some ranks and false on others."""
     if isinstance(test, cst.UnaryOperation) and isinstance(test.operator, cst.Not):
         return divides(test.expression) or _is_rank(test.expression)
     if isinstance(test, cst.BooleanOperation):
@@ -43,7 +43,7 @@ def divides(test: cst.CSTNode) -> bool:
         told = [divides(part) for part in parts]
         rest = [code(p) for p, t in zip(parts, told, strict=True) if not t]
         if isinstance(test.operator, cst.And):
-            # `rank == 0 and world_size == 1`: there are no others.
+            # `rank == 0 and world_size == 1`: there are no other ranks.
             return any(told) and not any(_ALONE.search(r) and _NO.search(r) for r in rest)
         return any(told) and all(_ALONE.search(r) for r in rest)
     if isinstance(test, cst.Comparison):
@@ -53,7 +53,7 @@ def divides(test: cst.CSTNode) -> bool:
 
 
 def _compares(test: cst.Comparison) -> bool:
-    """`rank == 0`, `rank > 0`, `local_rank in (-1, 0)`; not `rank >= 0`, which always holds."""
+    """Return whether a test is `rank == 0` or `rank > 0`; not `rank >= 0`, which always holds."""
     if len(test.comparisons) != 1 or not _is_rank(test.left):
         return False
     operator, other = test.comparisons[0].operator, test.comparisons[0].comparator
@@ -77,7 +77,7 @@ def _is_rank(node: cst.CSTNode) -> bool:
 
 
 def guarded(project: Project, script: Script, node: cst.CSTNode, depth: int = DEPTH) -> bool:
-    """Whether only some ranks come here: an `if` on the rank, here or around every call."""
+    """Return whether only some ranks reach a node: an `if` on the rank, here or at every call."""
     before: cst.CSTNode = node
     function: cst.FunctionDef | None = None
     for parent in script.above(node):
@@ -101,7 +101,7 @@ def guarded(project: Project, script: Script, node: cst.CSTNode, depth: int = DE
 
 
 def _leaves_early(script: Script, function: cst.FunctionDef, node: cst.CSTNode) -> bool:
-    """`if rank != 0: return` before the node."""
+    """Return whether `if rank != 0: return` comes before the node."""
     for child in walk_shallow(function.body):
         if isinstance(child, cst.If) and script.order[child] < script.order[node]:
             ends = [n for n in walk(child.body) if isinstance(n, cst.Return | cst.Raise)]

@@ -1,4 +1,4 @@
-"""From a file to a script, or to a sentence that says what keeps it from being read."""
+"""Read a file as a script, or raise a SourceError with the reason."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from lockstep.source.notebook import code_of
 from lockstep.source.script import Script, lines_of
 
 MOST_BYTES = 2_000_000
-"""A larger file was not written by hand."""
+"""The largest file that a person would write by hand."""
 
 
 def read_script(path: Path) -> Script:
-    """Read a file, or say what keeps it from being read."""
+    """Read a file, or raise a SourceError with the reason."""
     try:
         with path.open("rb") as file:
             content = file.read(MOST_BYTES + 1)
     except (OSError, ValueError) as error:
         why = getattr(error, "strerror", None) or str(error)
         raise SourceError(
-            f"{path} cannot be read: {why}. Check its name and your rights, or leave it out."
+            f"{path} cannot be read: {why}. Check its name and permissions, or leave it out."
         ) from None
     if len(content) > MOST_BYTES:
         raise SourceError(
-            f"{path} has more than {MOST_BYTES / 1e6:g} MB: more than a person writes. Name the "
+            f"{path} has more than {MOST_BYTES / 1e6:g} MB, more than a person writes. Name the "
             "script itself."
         )
     if path.suffix == ".ipynb":
@@ -43,7 +43,7 @@ def read_script(path: Path) -> Script:
 
 
 def decoded(path: Path, content: bytes) -> str:
-    """The text, in the encoding that its first lines name."""
+    """Return the text, in the encoding that its first lines name."""
     try:
         encoding, _ = tokenize.detect_encoding(BytesIO(content).readline)
         return content.decode(encoding)
@@ -55,21 +55,19 @@ def decoded(path: Path, content: bytes) -> str:
 
 
 def parse(path: Path, text: str, places: list[str] | None = None) -> Script:
-    """A script from its text."""
+    """Return a script from its text."""
     trouble = _trouble(path, text)
     try:
         return Script(path, text, cst.parse_module(text), places)
     except cst.ParserSyntaxError as error:
-        # Python's own words are better, where it stumbles too: LibCST names no line for some.
+        # Prefer Python's own message, since LibCST does not always name the line.
         line = trouble.lineno if trouble and trouble.lineno else error.editor_line
         why = f" ({trouble.msg.rstrip('.')})" if trouble else ""
         where = places[line - 1] if places and line <= len(places) else f"line {line}"
         lines = lines_of(text)
         source = lines[line - 1].strip()[:80] if line <= len(lines) else ""
         old = _PYTHON_2.match(source)
-        todo = (
-            " It looks like Python 2: convert it to Python 3 first." if old else " Mend it first."
-        )
+        todo = " It looks like Python 2: convert it to Python 3 first." if old else " Fix it first."
         raise SourceError(f"{path}, {where}: not Python: {source!r}{why}.{todo}") from None
     except RecursionError:
         raise _too_deep(path) from None
@@ -83,7 +81,7 @@ def _too_deep(path: Path) -> SourceError:
 
 
 def _trouble(path: Path, text: str) -> SyntaxError | None:
-    """What Python itself has against a text; LibCST's parser would crash where Python refuses."""
+    """Return Python's complaint about a text; LibCST's parser may crash where Python refuses."""
     if "\0" in text:
         line = text[: text.index("\0")].count("\n") + 1
         raise SourceError(

@@ -1,4 +1,4 @@
-"""Names and the places where they get their values: in a module, a class or a function."""
+"""Find the places where names get their values: in a module, a class or a function."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ class Binding:
     """A place where a name gets a value."""
 
     kind: str
-    """assign, augment, loop, with, parameter, function, class, import, other."""
+    """One of assign, augment, loop, with, parameter, function, class, import, item, other."""
     node: cst.CSTNode
     """The statement, or the parameter."""
     value: cst.CSTNode | None = None
-    """The expression that it gets, if there is one."""
+    """The expression that the name gets, if there is one."""
     index: tuple[int | str, ...] = ()
-    """Which part of it, where several names are assigned at once."""
+    """The part of that expression, where several names are assigned at once."""
     path: str = ""
-    """Of an import: what it names, such as torch.nn.functional."""
+    """For an import, what it names, such as torch.nn.functional."""
 
 
 @dataclass(eq=False)
@@ -37,10 +37,10 @@ class Scope:
     globals: set[str] = field(default_factory=set)
     nonlocals: set[str] = field(default_factory=set)
     items: dict[str, list[Binding]] = field(default_factory=dict)
-    """What is put into containers, by their names: `loaders["train"] = ...`."""
+    """Values that are put into containers, by the container's name: `loaders["train"] = ...`."""
 
     def bind(self, name: str, binding: Binding) -> None:
-        """One more place where `name` gets a value."""
+        """Note a place where `name` gets a value."""
         scope: Scope = self
         if name in self.globals:
             while scope.parent is not None:
@@ -51,7 +51,7 @@ class Scope:
         scope.bindings.setdefault(name, []).append(binding)
 
     def find(self, name: str) -> tuple[Scope, list[Binding]] | None:
-        """The scope that knows the name, seen from here; methods do not see their class."""
+        """Return the scope that knows a name, seen from here; methods do not see their class."""
         scope: Scope | None = self
         while scope is not None:
             if name in scope.bindings and (scope is self or scope.kind != "class"):
@@ -60,7 +60,7 @@ class Scope:
         return None
 
     def put(self, name: str) -> Iterator[Binding]:
-        """All that is put into the container of a name, seen from here."""
+        """Yield all values that are put into a container, seen from here."""
         scope: Scope | None = self
         while scope is not None:
             yield from scope.items.get(name, ())
@@ -120,14 +120,14 @@ def _bind_target(
     if isinstance(target, cst.Name):
         scope.bind(target.value, Binding(kind, node, value, index))
     elif isinstance(target, cst.Attribute):
-        # `self.model = ...`: under its dotted name, looked for in all of the class.
+        # `self.model = ...` is kept under its dotted name, in the scope of the class.
         name = dotted(target)
         if name is not None:
             _owner(name, scope).bind(name, Binding(kind, node, value, index))
     elif isinstance(target, cst.Tuple | cst.List):
         for number, element in enumerate(target.elements):
             if isinstance(element, cst.StarredElement):
-                # What comes after it is counted from the end: nobody knows which it is.
+                # The elements after a star count from the end, so their index is unknown.
                 break
             _bind_target(element.value, kind, node, value, (*index, number), scope)
     elif isinstance(target, cst.Subscript) and kind == "assign" and not index:
@@ -140,7 +140,7 @@ def _bind_target(
 
 
 def _owner(name: str, scope: Scope) -> Scope:
-    """What is kept in self belongs to the class, whichever method keeps it."""
+    """Return the scope of a name: for `self.x` that of the class, whichever method sets it."""
     while scope.kind == "function" and name.startswith("self.") and scope.parent:
         scope = scope.parent
     return scope
@@ -171,7 +171,7 @@ def _bind_imports(node: cst.Import | cst.ImportFrom, scope: Scope) -> None:
 
 
 def bind_parameters(parameters: cst.Parameters, scope: Scope) -> None:
-    """The parameters of a function, with their defaults."""
+    """Note the parameters of a function, with their defaults."""
     every = [*parameters.posonly_params, *parameters.params, *parameters.kwonly_params]
     for star in (parameters.star_arg, parameters.star_kwarg):
         if isinstance(star, cst.Param):

@@ -1,4 +1,4 @@
-"""One file: its text, its tree, who is whose parent, and which names mean what where."""
+"""One file: its text, its tree, the parents of nodes, and the names in its scopes."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ import libcst as cst
 from libcst.metadata import CodeRange, MetadataWrapper, PositionProvider
 
 from lockstep.source.scopes import BINDERS, Binding, Scope, bind, bind_parameters
-from lockstep.source.tree import children
+from lockstep.source.tree import children, walk
 
 
 def lines_of(text: str) -> list[str]:
-    """The lines that Python counts, without their ends: for str.splitlines a form feed ends one.
+    """Return the lines that Python counts, without their ends; str.splitlines counts form feeds.
 
     >>> lines_of("a\\x0cb\\r\\nc")
     ['a\\x0cb', 'c']
@@ -25,18 +25,18 @@ def lines_of(text: str) -> list[str]:
 
 
 class Script:
-    """A script that was read; equal nodes are told apart by identity."""
+    """A script that was read. Nodes are compared by identity."""
 
     def __init__(self, path: Path, text: str, tree: cst.Module, lines: list[str] | None = None):
         self.path, self.text, self.tree = path, text, tree
         self.places = lines
-        """For a notebook: where each line comes from."""
+        """For a notebook, the cell and line that each line comes from."""
         self.encoding = "utf-8"
-        """Of the file; with its mark, if it begins with one."""
+        """Encoding of the file, with its byte order mark if it has one."""
         self.parents: dict[cst.CSTNode, cst.CSTNode] = {}
         self.order: dict[cst.CSTNode, int] = {}
         self.scopes: dict[cst.CSTNode, Scope] = {}
-        """Of each function, class and module: the scope that it makes."""
+        """The scope that each function, class and module makes."""
         self._around: dict[cst.CSTNode, Scope] = {}
         self._functions: dict[cst.CSTNode, cst.FunctionDef | None] = {}
         self.top = Scope("module", tree, None)
@@ -46,12 +46,12 @@ class Script:
 
     @cached_property
     def lines(self) -> list[str]:
-        """Those of its text."""
+        """The lines of its text."""
         return lines_of(self.text)
 
     @cached_property
     def folder(self) -> str:
-        """Where the file lies."""
+        """The folder of the file."""
         return str(self.path.parent)
 
     @cached_property
@@ -63,37 +63,37 @@ class Script:
         return found
 
     def named_last(self, *names: str) -> list[cst.Call]:
-        """Calls of methods, whatever the object: `anything.name()`, in the order of the text."""
+        """Return the calls of methods with these names, on any object, in the order of the text."""
         found = [call for name in dict.fromkeys(names) for call in self._methods.get(name, ())]
         return found if len(names) == 1 else sorted(found, key=self.order.__getitem__)
 
     def scope_of(self, node: cst.CSTNode) -> Scope:
-        """The scope that a node stands in."""
+        """Return the scope that holds a node."""
         return self._around[node]
 
     def above(self, node: cst.CSTNode) -> Iterator[cst.CSTNode]:
-        """Parents, the nearest first."""
+        """Yield the parents of a node, the nearest first."""
         while node in self.parents:
             node = self.parents[node]
             yield node
 
     def function_of(self, node: cst.CSTNode) -> cst.FunctionDef | None:
-        """The function that a node stands in."""
+        """Return the function that holds a node."""
         if node not in self._functions:
             found = next((n for n in self.above(node) if isinstance(n, cst.FunctionDef)), None)
             self._functions[node] = found
         return self._functions[node]
 
     def class_of(self, node: cst.CSTNode) -> cst.ClassDef | None:
-        """The class that a node stands in."""
+        """Return the class that holds a node."""
         return next((n for n in self.above(node) if isinstance(n, cst.ClassDef)), None)
 
     def inside(self, node: cst.CSTNode, outer: cst.CSTNode) -> bool:
-        """Whether `node` is somewhere below `outer`."""
+        """Return whether `node` is below `outer`."""
         return any(parent is outer for parent in self.above(node))
 
     def later(self, node: cst.CSTNode, than: cst.CSTNode) -> bool:
-        """Whether a statement has not yet run when a place of its function is first come to."""
+        """Return whether a statement has not run yet when its function first reaches a place."""
         if self.function_of(node) is not self.function_of(than):
             return False
         if self.order[node] < self.order[than] and not self.inside(than, node):
@@ -105,15 +105,19 @@ class Script:
                 break
         return True
 
+    def last(self, node: cst.CSTNode) -> int:
+        """Return the place in `order` of the last node below a node."""
+        return max(self.order[part] for part in walk(node))
+
     def statement_of(self, node: cst.CSTNode) -> cst.CSTNode:
-        """The whole statement that a node is part of."""
+        """Return the whole statement that holds a node."""
         for parent in (node, *self.above(node)):
             if isinstance(parent, cst.BaseSmallStatement | cst.BaseCompoundStatement):
                 return parent
         return node
 
     def code(self, node: cst.CSTNode) -> str:
-        """The text of a node."""
+        """Return the text of a node."""
         return self.tree.code_for_node(node)
 
     @cached_property
@@ -121,11 +125,11 @@ class Script:
         return MetadataWrapper(self.tree, unsafe_skip_copy=True).resolve(PositionProvider)
 
     def place(self, node: cst.CSTNode) -> CodeRange:
-        """First and last line and column; found when somebody asks, which is rare."""
+        """Return the first and last line and column, computed on first use."""
         return self._positions[node]
 
     def _index(self, tree: cst.CSTNode) -> None:
-        """Note parents, order and names; without recursion, as a chain of elif may be long."""
+        """Note parents, order and names; without recursion, since a chain of elif may be long."""
         waiting = [(tree, self.top)]
         while waiting:
             node, scope = waiting.pop()
@@ -152,7 +156,7 @@ class Script:
                 self.parents[child] = node
                 place = inner
                 if inner is not scope and child is not getattr(node, "body", None):
-                    # Decorators, defaults and base classes belong to the outside.
+                    # Decorators, defaults and base classes belong to the outer scope.
                     place = inner if type(child) is cst.Parameters else scope
                 below.append((child, place))
             waiting.extend(reversed(below))

@@ -1,4 +1,4 @@
-"""The parts of the training in a program: loaders, loops, wrapped models, and who starts it."""
+"""Collect the parts of the training in a program: loaders, loops, wrapped models."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from lockstep.source.loaders import Loader, Loop, loaders
 from lockstep.source.models import CUTS, WRAPPERS, Wrap, inner_call
 from lockstep.source.project import Project
 from lockstep.source.script import Script
-from lockstep.source.used import unused
+from lockstep.source.unused_code import unused
 
 _GROUPS = (
     "torch.distributed.init_process_group",
@@ -32,26 +32,26 @@ class Training:
         self.project = project
 
     def named(self, *names: str) -> Iterator[tuple[Script, cst.Call]]:
-        """Calls by what they name."""
+        """Yield calls by the full name of what they call."""
         return self.project.calls(*names)
 
     def methods(self, *names: str) -> Iterator[tuple[Script, cst.Call]]:
-        """Calls of methods by their last name, whatever the object."""
+        """Yield calls of methods by their name, on any object."""
         for script in self.project.scripts:
             for call in script.named_last(*names):
                 yield script, call
 
     @cached_property
     def framework(self) -> str | None:
-        """What does part of the work by itself, if anything does."""
+        """The framework that does part of the work, if any."""
         return framework(self.project)
 
     @cached_property
     def distributed(self) -> bool:
-        """Whether the scripts train on several replicas at all.
+        """Whether the scripts train on several replicas.
 
-        A helper for it that a program imports and never names, as a converter of checkpoints does
-        that takes one class from a large package, does not count.
+        A helper that a program imports but never names does not count: a converter of checkpoints
+        may take one class from a large package.
         """
         if any(self.used(wrap.script, wrap.call) for wrap in self.wraps):
             return True
@@ -59,11 +59,11 @@ class Training:
 
     @cached_property
     def on_gpus(self) -> bool:
-        """Whether the scripts speak of GPUs."""
+        """Whether the scripts mention GPUs."""
         return any(_GPU.search(script.text) for script in self.project.scripts)
 
     def used(self, script: Script, node: cst.CSTNode) -> bool:
-        """Whether the program may come to a place: no function around it is never named."""
+        """Return whether the program may reach a place: every function around it is named."""
         if script is self.project.scripts[0]:
             return True
         return not any(parent in self._unused for parent in script.above(node))
@@ -74,17 +74,17 @@ class Training:
 
     @cached_property
     def wraps(self) -> list[Wrap]:
-        """Models that are wrapped."""
+        """All wrapped models."""
         return [Wrap(script, call) for script, call in self.named(*WRAPPERS)]
 
     @cached_property
     def copies(self) -> list[Wrap]:
-        """Those wrapped in DDP, with a copy of the model on every rank; FSDP cuts it instead."""
+        """Models wrapped in DDP, with a copy on every rank; FSDP cuts them instead."""
         name = self.project.name
         return [w for w in self.wraps if not (name(w.script, w.call.func) or "").endswith(CUTS)]
 
     def wrapped(self, script: Script, node: cst.CSTNode) -> bool:
-        """Whether a value may be a model in DDP; not before the wrap, in the same function."""
+        """Return whether a value may be a model in DDP at this place."""
         calls = {wrap.call for wrap in self.copies}
         for origin in self.project.origins(script, node):
             made = origin.call
@@ -96,7 +96,7 @@ class Training:
 
     @cached_property
     def loaders(self) -> list[Loader]:
-        """DataLoaders, with the loops over them."""
+        """All DataLoaders, with the loops over them."""
         return loaders(self.project)
 
     @cached_property

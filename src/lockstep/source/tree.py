@@ -1,8 +1,7 @@
-"""Walking a LibCST tree, and small questions about its nodes.
+"""Walk a LibCST tree, and answer small questions about its nodes.
 
-LibCST's own visitors build the tree anew as they go, and its metadata take several passes; a script
-of 500 lines would take most of half a second. This walk looks at what has a meaning, and at nothing
-else.
+LibCST's visitors build the tree anew as they go, and its metadata take several passes: a script of
+500 lines would take almost half a second. This walk only visits nodes that have a meaning.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ import libcst as cst
 
 _EMPTY = cst.Module([])
 EACH = -1
-"""In place of an index or a key: any of them."""
+"""Stands for any index or key."""
 _LAYOUT = (
     "whitespace",
     "leading",
@@ -40,7 +39,7 @@ _LAYOUT = (
     "default_",
     "has_",
 )
-"""How the names of fields begin that hold how the code looks."""
+"""How the names of fields begin that only describe layout."""
 _fields: dict[type[cst.CSTNode], tuple[str, ...]] = {}
 
 
@@ -48,19 +47,19 @@ _nodes: dict[type[Any], bool] = {}
 
 
 def _is_node(kind: type[Any]) -> bool:
-    # isinstance takes a long way round for LibCST's abstract classes.
+    # isinstance is slow for LibCST's abstract classes.
     if kind not in _nodes:
         _nodes[kind] = issubclass(kind, cst.CSTNode)
     return _nodes[kind]
 
 
 def children(node: cst.CSTNode) -> Iterator[cst.CSTNode]:
-    """The parts of a node that have a meaning, in the order of the text."""
+    """Yield the parts of a node that have a meaning, in the order of the text."""
     kind = type(node)
     if kind not in _fields:
         names = [field.name for field in fields(node)]
         if kind in (cst.For, cst.CompFor):
-            # What is iterated over is evaluated first.
+            # The iterable is evaluated first.
             names.sort(key=lambda name: name != "iter")
         _fields[kind] = tuple(name for name in names if not name.startswith(_LAYOUT))
     for name in _fields[kind]:
@@ -74,7 +73,7 @@ def children(node: cst.CSTNode) -> Iterator[cst.CSTNode]:
 
 
 def walk(node: cst.CSTNode) -> Iterator[cst.CSTNode]:
-    """The node and everything below it, parents first."""
+    """Yield a node and everything below it, parents first."""
     waiting = [node]
     while waiting:
         node = waiting.pop()
@@ -83,7 +82,7 @@ def walk(node: cst.CSTNode) -> Iterator[cst.CSTNode]:
 
 
 def walk_shallow(node: cst.CSTNode) -> Iterator[cst.CSTNode]:
-    """Everything below a node, without what functions and classes inside it hold."""
+    """Yield everything below a node, except inside of functions and classes."""
     waiting = [node]
     while waiting:
         node = waiting.pop()
@@ -97,12 +96,12 @@ _INNER = {cst.FunctionDef, cst.ClassDef, cst.Lambda}
 
 @lru_cache(maxsize=10_000)
 def returned(function: cst.FunctionDef) -> list[cst.BaseExpression | None]:
-    """What a function returns, here and there, not counting functions inside it."""
+    """Return what a function returns, without the functions inside it."""
     return [node.value for node in walk_shallow(function.body) if isinstance(node, cst.Return)]
 
 
 def dotted(node: cst.CSTNode) -> str | None:
-    """`a.b.c` as text; None for anything but names and dots.
+    """Return `a.b.c` as text; None for anything but names and dots.
 
     >>> dotted(cst.parse_expression("torch.nn.Linear")), dotted(cst.parse_expression("f().x"))
     ('torch.nn.Linear', None)
@@ -117,12 +116,12 @@ def dotted(node: cst.CSTNode) -> str | None:
 
 
 def code(node: cst.CSTNode) -> str:
-    """The text of a node, whichever script it stands in."""
+    """Return the text of a node of any script."""
     return _EMPTY.code_for_node(node)
 
 
 def argument(call: cst.Call, name: str, place: int | None = None) -> cst.BaseExpression | None:
-    """The value of an argument, by name or by place; None if it is not given in plain sight.
+    """Return the value of an argument, by name or by position; None if it is not given in the text.
 
     >>> argument(cst.parse_expression("f(1, b=2)"), "b").value
     '2'
@@ -141,12 +140,12 @@ def argument(call: cst.Call, name: str, place: int | None = None) -> cst.BaseExp
 
 
 def spreads(call: cst.Call) -> bool:
-    """Whether some arguments come out of a `*list` or a `**dict`."""
+    """Return whether some arguments come from a `*list` or a `**dict`."""
     return any(arg.star for arg in call.args)
 
 
 def constant(node: cst.CSTNode | None) -> object:
-    """The value of a literal, or `...` for anything else.
+    """Return the value of a literal, or `...` for anything else.
 
     >>> constant(cst.parse_expression("-0.5")), constant(cst.parse_expression("x"))
     (-0.5, Ellipsis)
@@ -170,7 +169,7 @@ def constant(node: cst.CSTNode | None) -> object:
 
 
 def parts(node: cst.CSTNode, key: int | str) -> list[cst.BaseExpression]:
-    """The parts of a literal that an index or a key takes; `EACH` takes all.
+    """Return the parts of a literal that an index or a key takes; `EACH` takes all.
 
     >>> parts(cst.parse_expression("{'a': 1, 'b': 2}"), "b")[0].value
     '2'
@@ -196,7 +195,7 @@ def parts(node: cst.CSTNode, key: int | str) -> list[cst.BaseExpression]:
 
 
 def statements(body: cst.BaseSuite | cst.Module) -> list[cst.CSTNode]:
-    """The statements of a block, those of one line one by one."""
+    """Return the statements of a block; those on one line one by one."""
     found: list[cst.CSTNode] = []
     for item in body.body:
         if isinstance(item, cst.SimpleStatementLine):

@@ -1,4 +1,4 @@
-"""Where values come from: through names, functions, containers, attributes and flags."""
+"""Find where values come from: through names, functions, containers, attributes and flags."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from lockstep.source.script import Script
 from lockstep.source.tree import EACH, argument, constant, dotted, parts, returned
 
 Index = tuple[int | str, ...]
-"""Which part of a value is meant: `(1, "x")` is that of `value[1]["x"]`."""
+"""The part of a value that is meant: `(1, "x")` for `value[1]["x"]`."""
 Go = Callable[..., None]
-"""Takes an expression that the value also comes from, the part of it, and its script."""
+"""Called with an expression that the value also comes from, the part of it, and its script."""
 MOST_NESTED = 4
-"""Values that are followed in order to follow another one."""
+"""The most values that are followed in order to follow another one."""
 MOST_STEPS = 300
-"""Expressions that are looked at to follow one value."""
+"""The most expressions that are examined to follow one value."""
 
 
 class Values(Definitions):
@@ -35,11 +35,11 @@ class Values(Definitions):
         """How often a value was not followed to its end."""
 
     def origins(self, script: Script, node: cst.CSTNode) -> list[Origin]:
-        """The expressions that a value may come from, through names, functions and attributes."""
+        """Return the expressions that a value may come from, through names and functions."""
         if node in self._origins:
             return list(self._origins[node])
         if node in self._followed or len(self._followed) > MOST_NESTED:
-            # It comes from itself, or from too far.
+            # The value depends on itself, or comes from too far away.
             self._cut += 1
             return [Origin(script, node)]
         found: list[Origin] = []
@@ -50,7 +50,7 @@ class Values(Definitions):
         finally:
             self._followed.discard(node)
         if not found:
-            # It comes from itself only.
+            # The value depends only on itself.
             found.append(Origin(script, node))
         if node in script.order and not self._busy and cut == self._cut:
             self._origins[node] = found
@@ -106,14 +106,14 @@ class Values(Definitions):
                 go(node.value, (value, *index))
                 return
             if isinstance(place, cst.Index) and isinstance(value, str | type(...)):
-                # `loaders["train"]`, `loaders[phase]`: where the dictionary is in sight.
+                # `loaders["train"]` or `loaders[phase]`, if the dictionary is known.
                 before = len(found)
                 inner = (value if isinstance(value, str) else EACH, *index)
                 go(node.value, inner)
                 known = [origin for origin in found[before:] if not origin.index]
                 unknown = [origin for origin in found[before:] if origin.index]
                 if known and all(isinstance(o.node, cst.Dict) for o in unknown):
-                    # `loaders = {}` holds what is put into it later.
+                    # `loaders = {}` is filled later.
                     found[before:] = known
                     return
                 del found[before:]
@@ -141,7 +141,7 @@ class Values(Definitions):
         found.append(Origin(script, node, index))
 
     def _called(self, script: Script, node: cst.CSTNode) -> list[tuple[Script, cst.FunctionDef]]:
-        """The functions that a call may run: several, if they are defined under an `if`."""
+        """Return the functions that a call may run: several, if they are defined under an `if`."""
         made = self.definition(script, node)
         if made is None or not isinstance(made[1], cst.FunctionDef):
             return []
@@ -150,13 +150,13 @@ class Values(Definitions):
         return [(made[0], function) for function in dict.fromkeys([made[1], *others])]
 
     def _parts(self, script: Script, node: cst.CSTNode, key: int | str) -> list[cst.BaseExpression]:
-        """The parts of a literal that an index or a key takes; of a call, only of Python's dict."""
+        """Return the parts of a literal that an index or a key takes; of calls, only of dict."""
         if isinstance(node, cst.Call) and self.name(script, node.func) is not None:
             return []
         return parts(node, key)
 
     def _follow_name(self, script: Script, node: cst.CSTNode, index: Index, go: Go) -> bool:
-        """Go on to all that a name may hold; False if it holds nothing that is known."""
+        """Follow everything that a name may hold; return False if nothing is known."""
         name = dotted(node)
         assert name is not None
         scope = script.scope_of(node) if node in script.order else script.top
@@ -184,7 +184,7 @@ class Values(Definitions):
             return known or self._follow_flag(script, node, go)
         bindings = found[1]
         if found[0] is scope and node in script.order:
-            # What is assigned further down does not count yet.
+            # Assignments further down have not run yet.
             now = [b for b in bindings if b.kind != "assign" or not script.later(b.node, node)]
             bindings = now or bindings
         for binding in bindings:
@@ -205,7 +205,7 @@ class Values(Definitions):
     def _follow_items(
         self, script: Script, node: cst.CSTNode, name: str, index: Index, go: Go
     ) -> bool:
-        """`loaders["train"] = ...`, where `loaders["train"]` is asked for."""
+        """Follow `loaders["train"] = ...`, where `loaders["train"]` is asked for."""
         if not index:
             return False
         scope = script.scope_of(node) if node in script.order else script.top
@@ -220,7 +220,7 @@ class Values(Definitions):
         return known
 
     def _follow_loop(self, script: Script, binding: Binding, index: Index, go: Go) -> bool:
-        """`for loader in (train_loader, test_loader)`, `for phase, loader in loaders.items()`."""
+        """Follow `for loader in (train, test)` and `for phase, loader in loaders.items()`."""
         node, which = binding.value, binding.index
         if isinstance(node, cst.Call) and not node.args and isinstance(node.func, cst.Attribute):
             kind = node.func.attr.value
@@ -241,7 +241,7 @@ class Values(Definitions):
         return known
 
     def _follow_attribute(self, script: Script, node: cst.Attribute, index: Index, go: Go) -> bool:
-        """`config.lr`, `trainer.loader`: of a class of the project, or of an object of it."""
+        """Follow `config.lr` and `trainer.loader`: attributes of a class of the project."""
         name = node.attr.value
         head = node.value
         if isinstance(head, cst.Name) and head.value in ("self", "cls"):
@@ -254,7 +254,7 @@ class Values(Definitions):
                     self._class_of_value(origin.script, origin.node) if given is not None else None
                 )
                 if made is not None and "__init__" not in made[0].scopes[made[1]].bindings:
-                    # A data class: what it was made with.
+                    # A data class keeps its arguments.
                     go(given, index, origin.script)
                     return True
             made = self._class_of_value(script, head)
@@ -264,7 +264,7 @@ class Values(Definitions):
         return bool(kept)
 
     def _follow_parameter(self, script: Script, binding: Binding, index: Index, go: Go) -> bool:
-        """What the calls of a function hand over for one of its parameters, or its default."""
+        """Follow what the calls of a function pass for one of its parameters, or its default."""
         assert isinstance(binding.node, cst.Param)
         function = next(
             (n for n in script.above(binding.node) if isinstance(n, cst.FunctionDef | cst.Lambda)),
@@ -280,7 +280,7 @@ class Values(Definitions):
         return bool(given) or binding.value is not None
 
     def _follow_flag(self, script: Script, node: cst.CSTNode, go: Go) -> bool:
-        """`args.batch_size`: the default of its add_argument."""
+        """Follow `args.batch_size` to the default of its add_argument."""
         if not isinstance(node, cst.Attribute):
             return False
         found = default_of(node.attr.value, dict.fromkeys([script, *self.scripts]))

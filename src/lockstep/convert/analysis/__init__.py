@@ -1,1 +1,1 @@
-"""What a script does, as far as rewrites and refusals need to know it."""
+"""Find out what a script does, as far as rewrites and refusals need to know."""

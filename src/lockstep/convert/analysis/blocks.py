@@ -1,4 +1,4 @@
-"""Statements and the blocks that they stand in."""
+"""Find statements and the blocks that hold them."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from lockstep.source.tree import children, dotted, walk, walk_shallow
 
 
 def statement_of(script: Script, node: cst.CSTNode) -> cst.CSTNode:
-    """The statement with lines of its own that a node is part of."""
+    """Return the statement that holds a node, and that has its lines to itself."""
     while not isinstance(script.parents[node], cst.IndentedBlock | cst.Module):
         node = script.parents[node]
     return node
 
 
 def block_of(script: Script, statement: cst.CSTNode) -> list[cst.CSTNode]:
-    """The statements among which one stands."""
+    """Return the statements of the block that holds a statement."""
     return list(script.parents[statement].body)  # type: ignore[attr-defined]
 
 
 def out_of_branches(script: Script, statement: cst.CSTNode) -> cst.CSTNode:
-    """The statement around it that always runs: out of `if`, `try` and `with`, not out of loops."""
+    """Return the outermost `if`, `try` or `with` around a statement, but stay inside loops."""
     while True:
         around: cst.CSTNode | None = None
         for parent in script.above(statement):
@@ -40,19 +40,19 @@ def out_of_branches(script: Script, statement: cst.CSTNode) -> cst.CSTNode:
 
 
 def is_main_guard(node: cst.CSTNode) -> bool:
-    """`if __name__ == "__main__":`."""
+    """Return whether a statement is `if __name__ == "__main__":`."""
     return isinstance(node, cst.If) and any(
         isinstance(part, cst.Name) and part.value == "__name__" for part in walk(node.test)
     )
 
 
 def calls_in(node: cst.CSTNode) -> Iterator[cst.Call]:
-    """All calls below a node, without those of functions defined inside it."""
+    """Yield the calls below a node, but not those in functions defined inside it."""
     return (part for part in walk_shallow(node) if isinstance(part, cst.Call))
 
 
 def names_in(node: cst.CSTNode) -> Iterator[tuple[cst.CSTNode, str]]:
-    """Names and dotted names below a node, the longest of each."""
+    """Yield the names below a node; of `a.b.c` only the whole."""
     waiting = [node]
     while waiting:
         part = waiting.pop()
@@ -68,7 +68,7 @@ def names_in(node: cst.CSTNode) -> Iterator[tuple[cst.CSTNode, str]]:
 def runs(
     statements: Sequence[cst.CSTNode], wanted: set[cst.CSTNode]
 ) -> Iterator[list[cst.CSTNode]]:
-    """Wanted statements, those that follow each other together."""
+    """Yield the wanted statements; neighbours come together in one list."""
     run: list[cst.CSTNode] = []
     for statement in statements:
         if statement in wanted:
@@ -78,3 +78,8 @@ def runs(
             run = []
     if run:
         yield run
+
+
+def imports(statement: cst.CSTNode) -> bool:
+    """Return whether a statement, or one inside it, imports something."""
+    return any(isinstance(part, cst.Import | cst.ImportFrom) for part in walk(statement))

@@ -1,4 +1,4 @@
-"""The losses of a program: each backward that it may come to, and all that its loss is made of."""
+"""Find the losses of a program: each backward, and all expressions that its loss is made of."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from lockstep.source.training import Training
 from lockstep.source.tree import dotted
 
 _PLAIN = ("torch.autograd", "autograd", "accelerator", "self")
-"""What `.backward(loss)` may stand behind."""
+"""Names before `.backward(loss)` that are not the loss."""
 
 
 @dataclass(frozen=True, eq=False)
 class Loss:
-    """What one backward is called on."""
+    """The loss of one backward."""
 
     script: Script
     backward: cst.Call
     value: cst.BaseExpression
     parts: tuple[tuple[Script, cst.CSTNode], ...]
-    """The expressions that it is made of, in the order of the text."""
+    """The expressions that make up the loss, in the order of the text."""
 
 
 @lru_cache(maxsize=2)
 def losses(training: Training) -> list[Loss]:
-    """All of them; several reasons ask."""
+    """Return all losses of a program."""
     return list(_losses(training))
 
 

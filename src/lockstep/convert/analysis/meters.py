@@ -1,4 +1,4 @@
-"""Objects that keep a mean: sums that a method adds to, and what it computes from them."""
+"""Find objects that keep a mean: sums that a method adds to, and values that derive from them."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 
 import libcst as cst
 
-from lockstep.convert.analysis.starts import is_called_before, is_zero, start_of
-from lockstep.convert.analysis.sums import addition, bound_in
+from lockstep.convert.analysis.loop_sums import addition, bound_in
+from lockstep.convert.analysis.start_values import is_called_before, is_zero, start_of
 from lockstep.convert.work import Work
-from lockstep.source.mentions import targets
+from lockstep.source.name_uses import targets
 from lockstep.source.project import Project
 from lockstep.source.script import Script
 from lockstep.source.tree import dotted, walk, walk_shallow
@@ -18,22 +18,22 @@ from lockstep.source.tree import dotted, walk, walk_shallow
 
 @dataclass(eq=False)
 class Kind:
-    """A class whose method adds to sums, and computes others from them."""
+    """A class whose method adds to sums and computes other values from them."""
 
     script: Script
     owner: cst.ClassDef
     method: cst.FunctionDef
     sums: dict[str, list[cst.BaseExpression]] = field(default_factory=dict)
-    """What is added to, such as sum and count, and what is added."""
+    """The attributes that the method adds to, such as sum and count, and what it adds."""
     derived: dict[str, str] = field(default_factory=dict)
-    """What is computed from them, such as avg, and how; `{0}` stands for the object."""
+    """The attributes it computes from them, such as avg, and how; `{0}` stands for the object."""
     last: set[str] = field(default_factory=set)
-    """What has to do with the last call only, such as val."""
+    """The attributes that belong to the last call only, such as val."""
 
 
 @dataclass(eq=False)
 class Meter:
-    """An object that a loop feeds."""
+    """A meter that a loop feeds."""
 
     name: str
     kind: Kind
@@ -41,7 +41,7 @@ class Meter:
 
 
 def meters_of(work: Work, script: Script, loop: cst.For) -> dict[str, Meter]:
-    """The meters that are at zero before a loop and are fed in it, first come first."""
+    """Return the meters that start at zero before a loop and are fed in it, in order."""
     found: dict[str, Meter] = {}
     inside = bound_in(script, loop)
     for part in walk_shallow(loop.body):
@@ -58,7 +58,7 @@ def meters_of(work: Work, script: Script, loop: cst.For) -> dict[str, Meter]:
 
 
 def kind_of(project: Project, script: Script, call: cst.Call) -> Kind | None:
-    """The class of a meter, if the method that is called does nothing but to keep a mean."""
+    """Return the class of a meter, if the called method does nothing but keep a mean."""
     made = project.definition(script, call.func)
     owner = made[0].class_of(made[1]) if made is not None else None
     if made is None or owner is None or not isinstance(made[1], cst.FunctionDef):
@@ -83,7 +83,7 @@ def kind_of(project: Project, script: Script, call: cst.Call) -> Kind | None:
 
 
 def _note(kind: Kind, me: str, part: cst.AugAssign | cst.Assign | cst.AnnAssign) -> bool:
-    """Note what an assignment does to the object; whether it is understood."""
+    """Note what an assignment does to the object; return whether it was understood."""
     added = addition(kind.script, part)
     if added is not None and (dotted(added[0]) or "").startswith(f"{me}."):
         kind.sums.setdefault((dotted(added[0]) or "")[len(me) + 1 :], []).append(added[1])
@@ -112,14 +112,14 @@ def _note(kind: Kind, me: str, part: cst.AugAssign | cst.Assign | cst.AnnAssign)
 
 
 def parameters_in(kind: Kind, value: cst.CSTNode) -> list[str]:
-    """The parameters of the method, but its object, that a value is made of."""
+    """Return the parameters of the method, without `self`, that a value uses."""
     names = [p.name.value for p in kind.method.params.params[1:]]
     used = {n.value for n in walk(value) if isinstance(n, cst.Name)}
     return [name for name in names if name in used]
 
 
 def _begins(work: Work, script: Script, loop: cst.For, name: str, kind: Kind) -> bool:
-    """Whether a meter is made anew, or set back, each time before the loop."""
+    """Return whether a meter is made or reset each time before the loop."""
     project = work.parts.project
     start = start_of(script, loop, name)
     if isinstance(start, cst.Call):

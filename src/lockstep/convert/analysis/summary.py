@@ -1,15 +1,15 @@
-"""What was understood of a script, in the words of its author, with lines."""
+"""List what lockstep understood of a script, with line numbers."""
 
 from __future__ import annotations
 
 import libcst as cst
 
-from lockstep.convert.analysis import fed
-from lockstep.convert.analysis.lists import lists_of
+from lockstep.convert.analysis import meter_sums
+from lockstep.convert.analysis.batch_kinds import kinds
+from lockstep.convert.analysis.loop_lists import lists_of
+from lockstep.convert.analysis.loop_sums import is_read_later, sums_of
 from lockstep.convert.analysis.meters import meters_of
 from lockstep.convert.analysis.parts import Parts
-from lockstep.convert.analysis.sums import is_read_later, sums_of
-from lockstep.convert.rewrites.loss import kinds
 from lockstep.convert.work import Note, Work
 from lockstep.source.gradients import is_backward
 from lockstep.source.loss import loss_of
@@ -17,7 +17,7 @@ from lockstep.source.outputs import SAVES
 
 
 def understood(work: Work) -> list[Note]:
-    """Models, optimizers, data, loops, losses, metrics and saves."""
+    """Return notes on models, optimizers, data, loops, losses, metrics and saves."""
     parts, script = work.parts, work.script
     found = [Note(work.line(m.made), f"model {m.name}") for m in parts.models if m.script is script]
     for optimizer in parts.optimizers:
@@ -60,7 +60,7 @@ def _data(work: Work, parts: Parts) -> list[Note]:
 
 
 def _metrics(work: Work, parts: Parts) -> list[Note]:
-    """What loops over batches sum up or collect, and somebody reads."""
+    """Return notes on what loops over batches sum up or collect and later code reads."""
     script = work.script
     loops = {loop.node for x in (*parts.trained_on, *parts.evaluated_on) for loop in x.loops}
     found = []
@@ -70,7 +70,7 @@ def _metrics(work: Work, parts: Parts) -> list[Note]:
         names += [
             name
             for name, meter in meters_of(work, script, loop).items()
-            if fed.is_wanted(script, loop, meter)
+            if meter_sums.is_wanted(script, loop, meter)
         ]
         if names:
             found.append(Note(work.line(loop), f"metrics {', '.join(names)}"))

@@ -1,65 +1,42 @@
 """Reasons not to convert a script: data parallelism would change the method.
 
-One reason per file: `look` finds its places. Where nothing is certain, nothing is said.
-
-    refusal    what a refusal is
-    losses     each backward, and all that its loss is made of
-    pairs      expressions that set every sample of a batch against every other
-    steady     what stays the same from turn to turn
+One reason per file: `look` finds the places where it holds, and finds none where it is not certain.
+A new file here is a new reason. Its `ORDER` is its stage and its place within the stage.
 """
 
 from __future__ import annotations
 
+from functools import cache
 from types import ModuleType
 
-from lockstep.convert.refuse import (
-    batch_loss,
-    by_hand,
-    closure,
-    double_backward,
-    environment,
-    full_graph,
-    layer_local,
-    no_training,
-    not_pytorch,
-    replay_buffer,
-    several_processes,
-)
-from lockstep.convert.refuse.refusal import Refusal
+from lockstep.convert.discovery import modules_in_order
+from lockstep.convert.refusal import Refusal, Stage
 from lockstep.source.training import Training
 
-__all__ = ["Refusal", "refusals"]
+__all__ = ["Refusal", "all_reasons", "refusals"]
 
-_OTHERS = not_pytorch, several_processes
-"""Reasons that leave nothing else to say."""
-_REASONS = (
-    environment,
-    replay_buffer,
-    closure,
-    layer_local,
-    by_hand,
-    double_backward,
-    batch_loss,
-    full_graph,
-)
+
+@cache
+def all_reasons() -> list[ModuleType]:
+    """Return all reasons, in the order in which they are tried."""
+    return modules_in_order(__name__)
 
 
 def refusals(training: Training) -> list[Refusal]:
-    """Why a program cannot be converted, the first place of each reason; nothing if it can.
+    """Return why a program cannot be converted, the first place of each reason; [] if it can.
 
-    Programs that train on several replicas already, by themselves or with a framework, are no
-    matter of this.
+    Programs that train on several replicas already, by themselves or with a framework, are not
+    refused here.
     """
     if training.framework is not None or training.distributed:
         return []
-    return (
-        _first(training, *_OTHERS)[:1]
-        or _first(training, *_REASONS)
-        or _first(training, no_training)
-    )
-
-
-def _first(training: Training, *reasons: ModuleType) -> list[Refusal]:
-    """The first place of each reason that holds."""
-    found = [next(iter(reason.look(training)), None) for reason in reasons]
-    return [refusal for refusal in found if refusal is not None]
+    for stage in Stage:
+        found = [
+            next(iter(reason.look(training)), None)
+            for reason in all_reasons()
+            if reason.ORDER[0] is stage
+        ]
+        held = [refusal for refusal in found if refusal is not None]
+        if held:
+            return held[:1] if stage is Stage.NO_DDP else held
+    return []

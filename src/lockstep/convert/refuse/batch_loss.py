@@ -1,4 +1,4 @@
-"""Losses across the batch: a replica would compare its samples with fewer others."""
+"""Refuse losses across the batch: a replica would compare its samples with fewer others."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ from collections.abc import Iterator
 import libcst as cst
 
 from lockstep.convert.analysis.losses import losses
-from lockstep.convert.analysis.pairs import compares_all
-from lockstep.convert.refuse.refusal import Refusal
+from lockstep.convert.analysis.sample_pairs import compares_all
+from lockstep.convert.refusal import Refusal, Stage
 from lockstep.doctor.rules import in_batch_loss
 from lockstep.source.script import Script
 from lockstep.source.training import Training
 from lockstep.source.tree import code, constant, dotted, walk
 
+ORDER = Stage.METHOD, 70
 _LIBRARIES = re.compile(
     r"pytorch_metric_learning\.(losses\.(?!.*(Face|Softmax|Proxy|Center))|miners\.)"
     r"|lightly\.loss\.(?!NegativeCosine|DINO|MSN)"
@@ -22,13 +23,13 @@ _LIBRARIES = re.compile(
     r"|(info_nce|open_clip|cliploss)\.\w*(NCE|Loss|nce)"
 )
 _ADVICE = (
-    "Gather the embeddings of all replicas, with their gradients, before this loss; a person has "
-    "to check what it then means."
+    "Gather the embeddings of all replicas, with their gradients, before this loss, and check that "
+    "the loss still means the same."
 )
 
 
 def look(training: Training) -> Iterator[Refusal]:
-    """Similarities, differences and correlations of a batch with itself that make a loss."""
+    """Find similarities, differences and correlations within the batch that make up a loss."""
     seen = [(found.script, found.node) for found in in_batch_loss.look(training)]
     for loss in losses(training):
         seen += [place for place in loss.parts if _compares(training, *place)]
@@ -37,8 +38,8 @@ def look(training: Training) -> Iterator[Refusal]:
             "batch_loss",
             script,
             node,
-            "each sample is compared with all others of its batch, and a replica would have its "
-            "own part of the batch only",
+            "the loss compares each sample with all others of its batch, and a replica would have "
+            "only its part of the batch",
             _ADVICE,
         )
 
@@ -52,14 +53,14 @@ def _compares(training: Training, script: Script, node: cst.CSTNode) -> bool:
 
 
 def _is_known(training: Training, script: Script, call: cst.Call) -> bool:
-    """Whether a library's loss is called that takes all pairs of the batch."""
+    """Return whether a call is a library's loss over all pairs of the batch."""
     made = [(o.script, o.call) for o in training.project.origins(script, call.func) if o.call]
     names = [training.project.name(s, c.func) or "" for s, c in [(script, call), *made]]
     return any(_LIBRARIES.match(name) for name in names)
 
 
 def _is_queue(script: Script, node: cst.CSTNode) -> bool:
-    """A product with earlier batches' embeddings, kept in a buffer that every turn writes into."""
+    """Return whether a node multiplies with a queue of embeddings from earlier batches."""
     owner = script.class_of(node)
     if isinstance(node, cst.Call):
         product = code(node.func).rsplit(".", 1)[-1] in ("einsum", "mm", "matmul")
@@ -74,7 +75,7 @@ def _is_queue(script: Script, node: cst.CSTNode) -> bool:
 
 
 def _moves(node: cst.CSTNode) -> bool:
-    """`self.queue[:, start : start + n] = keys.T`: somewhere else in each turn."""
+    """Return whether each turn writes to another place: `self.queue[:, i : i + n] = keys.T`."""
     target = node.targets[0].target if isinstance(node, cst.Assign) else None
     if not isinstance(target, cst.Subscript):
         return False

@@ -1,7 +1,7 @@
-"""Weights that the script updates from their gradients itself, without an optimizer.
+"""Refuse weights that the script updates from their gradients itself, without an optimizer.
 
-DDP has averaged the gradients of a model that it wraps, so that every replica makes the same
-update; those of other tensors it does not know.
+DDP averages the gradients of a model that it wraps, so that every replica makes the same update. It
+does not know other tensors.
 """
 
 from __future__ import annotations
@@ -12,12 +12,13 @@ from collections.abc import Iterator
 import libcst as cst
 
 from lockstep.convert.analysis.parts import Parts
-from lockstep.convert.refuse.refusal import Refusal
+from lockstep.convert.refusal import Refusal, Stage
 from lockstep.source.script import Script
 from lockstep.source.training import Training
+from lockstep.source.training_loops import training_loops
 from lockstep.source.tree import code, walk
-from lockstep.source.turns import training_loops
 
+ORDER = Stage.METHOD, 50
 _IN_PLACE = {"add_", "sub_", "copy_", "addcdiv_", "addcmul_", "set_"}
 _OPTIMIZER = re.compile(r"Optimizer|(^|\.)optim\.|SGD|Adam")
 _WEIGHTS = {"parameters", "named_parameters"}
@@ -26,7 +27,7 @@ _ADVICE = "Let torch.optim do the update: torch.optim.SGD is `w -= lr * w.grad`.
 
 
 def look(training: Training) -> Iterator[Refusal]:
-    """`w -= lr * w.grad` and its other forms; not where an optimizer steps in the same loop."""
+    """Find `w -= lr * w.grad` and similar updates, unless an optimizer steps in the same loop."""
     parts = Parts(training)
     for script in training.project.scripts:
         if ".grad" not in script.text:
@@ -39,18 +40,18 @@ def look(training: Training) -> Iterator[Refusal]:
             models = _models(training, script, node)
             if not models:
                 reason = (
-                    "the weights are updated by hand, where nothing says which gradients make one "
-                    "step of the global batch"
+                    "the script updates the weights by hand, and nothing tells which gradients "
+                    "make one step of the global batch"
                 )
             elif not all(parts.is_model(*model) for model in models):
                 reason = (
-                    "the weights are updated by hand, and only a model that an optimizer is given "
-                    "can be followed"
+                    "the script updates the weights by hand, and lockstep can only follow a model "
+                    "that an optimizer is given"
                 )
             elif _NOISE.search(script.code(node)):
                 reason = (
-                    "the weights are updated by hand and at random, by other numbers on every "
-                    "replica"
+                    "the script updates the weights by hand and at random, with other numbers on "
+                    "every replica"
                 )
             else:
                 continue
@@ -58,7 +59,7 @@ def look(training: Training) -> Iterator[Refusal]:
 
 
 def _change(node: cst.CSTNode) -> tuple[cst.CSTNode, list[cst.CSTNode]] | None:
-    """The tensor that is changed, and what it is changed by."""
+    """Return the tensor that a node changes, and the values it uses for that."""
     target: cst.CSTNode
     value: list[cst.CSTNode]
     if isinstance(node, cst.AugAssign):
@@ -77,7 +78,7 @@ def _change(node: cst.CSTNode) -> tuple[cst.CSTNode, list[cst.CSTNode]] | None:
 
 
 def _updates(training: Training, script: Script, node: cst.CSTNode) -> bool:
-    """Whether a tensor is changed by what its own gradient says."""
+    """Return whether a node updates a tensor from its own gradient."""
     change = _change(node)
     if change is None:
         return False
@@ -98,11 +99,11 @@ def _updates(training: Training, script: Script, node: cst.CSTNode) -> bool:
 def _models(
     training: Training, script: Script, node: cst.CSTNode
 ) -> list[tuple[Script, cst.CSTNode]]:
-    """The models whose parameters a loop goes through, if it is they that are changed."""
+    """Return the models whose parameters a loop changes one after the other."""
     change = _change(node)
     assert change is not None
     found = script.scope_of(node).find(code(change[0]))
-    # `p -= x` leaves p what it is.
+    # `p -= x` does not bind p to another tensor.
     bindings = [b for b in found[1] if b.kind != "augment"] if found is not None else []
     models: list[tuple[Script, cst.CSTNode]] = []
     for binding in bindings:
@@ -123,13 +124,13 @@ def _models(
 
 
 def _in_optimizer(script: Script, node: cst.CSTNode) -> bool:
-    """Whether it is the step of an optimizer's class."""
+    """Return whether a node belongs to the class of an optimizer."""
     owner = script.class_of(node)
     return owner is not None and any(_OPTIMIZER.search(code(b.value)) for b in owner.bases)
 
 
 def _has_step(training: Training, script: Script, node: cst.CSTNode) -> bool:
-    """Whether an optimizer steps in the same loop: then this changes inputs, as an attack does."""
+    """Return whether an optimizer steps in the same loop: then this is an attack on inputs."""
     around = {loop for _, loop in training.project.loops_around(script, node)}
     return any(
         loop in around and any(act.kind == "step" for act in acts)

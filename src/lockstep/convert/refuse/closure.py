@@ -1,4 +1,4 @@
-"""An optimizer that evaluates the loss itself, several times for one step: L-BFGS."""
+"""Refuse optimizers that evaluate the loss themselves, several times per step, as L-BFGS does."""
 
 from __future__ import annotations
 
@@ -6,17 +6,18 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from lockstep.convert.refuse.refusal import Refusal
+from lockstep.convert.refusal import Refusal, Stage
 from lockstep.source.gradients import is_backward
 from lockstep.source.script import Script
 from lockstep.source.training import Training
 from lockstep.source.tree import argument
 
+ORDER = Stage.METHOD, 30
 _ADVICE = "Use an optimizer that takes one gradient per step, such as SGD or Adam."
 
 
 def look(training: Training) -> Iterator[Refusal]:
-    """Steps that are given a function which calls backward, and steps of L-BFGS."""
+    """Find steps that are given a function which calls backward, and steps of L-BFGS."""
     for script, call in training.methods("step"):
         given = argument(call, "closure", 0)
         if given is None or not training.used(script, call):
@@ -30,14 +31,14 @@ def look(training: Training) -> Iterator[Refusal]:
                 "closure",
                 script,
                 call,
-                "the optimizer calls the loss as often as it likes within a step, and each replica "
-                "would decide that from its own part of the batch",
+                "the optimizer decides how often to compute the loss within a step, and each "
+                "replica would decide by its own part of the batch",
                 _ADVICE,
             )
 
 
 def _evaluates(training: Training, script: Script, given: cst.BaseExpression) -> bool:
-    """Whether an argument is a function that calls backward."""
+    """Return whether an argument is a function that calls backward."""
     if isinstance(given, cst.Lambda):
         return training.project.reaches(script, given.body, is_backward)
     made = training.project.definition(script, given)

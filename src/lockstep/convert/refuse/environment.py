@@ -1,4 +1,4 @@
-"""Reinforcement learning: the samples are what the model's own actions bring about."""
+"""Refuse reinforcement learning: the model's own actions produce the samples."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ from collections.abc import Iterator
 import libcst as cst
 
 from lockstep.convert.analysis.losses import losses
-from lockstep.convert.refuse.refusal import Refusal
+from lockstep.convert.refusal import Refusal, Stage
 from lockstep.source.script import Script
 from lockstep.source.training import Training
 from lockstep.source.tree import dotted
 
+ORDER = Stage.METHOD, 10
 _MAKERS = re.compile(
     r"(gym|gymnasium|gym3|envpool|pettingzoo|procgen|dm_control|dm_env|minigrid|supersuit|"
     r"stable_baselines3?|pybullet_envs|ale_py|vizdoom|unityagents|mlagents_envs)\b"
@@ -23,7 +24,7 @@ _ADVICE = (
 
 
 def look(training: Training) -> Iterator[Refusal]:
-    """Steps of an environment, in a program whose losses do not come from DataLoaders."""
+    """Find steps of an environment, in programs whose losses do not come from DataLoaders."""
     if _from_loaders(training):
         return
     resets = {_last(call) for _, call in training.methods("reset")}
@@ -35,14 +36,14 @@ def look(training: Training) -> Iterator[Refusal]:
                 "environment",
                 script,
                 call,
-                "the next sample follows from the model's action here, so there is no batch of "
-                "given samples to divide among replicas",
+                "the model's action decides the next sample here, so there is no batch of given "
+                "samples to divide among replicas",
                 _ADVICE,
             )
 
 
 def _from_loaders(training: Training) -> bool:
-    """Whether every loss is taken in a loop over a DataLoader that was made before all loops."""
+    """Return whether every loss is in a loop over a DataLoader that was made before all loops."""
     project = training.project
     given = {
         loop.node
@@ -54,13 +55,13 @@ def _from_loaders(training: Training) -> bool:
 
 
 def _last(call: cst.Call) -> str:
-    """`env` of self.env.step()."""
+    """Return `env`, for `self.env.step()`."""
     assert isinstance(call.func, cst.Attribute)
     return (dotted(call.func.value) or "?").rsplit(".", 1)[-1]
 
 
 def _is_made(training: Training, script: Script, call: cst.Call) -> bool:
-    """Whether the object comes from a library of environments."""
+    """Return whether the object comes from a library of environments."""
     assert isinstance(call.func, cst.Attribute)
     made = [o for o in training.project.origins(script, call.func.value) if o.call is not None]
     names = [training.project.name(o.script, o.call.func) or "" for o in made if o.call]
@@ -68,7 +69,7 @@ def _is_made(training: Training, script: Script, call: cst.Call) -> bool:
 
 
 def _received(script: Script, call: cst.Call) -> int:
-    """How many values the result is taken apart into."""
+    """Return how many variables the result is unpacked into."""
     parent = script.parents[call]
     if not isinstance(parent, cst.Assign) or not isinstance(parent.targets[0].target, cst.Tuple):
         return 0

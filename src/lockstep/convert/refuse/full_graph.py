@@ -1,22 +1,23 @@
-"""All data in one batch: a graph, or all rows of a table, in every step."""
+"""Refuse training on all data in one batch: a graph, or all rows of a table, in every step."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 from lockstep.convert.analysis.losses import losses
-from lockstep.convert.analysis.steady import Turns
-from lockstep.convert.refuse.refusal import Refusal
+from lockstep.convert.analysis.unchanging_values import Turns
+from lockstep.convert.refusal import Refusal, Stage
 from lockstep.source.training import Training
 
+ORDER = Stage.METHOD, 80
 _ADVICE = (
     "If the samples are independent rows, put them into a TensorDataset and a DataLoader with "
-    "batches; the nodes of one graph are not, so keep it on one GPU or sample subgraphs."
+    "batches. The nodes of a graph are not independent: keep it on one GPU, or sample subgraphs."
 )
 
 
 def look(training: Training) -> Iterator[Refusal]:
-    """Losses that are made of the same tensors in every turn, where all of them are."""
+    """Find losses made of the same tensors in every turn, if all losses are."""
     found = []
     for loss in losses(training):
         turns = Turns(training, loss.script, loss.backward)

@@ -1,4 +1,4 @@
-"""Layers that learn each from a loss of their own, with steps inside the model."""
+"""Refuse layers that each learn from their own loss, with steps inside the model."""
 
 from __future__ import annotations
 
@@ -6,13 +6,14 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from lockstep.convert.refuse.refusal import Refusal
+from lockstep.convert.refusal import Refusal, Stage
 from lockstep.source.gradients import is_backward
 from lockstep.source.script import Script
 from lockstep.source.training import Training
+from lockstep.source.training_loops import training_loops
 from lockstep.source.tree import code, dotted, walk
-from lockstep.source.turns import training_loops
 
+ORDER = Stage.METHOD, 40
 _ADVICE = (
     "Give the model one loss and one step per batch, or call all_reduce on each layer's gradients "
     "by hand before its own step."
@@ -20,7 +21,7 @@ _ADVICE = (
 
 
 def look(training: Training) -> Iterator[Refusal]:
-    """Modules that step an optimizer of their own parameters, and steps in a loop over layers."""
+    """Find modules that step an optimizer of their parameters, and steps in loops over layers."""
     for script in training.project.scripts:
         for node in script.scopes:
             if isinstance(node, cst.ClassDef) and _is_module(training, script, node):
@@ -31,7 +32,7 @@ def look(training: Training) -> Iterator[Refusal]:
         kinds = [act.kind for act in found if not act.loops]
         steps = {"backward", "step"} <= set(kinds)
         if steps and isinstance(loop, cst.For) and _passes_on(script, loop):
-            yield _refusal(script, loop, "every layer takes a step from a loss of its own")
+            yield _refusal(script, loop, "every layer takes a step from its own loss")
 
 
 def _refusal(script: Script, node: cst.CSTNode, what: str) -> Refusal:
@@ -39,7 +40,7 @@ def _refusal(script: Script, node: cst.CSTNode, what: str) -> Refusal:
         "layer_local",
         script,
         node,
-        f"{what} inside the model, past DDP, which averages gradients for calls of the whole model",
+        f"{what} inside the model and bypasses DDP, which averages gradients for whole calls only",
         _ADVICE,
     )
 
@@ -56,7 +57,7 @@ def _is_module(training: Training, script: Script, node: cst.ClassDef, depth: in
 
 
 def _own_step(training: Training, script: Script, owner: cst.ClassDef) -> cst.Call | None:
-    """The step of an optimizer that a module made of its own parameters, after a backward."""
+    """Return the step that a module takes after a backward, with an optimizer of its parameters."""
     part = _is_part(training, owner)
     names = {
         name
@@ -74,7 +75,7 @@ def _own_step(training: Training, script: Script, owner: cst.ClassDef) -> cst.Ca
 
 
 def _is_part(training: Training, owner: cst.ClassDef) -> bool:
-    """Whether objects of a class are put into a list of layers."""
+    """Return whether objects of a class are put into a list of layers."""
     for script, call in training.project.uses.get(owner, ()):
         for parent in script.above(call):
             if isinstance(parent, cst.ListComp | cst.List | cst.GeneratorExp):
@@ -89,7 +90,7 @@ def _is_part(training: Training, owner: cst.ClassDef) -> bool:
 
 
 def _passes_on(script: Script, loop: cst.For) -> bool:
-    """Whether each turn calls a layer on what the one before gave: `x = layer(x.detach())`."""
+    """Return whether each turn feeds a layer with the previous result: `x = layer(x.detach())`."""
     layers = {n.value for n in walk(loop.target) if isinstance(n, cst.Name)}
     for node in walk(loop.body):
         if isinstance(node, cst.Assign) and isinstance(node.value, cst.Call):
@@ -108,7 +109,7 @@ def _passes_on(script: Script, loop: cst.For) -> bool:
 
 
 def _hands_over(node: cst.CSTNode, made: str, given: set[str]) -> bool:
-    """`x = out.detach()`, where `out = layer(x)`."""
+    """Return whether a node is `x = out.detach()`, where `out = layer(x)`."""
     if not isinstance(node, cst.Assign) or not isinstance(node.targets[0].target, cst.Name):
         return False
     names = {n.value for n in walk(node.value) if isinstance(n, cst.Name)}

@@ -1,4 +1,4 @@
-"""No training loop in sight: what was looked for, and where the trail was lost."""
+"""Refuse programs without a training loop, and name the place where the search ended."""
 
 from __future__ import annotations
 
@@ -7,25 +7,26 @@ from collections.abc import Iterator
 import libcst as cst
 
 from lockstep.convert.analysis.losses import Loss, losses
-from lockstep.convert.refuse.refusal import Refusal
+from lockstep.convert.refusal import Refusal, Stage
 from lockstep.source.loaders import iterated
 from lockstep.source.script import Script
 from lockstep.source.training import Training
 from lockstep.source.tree import dotted
 
+ORDER = Stage.NO_TRAINING, 10
 _KNOWN = ("torch.", "numpy.", "itertools.", "random.", "math.", "./", "glob.", "os.", "copy.")
 _PLAIN = {"range", "zip", "list", "enumerate", "iter", "sorted", "reversed", "open", "map"}
 
 
 def look(training: Training) -> Iterator[Refusal]:
-    """No backward, no loop around one, or data that come from where nobody can look."""
+    """Find that there is no backward, no loop around one, or no visible source of the data."""
     script = training.project.scripts[0]
     found = losses(training)
     if not found:
         yield _refusal(
             script,
             script.tree,
-            "nothing here calls backward(), so no training was found",
+            "no training was found: nothing calls backward()",
             "Name the script that holds the training loop.",
         )
         return
@@ -43,16 +44,15 @@ def _refusal(script: Script, node: cst.CSTNode, reason: str, advice: str) -> Ref
 
 
 def _lost(training: Training, loss: Loss) -> Refusal | None:
-    """Why the data of a loss cannot be seen, if they cannot."""
+    """Return why the data of a loss cannot be seen, or None if they can."""
     loops = training.project.loops_around(loss.script, loss.backward)
     line = loss.script.place(loss.backward).start.line
     if not loops:
         return _refusal(
             loss.script,
             loss.backward,
-            f"backward() in line {line} is in no loop that could be found, so its batches are not "
-            "known",
-            "Name the script whose loop comes to this backward().",
+            f"no loop was found around backward() in line {line}, so its batches are not known",
+            "Name the script whose loop reaches this backward().",
         )
     for script, loop in loops:
         source = _hidden(training, script, loop) if isinstance(loop, cst.For) else None
@@ -62,8 +62,8 @@ def _lost(training: Training, loss: Loss) -> Refusal | None:
                 where,
                 node,
                 f"the batches come from {_title(training, where, node)} in line "
-                f"{where.place(node).start.line}, and only torch.utils.data.DataLoader can be "
-                "divided here",
+                f"{where.place(node).start.line}, and lockstep can only divide "
+                "torch.utils.data.DataLoader here",
                 "Make the batches with torch.utils.data.DataLoader, in this script or in a module "
                 "beside it.",
             )
@@ -73,11 +73,11 @@ def _lost(training: Training, loss: Loss) -> Refusal | None:
 def _title(training: Training, script: Script, node: cst.CSTNode) -> str:
     if isinstance(node, cst.Call):
         return training.project.name(script, node.func) or script.code(node.func)
-    return f"`{script.code(node)}`, which nothing here hands over,"
+    return f"`{script.code(node)}`, which no code here provides,"
 
 
 def _hidden(training: Training, script: Script, loop: cst.For) -> tuple[Script, cst.CSTNode] | None:
-    """The call or name that a loop's data come from, if it belongs to nothing that was read."""
+    """Return the call or name that a loop's data come from, if its source was not read."""
     project = training.project
     for origin in project.origins(script, iterated(project, script, loop.iter)):
         node = origin.node

@@ -1,4 +1,4 @@
-"""A script of another library: there is nothing for DDP to wrap."""
+"""Refuse scripts of other libraries: DDP has nothing to wrap there."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from lockstep.convert.refuse.refusal import Refusal
+from lockstep.convert.refusal import Refusal, Stage
 from lockstep.source.script import Script
 from lockstep.source.training import Training
 
+ORDER = Stage.NO_DDP, 10
 _OTHERS = {
     "tensorflow": "TensorFlow",
     "keras": "Keras",
@@ -25,7 +26,7 @@ _OTHERS = {
 
 
 def look(training: Training) -> Iterator[Refusal]:
-    """Imports of another library, in a program that never imports torch."""
+    """Find imports of other libraries, in a program that never imports torch."""
     found: list[Refusal] = []
     for script in training.project.scripts:
         for scope in script.scopes.values():
@@ -43,6 +44,6 @@ def _refusal(script: Script, node: cst.CSTNode, library: str) -> Refusal:
         "not_pytorch",
         script,
         node,
-        f"this trains with {library}, and DistributedDataParallel wraps PyTorch's modules only",
+        f"the script trains with {library}, and DistributedDataParallel wraps PyTorch's modules",
         f"Use {library}'s own way to train on several devices.",
     )

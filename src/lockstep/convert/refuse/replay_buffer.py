@@ -1,4 +1,4 @@
-"""Samples that come from a buffer which is filled while training."""
+"""Refuse sampling from a buffer that the program fills while it trains."""
 
 from __future__ import annotations
 
@@ -6,12 +6,13 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from lockstep.convert.refuse.refusal import Refusal
+from lockstep.convert.refusal import Refusal, Stage
 from lockstep.source.script import Script
 from lockstep.source.training import Training
+from lockstep.source.training_loops import training_loops
 from lockstep.source.tree import dotted
-from lockstep.source.turns import training_loops
 
+ORDER = Stage.METHOD, 20
 _FILLS = (
     "append", "appendleft", "push", "add", "store", "extend", "put", "insert", "remember",
     "cache", "record", "add_batch", "store_transition", "add_transition", "save_transition",
@@ -27,7 +28,7 @@ _ADVICE = (
 
 
 def look(training: Training) -> Iterator[Refusal]:
-    """Containers that one place of a training loop fills and another draws samples from."""
+    """Find containers that a training loop both fills and draws samples from."""
     fills = [
         (_name(call.func.value), _loops(training, script, call, call.func.value))
         for script, call in training.methods(*_FILLS)
@@ -40,8 +41,8 @@ def look(training: Training) -> Iterator[Refusal]:
                 "replay_buffer",
                 script,
                 call,
-                f"the samples come from `{script.code(container)}`, which is filled while "
-                "training, and each replica would fill and draw from another one",
+                f"the samples come from `{script.code(container)}`, which the training "
+                "fills, and each replica would fill and draw from its own buffer",
                 _ADVICE,
             )
 
@@ -56,7 +57,7 @@ def _drawn(training: Training) -> Iterator[tuple[Script, cst.Call, cst.CSTNode]]
 
 
 def _containers(call: cst.Call) -> Iterator[cst.CSTNode]:
-    """`memory` of random.sample(memory, 32) and of np.random.choice(len(memory), 32)."""
+    """Yield `memory`, for `random.sample(memory, 32)` and `np.random.choice(len(memory), 32)`."""
     for arg in call.args:
         value = arg.value
         if isinstance(value, cst.Call) and dotted(value.func) in ("len", "list") and value.args:
@@ -66,14 +67,14 @@ def _containers(call: cst.Call) -> Iterator[cst.CSTNode]:
 
 
 def _name(node: cst.CSTNode) -> str:
-    """The last part: the agent's `self.memory` is `agent.memory` elsewhere."""
+    """Return the last part of a name: `self.memory` of an agent is `agent.memory` elsewhere."""
     return (dotted(node) or "?").rsplit(".", 1)[-1]
 
 
 def _loops(
     training: Training, script: Script, call: cst.Call, container: cst.CSTNode
 ) -> set[cst.CSTNode]:
-    """Loops around a call that train, and that do not make the container anew in each turn."""
+    """Return the training loops around a call, except those that make a new container each turn."""
     if not training.used(script, call):
         return set()
     trains = {loop for _, loop, _ in training_loops(training)}

@@ -1,4 +1,4 @@
-"""Another kind of parallelism is there already: RPC, pipelines, Hogwild, a model cut over GPUs."""
+"""Refuse other kinds of parallelism: RPC, pipelines, Hogwild, a model split over GPUs."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from lockstep.convert.refuse.refusal import Refusal
+from lockstep.convert.refusal import Refusal, Stage
 from lockstep.source.gradients import is_backward
 from lockstep.source.script import Script
 from lockstep.source.training import Training
 from lockstep.source.tree import argument, constant, dotted
 
+ORDER = Stage.NO_DDP, 20
 _REMOTE = re.compile(
     r"torch\.distributed\.(rpc|pipelining|pipeline|autograd|optim\.DistributedOptimizer|"
     r"tensor\.parallel)\b|torchgpipe\.|fairscale\.nn\.Pipe"
@@ -21,7 +22,7 @@ _DEVICE = re.compile(r"cuda:(\d+)$")
 
 
 def look(training: Training) -> Iterator[Refusal]:
-    """Calls that hand the work to other processes, and models on more than one GPU."""
+    """Find calls that hand the work to other processes, and models on more than one GPU."""
     yield from _remote(training)
     yield from _started(training)
     yield from _cut(training)
@@ -32,15 +33,15 @@ def _remote(training: Training) -> Iterator[Refusal]:
         for call in script.calls:
             name = training.project.name(script, call.func) or ""
             if _REMOTE.match(name) and training.used(script, call):
-                yield _refusal(script, call, f"{name} divides the work among processes already")
+                yield _refusal(script, call, f"{name} already divides the work among processes")
         for call in script.calls:
             placed = constant(argument(call, "device_map"))
             if placed in ("auto", "balanced", "balanced_low_0", "sequential"):
-                yield _refusal(script, call, f'device_map="{placed}" cuts the model over the GPUs')
+                yield _refusal(script, call, f'device_map="{placed}" splits the model over GPUs')
 
 
 def _started(training: Training) -> Iterator[Refusal]:
-    """Processes that each train: with shared weights, as Hogwild does, or on their own."""
+    """Find processes that each train, with shared weights as in Hogwild or independently."""
     for function, given in training.project.handed.items():
         for handed in given:
             name = training.project.name(handed.script, handed.call.func) or ""
@@ -48,12 +49,12 @@ def _started(training: Training) -> Iterator[Refusal]:
                 continue
             script = next(s for s in training.project.scripts if function in s.order)
             if training.project.reaches(script, function.body, is_backward):
-                what = f"`{function.name.value}` trains in processes of its own already"
+                what = f"`{function.name.value}` already trains in separate processes"
                 yield _refusal(handed.script, handed.call, what)
 
 
 def _cut(training: Training) -> Iterator[Refusal]:
-    """Parts of a model that are moved to different GPUs by their numbers."""
+    """Find parts of a model that are moved to GPUs with different numbers."""
     for script in training.project.scripts:
         places: dict[object, cst.Call] = {}
         for call in script.named_last("to", "cuda"):
@@ -64,11 +65,11 @@ def _cut(training: Training) -> Iterator[Refusal]:
         if len(places) > 1:
             last = list(places.values())[-1]
             if training.used(script, last):
-                yield _refusal(script, last, "parts of the model lie on different GPUs already")
+                yield _refusal(script, last, "parts of the model are already on different GPUs")
 
 
 def _numbers(training: Training, script: Script, call: cst.Call) -> set[int]:
-    """The GPUs that `.to("cuda:1")` and `.cuda(1)` name."""
+    """Return the GPUs that `.to("cuda:1")` and `.cuda(1)` name."""
     given = call.args[0].value if call.args else None
     if given is None:
         return set()
@@ -83,12 +84,12 @@ def _numbers(training: Training, script: Script, call: cst.Call) -> set[int]:
             found.add(int(match[1]))
         elif type(value) is int:
             found.add(value)
-    # Where a flag or an `if` decides, there is one GPU at a time.
+    # If a flag or an `if` decides, the program uses one GPU at a time.
     return found if len(found) == 1 else set()
 
 
 def _is_part(training: Training, script: Script, node: cst.CSTNode) -> bool:
-    """Whether something is a module: made by torch.nn or by a class that is built on another."""
+    """Return whether a value is a module, made by torch.nn or by a class that has a base."""
     made = [(o.script, o.call) for o in training.project.origins(script, node) if o.call]
     if isinstance(node, cst.Call):
         made.append((script, node))
@@ -107,6 +108,6 @@ def _refusal(script: Script, node: cst.CSTNode, what: str) -> Refusal:
         "several_processes",
         script,
         node,
-        f"{what}, and data parallelism on top would be another program",
+        f"{what}, and data parallelism on top would make it another program",
         "Start from the single-GPU form of the script, with one process and the model on one GPU.",
     )

@@ -1,4 +1,4 @@
-"""Gradient accumulation: gradients travel once for each step, not for each part of it."""
+"""Accumulate gradients locally: reduce them once per step, not once per backward."""
 
 from __future__ import annotations
 
@@ -6,55 +6,54 @@ import libcst as cst
 
 from lockstep.convert.analysis.blocks import block_of, statement_of
 from lockstep.convert.work import Work
-from lockstep.source.accumulation import is_one, windows
+from lockstep.source.accumulation import Window, is_one, windows
 from lockstep.source.tree import walk
+
+ORDER = 150
 
 
 def rewrite(work: Work) -> None:
-    """`no_sync` around all parts but the last."""
+    """Put `no_sync` around all backwards of a step but the last."""
     script = work.script
     done: set[cst.CSTNode] = set()
     for window in windows(work.parts.training):
         if is_one(work.parts.training, window) or window.backward.call in done:
             continue
         done.add(window.backward.call)
-        test, backward = window.test, window.backward
-        if (
-            test is None
-            or len(work.parts.models) != 1
-            or backward.script is not script
-            or window.step.script is not script
-        ):
+        run = _from_forward_to_backward(work, window)
+        if run is None or window.test is None:
             work.note(
-                window.loop, "gradients travel with every part of a step, which is right but slow"
-            )
-            continue
-        last = statement_of(script, backward.call)
-        block = block_of(script, last)
-        ends = block.index(last)
-        first = ends
-        for number, statement in enumerate(block[:ends]):
-            if any(
-                isinstance(part, cst.Call) and work.parts.is_model(script, part.func)
-                for part in walk(statement)
-            ):
-                first = number
-                break
-        if (
-            statement_of(script, test) not in block
-            or block.index(statement_of(script, test)) < ends
-        ):
-            work.note(
-                window.loop, "gradients travel with every part of a step, which is right but slow"
+                window.loop, "DDP reduces gradients in every backward, which is right but slow"
             )
             continue
         work.need("nullcontext")
         model = work.parts.models[0].name
         sync = work.fresh("sync")
-        work.draft.before(block[first], f"{sync} = {work.world} == 1 or ({script.code(test.test)})")
-        work.draft.under(
-            f"with nullcontext() if {sync} else {model}.no_sync():", block[first : ends + 1]
+        test = script.code(window.test.test)
+        work.draft.before(run[0], f"{sync} = {work.world} == 1 or ({test})")
+        work.draft.under(f"with nullcontext() if {sync} else {model}.no_sync():", run)
+        work.done("accumulation", run[0], "DDP reduces gradients in the last backward of a step")
+
+
+def _from_forward_to_backward(work: Work, window: Window) -> list[cst.CSTNode] | None:
+    """Return the statements from the model's call to the backward, if the step's `if` follows."""
+    script, test, backward = work.script, window.test, window.backward
+    if test is None or len(work.parts.models) != 1:
+        return None
+    if backward.script is not script or window.step.script is not script:
+        return None
+    last = statement_of(script, backward.call)
+    block = block_of(script, last)
+    end = block.index(last)
+    decides = statement_of(script, test)
+    if decides not in block or block.index(decides) < end:
+        return None
+    forward = (
+        number
+        for number, statement in enumerate(block[:end])
+        if any(
+            isinstance(part, cst.Call) and work.parts.is_model(script, part.func)
+            for part in walk(statement)
         )
-        work.done(
-            "accumulation", block[first], "gradients travel with the last part of a step only"
-        )
+    )
+    return block[next(forward, end) : end + 1]

@@ -1,4 +1,4 @@
-"""Devices: every process has its own GPU, so none is named by number."""
+"""Give every process its own GPU: no device has a fixed number."""
 
 from __future__ import annotations
 
@@ -11,13 +11,14 @@ from lockstep.convert.work import Work
 from lockstep.source.script import Script
 from lockstep.source.tree import constant, dotted
 
+ORDER = 30
 _FIRST = re.compile(r"(['\"])cuda:0\1")
 _NUMBER = re.compile(r"(gpu|cuda)(_?(id|index|num|number))?$|(dev|device)_?(id|index)$", re.I)
 _OTHER = re.compile(r"(['\"])cuda:\d+\1")
 
 
 def rewrite(work: Work) -> None:
-    """`cuda:0` becomes `cuda`, which is the GPU of the process."""
+    """Replace `cuda:0` by `cuda`, which is the GPU of the process."""
     script = work.script
     for node in list(script.order):
         if isinstance(node, cst.SimpleString):
@@ -26,12 +27,14 @@ def rewrite(work: Work) -> None:
             if _FIRST.fullmatch(node.value):
                 work.draft.replace(node, node.value.replace(":0", ""))
                 work.done(
-                    "device", node, "cuda:0 is the GPU of all processes; cuda is that of each"
+                    "device",
+                    node,
+                    "cuda:0 is one GPU for all; cuda is the GPU of each process",
                 )
             elif _OTHER.fullmatch(node.value):
                 bare = re.sub(r":\d+", "", node.value)
                 work.draft.replace(node, f"({node.value} if {work.world} == 1 else {bare})")
-                work.done("device", node, "each process has a GPU of its own")
+                work.done("device", node, "each process has its own GPU")
         elif isinstance(node, cst.FormattedString) and script.code(node)[1:].lstrip(
             "'\""
         ).startswith("cuda:"):
@@ -42,14 +45,14 @@ def rewrite(work: Work) -> None:
                         part.expression,
                         f"{chosen} if {work.world} == 1 else {work.local_rank}",
                     )
-                    work.done("device", node, "each process has a GPU of its own")
+                    work.done("device", node, "each process has its own GPU")
     for call in script.calls:
         _call(work, call)
     for node in script.order:
         if isinstance(node, cst.Assign) and "CUDA_VISIBLE_DEVICES" in script.code(node):
             work.need("os")
             work.draft.under('if "RANK" not in os.environ:', [statement_of(script, node)])
-            work.done("device", node, "torchrun gives every process a GPU; this would hide them")
+            work.done("device", node, "torchrun gives each process a GPU, and this would hide them")
 
 
 def _call(work: Work, call: cst.Call) -> None:
@@ -60,21 +63,21 @@ def _call(work: Work, call: cst.Call) -> None:
         value = constant(call.args[0].value)
         if isinstance(value, int) and not isinstance(value, bool):
             work.draft.replace(call.args[0], "")
-            work.done("device", call, "the GPU of the process, not that of a number")
+            work.done("device", call, "uses the GPU of the process instead of a fixed one")
         else:
             _numbered(work, call.args[0].value)
     elif isinstance(call.func, cst.Attribute) and last == "to" and call.args:
         _numbered(work, call.args[0].value)
     elif name == "torch.device" and len(call.args) == 2 and constant(call.args[1].value) == 0:
         work.draft.replace(call.args[1], work.local_rank)
-        work.done("device", call, "the GPU of the process, not that of a number")
+        work.done("device", call, "uses the GPU of the process instead of a fixed one")
     elif name == "torch.cuda.set_device":
         work.draft.under(f"if {work.world} == 1:", [statement_of(script, call)])
         work.done("device", call, "the process has its GPU already")
 
 
 def _numbered(work: Work, given: cst.BaseExpression) -> None:
-    """`x.to(gpu)`, where gpu is a number."""
+    """Replace the number of a GPU in `x.to(gpu)`."""
     script, name = work.script, dotted(given)
     if name is None:
         return
@@ -87,14 +90,14 @@ def _numbered(work: Work, given: cst.BaseExpression) -> None:
             if number.value != "0":
                 chosen = f"{number.value} if {work.world} == 1 else {work.local_rank}"
             work.draft.replace(number, chosen)
-            work.done("device", number, "the GPU of the process, not that of a number")
+            work.done("device", number, "uses the GPU of the process instead of a fixed one")
     if _NUMBER.search(name) and not any(isinstance(n, cst.Integer | cst.Call) for n in numbers):
         work.draft.insert(given, f" if {work.world} == 1 else {work.local_rank}", behind=True)
-        work.done("device", given, "each process has a GPU of its own")
+        work.done("device", given, "each process has its own GPU")
 
 
 def _is_default(script: Script, node: cst.CSTNode) -> bool:
-    """The default of a flag is no decision."""
+    """Return whether a node is the default of a flag, which decides nothing."""
     parent = script.parents.get(node)
     return isinstance(parent, cst.Arg) and parent.keyword is not None
 

@@ -1,18 +1,20 @@
-"""Data on disk: the first process of each host fetches or makes them, the others wait."""
+"""Let the first process of each host download or make files while the others wait."""
 
 from __future__ import annotations
 
 import libcst as cst
 
 from lockstep.convert.analysis.blocks import block_of, statement_of
-from lockstep.convert.rewrites.awaited import awaited
-from lockstep.convert.rewrites.prepared import prepared, within
+from lockstep.convert.analysis.files_made_first import prepared, within
+from lockstep.convert.analysis.files_read_later import awaited
 from lockstep.convert.work import Work
 from lockstep.source.tree import argument, constant
 
+ORDER = 40
+
 
 def rewrite(work: Work) -> None:
-    """Barriers around what may download or make files, and after what writes them for all."""
+    """Put barriers around downloads and around code that makes files, and after shared files."""
     found = [
         statement_of(work.script, call)
         for call in work.script.calls
@@ -38,10 +40,10 @@ def rewrite(work: Work) -> None:
         work.done("download", statement, "the first process of each host makes it, the others wait")
     for statement in awaited(work, busy | within(work, made)):
         work.draft.after(statement, work.several("dist.barrier()"))
-        work.done("download", statement, "all wait until the file is written")
+        work.done("download", statement, "all processes wait until the file is written")
 
 
 def _in_turn(work: Work, first: cst.CSTNode, last: cst.CSTNode) -> None:
-    """The first process of a host runs statements, then the others do."""
+    """Let the first process of a host run statements before the others do."""
     work.draft.before(first, f"if {work.local_rank} > 0:\n\tdist.barrier()")
     work.draft.after(last, f"if {work.world} > 1 and {work.local_rank} == 0:\n\tdist.barrier()")

@@ -1,18 +1,20 @@
-"""Samplers are told the epoch, in the loop that counts it, so that each pass has another order."""
+"""Give samplers the epoch, so that every pass has another order."""
 
 from __future__ import annotations
 
 import libcst as cst
 
 from lockstep.convert.analysis.blocks import statement_of
-from lockstep.convert.rewrites.sampler import is_stream, phase_of
+from lockstep.convert.dividing import is_stream, phase_of
 from lockstep.convert.work import Work
 from lockstep.source.loaders import Loader, Loop, iterated
 from lockstep.source.tree import constant, dotted, spreads, walk
 
+ORDER = 60
+
 
 def rewrite(work: Work) -> None:
-    """Tell those that the sampler rewrite has made."""
+    """Call set_epoch on the samplers that the sampler rewrite adds."""
     for loader in work.parts.trained_on:
         own = loader.given("sampler")
         if (
@@ -34,7 +36,7 @@ def _may_shuffle(loader: Loader) -> bool:
 
 
 def _set_epoch(work: Work, loop: Loop) -> None:
-    """Tell the sampler the epoch, in the loop that counts it."""
+    """Call set_epoch in the loop that counts epochs."""
     script, project = loop.script, work.parts.project
     around = [n for s, n in project.loops_around(script, loop.node) if s is work.script]
     counting = next((n for n in around if isinstance(n, cst.For) and not _names_phases(n)), None)
@@ -77,20 +79,20 @@ def _set_epoch(work: Work, loop: Loop) -> None:
             loader = named
             place = counting.body.body[0]
     work.draft.before(place, work.several(f"{loader}.sampler.set_epoch({epoch})"))
-    work.done("sampler", place, "the sampler is told the epoch, so that each has another order")
+    work.done("sampler", place, "set_epoch gives every epoch another order")
 
 
 def _next(work: Work, loader: str, place: cst.CSTNode, count: str | None = None) -> None:
-    """No `for` counts epochs here: what a `while` counts, or the sampler itself."""
+    """Call set_epoch without a `for` over epochs: with what a `while` counts, or the next one."""
     sampler = f"{loader}.sampler"
     work.draft.before(
         place, work.several(f"{sampler}.set_epoch({count or sampler + '.epoch + 1'})")
     )
-    work.done("sampler", place, "the sampler is told that a pass begins: each has another order")
+    work.done("sampler", place, "set_epoch gives every pass another order")
 
 
 def _counter(work: Work, loop: Loop, node: cst.For | cst.While) -> str | None:
-    """`while self.epoch < epochs: ...; self.epoch += 1`: what it counts, if it is seen here."""
+    """Return what a `while` counts: `while self.epoch < epochs: ...; self.epoch += 1`."""
     script = work.script
     if not isinstance(node, cst.While):
         return None
@@ -105,13 +107,13 @@ def _counter(work: Work, loop: Loop, node: cst.For | cst.While) -> str | None:
 
 
 def _only_here(work: Work, loop: Loop) -> bool:
-    """Whether only loaders with a sampler of ours are gone through here."""
+    """Return whether a loop only goes through loaders that get a sampler."""
     others = [x.loader for x in work.parts.training.loops if x.node is loop.node]
     return all(loader in work.parts.trained_on for loader in others)
 
 
 def _restarts(work: Work, loader: Loader) -> None:
-    """`batches = iter(loader)` in a loop, or when the last ones have run out."""
+    """Call set_epoch before `batches = iter(loader)` in a loop or in an except block."""
     script = work.script
     for call in script.calls:
         if dotted(call.func) != "iter" or len(call.args) != 1:
@@ -130,12 +132,12 @@ def _restarts(work: Work, loader: Loader) -> None:
 
 
 def _names_phases(loop: cst.For) -> bool:
-    """`for phase in ["train", "val"]`."""
+    """Return whether a loop is `for phase in ["train", "val"]`."""
     return isinstance(loop.iter, cst.List | cst.Tuple)
 
 
 def _parameter(work: Work, loop: Loop, epoch: str) -> str | None:
-    """The parameter of the loop's function that the epoch is handed to."""
+    """Return the parameter of the loop's function that receives the epoch."""
     function = loop.script.function_of(loop.node)
     assert function is not None
     for parameter in function.params.params:
@@ -147,7 +149,7 @@ def _parameter(work: Work, loop: Loop, epoch: str) -> str | None:
 
 
 def _named_outside(work: Work, loop: Loop, counting: cst.For) -> str | None:
-    """The loader as the loop over epochs names it."""
+    """Return what the loop over epochs calls the loader."""
     for call in work.script.calls:
         if work.script.inside(call, counting):
             for arg in call.args:

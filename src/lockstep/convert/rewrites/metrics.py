@@ -1,4 +1,4 @@
-"""What training sums up to be shown or decided on: added up over all processes."""
+"""Add up over all processes what training sums up to show it or to decide by it."""
 
 from __future__ import annotations
 
@@ -7,29 +7,31 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from lockstep.convert.analysis import fed
+from lockstep.convert.analysis import meter_sums
+from lockstep.convert.analysis.batch_kinds import MASKED, MEAN, SUM, UNKNOWN, kinds
 from lockstep.convert.analysis.blocks import statement_of
-from lockstep.convert.analysis.lists import Filled, is_on_host, lists_of
-from lockstep.convert.analysis.meters import Meter, meters_of
-from lockstep.convert.analysis.starts import is_zero
-from lockstep.convert.analysis.sums import (
+from lockstep.convert.analysis.loop_lists import Filled, is_on_host, lists_of
+from lockstep.convert.analysis.loop_sums import (
     COUNT,
     is_read_later,
     kind_of_sum,
     read_after,
     sums_of,
 )
-from lockstep.convert.rewrites.loss import MASKED, MEAN, SUM, UNKNOWN, kinds
+from lockstep.convert.analysis.meters import Meter, meters_of
+from lockstep.convert.analysis.start_values import is_zero
 from lockstep.convert.work import Work
 from lockstep.source.gradients import is_backward
 from lockstep.source.loss import loss_of
-from lockstep.source.mentions import targets
+from lockstep.source.name_uses import targets
 from lockstep.source.script import Script
 from lockstep.source.tree import walk_shallow
 
+ORDER = 90
+
 
 def rewrite(work: Work) -> None:
-    """After every loop over batches that trains."""
+    """Add reductions after every training loop over batches."""
     for script, loop, acts in work.parts.turns:
         direct = any(act.kind == "backward" and not act.loops for act in acts)
         if script is not work.script or not direct or not isinstance(loop, cst.For):
@@ -41,7 +43,7 @@ def rewrite(work: Work) -> None:
             if kind == COUNT or not is_read_later(script, loop, name):
                 continue
             if kind not in (SUM, MEAN) or not is_zero(one.start):
-                work.note(one.added[0][0], f"{name} is that of one process")
+                work.note(one.added[0][0], f"{name} covers the samples of one process only")
                 continue
             lines.append(one.line(work, mean if kind == MEAN else ""))
             names.append(name)
@@ -60,21 +62,21 @@ def rewrite(work: Work) -> None:
             lines.append(f"{filled.name} = [value for part in {parts} for value in part]")
             names.append(filled.name)
         meters = list(_meters(work, script, loop))
-        lines += fed.lines(work, script, loop, meters)
+        lines += meter_sums.lines(work, script, loop, meters)
         names += [meter.name for meter, _ in meters]
         if lines:
             work.draft.after(statement_of(script, loop), "\n".join(lines))
-            work.done("metrics", loop, f"{', '.join(names)}: that of all processes, not of one")
+            work.done("metrics", loop, f"{', '.join(names)}: reduced over all processes")
 
 
 def _meters(work: Work, script: Script, loop: cst.For) -> Iterator[tuple[Meter, dict[str, str]]]:
-    """Meters that are read, each sum with its factor; the steps are the same everywhere."""
+    """Yield the meters that are read, with a factor per sum; all processes take as many steps."""
     for name, meter in meters_of(work, script, loop).items():
-        if not fed.is_wanted(script, loop, meter):
+        if not meter_sums.is_wanted(script, loop, meter):
             continue
-        found = fed.kinds_of(work, script, meter)
+        found = meter_sums.kinds_of(work, script, meter)
         if any(kind == UNKNOWN and not weighted for kind, weighted in found.values()):
-            work.note(meter.calls[0], f"{name} is that of one process")
+            work.note(meter.calls[0], f"{name} covers the samples of one process only")
             continue
         yield (
             meter,
@@ -87,7 +89,7 @@ def _meters(work: Work, script: Script, loop: cst.For) -> Iterator[tuple[Meter, 
 
 
 def _samples(work: Work, script: Script, loop: cst.For, taken: list[str]) -> Iterator[Filled]:
-    """Lists of what there is for each sample, in an order that is not that of the data anyway."""
+    """Yield lists with one value per sample, whose order does not follow the data anyway."""
     after = "".join(script.code(script.statement_of(node)) for node, _ in read_after(script, loop))
     for name, filled in lists_of(script, loop).items():
         if name in taken or not is_read_later(script, loop, name):
@@ -98,11 +100,11 @@ def _samples(work: Work, script: Script, loop: cst.For, taken: list[str]) -> Ite
         if by_sample and on_host:
             yield filled
         else:
-            work.note(filled.put[0][0], f"{name} is that of one process")
+            work.note(filled.put[0][0], f"{name} covers the samples of one process only")
 
 
 def _last_values(work: Work, script: Script, loop: cst.For) -> Iterator[tuple[str, str]]:
-    """The loss of the last batch, where it is read after the loop."""
+    """Yield the loss of the last batch, if code after the loop reads it."""
     assigned = {
         name
         for part in walk_shallow(loop.body)
@@ -131,7 +133,7 @@ def _last_values(work: Work, script: Script, loop: cst.For) -> Iterator[tuple[st
 
 
 def _losses(work: Work, script: Script, loop: cst.For) -> Iterator[tuple[str, str]]:
-    """Losses that are collected in a list made for this loop."""
+    """Yield lists of losses that are made for this loop."""
     for part in walk_shallow(loop.body):
         if not (
             isinstance(part, cst.Call)
@@ -145,7 +147,7 @@ def _losses(work: Work, script: Script, loop: cst.For) -> Iterator[tuple[str, st
         bound = script.scope_of(part).bindings.get(name, [])
         block = script.parents.get(statement_of(script, loop))
         empty = all(isinstance(b.value, cst.List) and not b.value.elements for b in bound)
-        # Made before the loop, or emptied after it.
+        # The list is made before the loop, or emptied after it.
         fresh = empty and any(
             script.parents.get(statement_of(script, b.node)) is block for b in bound
         )

@@ -1,4 +1,4 @@
-"""Lines and files: one process prints, logs, draws and saves."""
+"""Let one process print, log, draw and save."""
 
 from __future__ import annotations
 
@@ -8,36 +8,20 @@ from collections.abc import Iterator, Sequence
 import libcst as cst
 
 from lockstep.convert.analysis.blocks import is_main_guard, runs
-from lockstep.convert.analysis.drawn import drawn_from
-from lockstep.convert.analysis.writing import of_all, only_writes, opens_file
-from lockstep.convert.rewrites import progress
-from lockstep.convert.rewrites.prepared import prepared, within
+from lockstep.convert.analysis.file_writes import of_all, only_writes
+from lockstep.convert.analysis.files_made_first import prepared, within
+from lockstep.convert.analysis.output_calls import opens_writer, prints, shows
+from lockstep.convert.analysis.random_draws import drawn_from
 from lockstep.convert.work import Work
-from lockstep.source.script import Script
 from lockstep.source.tree import argument, constant, walk
 
-_PRINTS = re.compile(
-    r"(print|pprint|logging\.\w+|warnings\.warn|sys\.stdout\.(write|flush)|tqdm\.write)$"
-)
-_WRITES = re.compile(
-    r"(.*\.)?(torch\.save|savefig|save_image|imsave|imwrite|dump|savetxt|savez\w*|to_csv|to_json|"
-    r"to_parquet|copyfile|copy2|rmtree|save_pretrained|save_file|mkdir|makedirs|write_text|"
-    r"os\.(remove|unlink|rename|replace)|shutil\.(copy|copytree|move)|write_bytes|safe_dump|"
-    r"np\.save|numpy\.save|jit\.save|onnx\.export|save_checkpoint|save_model|write|writelines|writerow|writerows|"
-    r"\S+\.save)$"
-)
-_DRAWS = re.compile(r"(plt|matplotlib\.pyplot|pyplot|sns|wandb|mlflow|ax\d?|axes|fig)\.")
-_LOGGER = re.compile(
-    r"(\w*\.)*_?\w*log(ger|ging)?\.(info|debug|warning|error|critical|log|exception)$", re.I
-)
-_WRITER = re.compile(r"SummaryWriter$|Visdom$|^csv\.(writer|DictWriter)$")
+ORDER = 200
 _BAR = re.compile(r"(.*\.)?(tqdm|trange|tqdm_notebook)$")
 
 
 def rewrite(work: Work) -> None:
-    """Put what prints or writes under a condition on the rank."""
+    """Put statements that print or write under a condition on the rank."""
     _bars(work)
-    progress.rewrite(work, lambda call: shows(work, call))
     left = within(work, prepared(work))
     guarded = _block(work, list(work.script.tree.body), left)
     _writers(work, {part for statement in guarded for part in walk(statement)} | left)
@@ -46,9 +30,9 @@ def rewrite(work: Work) -> None:
 def _block(
     work: Work, statements: Sequence[cst.CSTNode], left: set[cst.CSTNode]
 ) -> list[cst.CSTNode]:
-    """Guard what shows or stores something, here and further in; what was guarded.
+    """Guard statements that print or write, here and in inner blocks; return what was guarded.
 
-    Files that are made where the processes come one after the other are left alone.
+    Files that the processes make one after the other are left alone.
     """
     wanted = {s for s in statements if _is_output(work, s, left)}
     first = {run[0]: run for run in runs(statements, wanted)}
@@ -67,7 +51,7 @@ def _block(
 
 
 def _guard(work: Work, run: Sequence[cst.CSTNode], above: str) -> None:
-    """One process runs these statements, after the line above."""
+    """Let one process run these statements, after the line above."""
     only = run[0]
     simple = isinstance(only, cst.If) and not isinstance(only.test, cst.BooleanOperation)
     if len(run) == 1 and simple and not above:
@@ -79,7 +63,7 @@ def _guard(work: Work, run: Sequence[cst.CSTNode], above: str) -> None:
 
 
 def _show_later(work: Work, statement: cst.CSTNode, *, alone: bool) -> str:
-    """`print(evaluate(model))`: all processes evaluate, one prints; if not alone, further down."""
+    """Let all processes evaluate and one print, for `print(evaluate(model))`."""
     if not isinstance(statement, cst.SimpleStatementLine) or len(statement.body) != 1:
         return ""
     part = statement.body[0]
@@ -96,7 +80,7 @@ def _show_later(work: Work, statement: cst.CSTNode, *, alone: bool) -> str:
     work.done("output", statement, "all processes compute what one of them prints")
     if not alone:
         return f"\n\t{line}"
-    # In the statement's own lines: what others put below it, such as the end, comes after.
+    # Within the statement: lines that other rewrites put below it must come after.
     indent = work.draft.indentation(statement)
     work.draft.insert(
         call, f"\n{indent}if {work.rank} == 0:\n{indent}{work.draft.unit}{line}", behind=True
@@ -115,7 +99,7 @@ def _bodies(statement: cst.CSTNode) -> list[list[cst.CSTNode]]:
             found += [[other]] if isinstance(other, cst.If) else _bodies(other)
     for handler in getattr(statement, "handlers", ()):
         found += _bodies(handler)
-    # `elif` is no statement of its own.
+    # `elif` is not a separate statement.
     return [_bodies_of_elif(b) if len(b) == 1 and _is_elif(statement, b[0]) else b for b in found]
 
 
@@ -128,7 +112,7 @@ def _bodies_of_elif(block: list[cst.CSTNode]) -> list[cst.CSTNode]:
 
 
 def _is_output(work: Work, statement: cst.CSTNode, left: set[cst.CSTNode]) -> bool:
-    """Whether a statement does nothing but show or store something."""
+    """Return whether a statement does nothing but print or write."""
     if isinstance(statement, cst.SimpleStatementLine):
         kinds = [_kind(work, part, left) for part in statement.body]
         return all(kinds) and any(kind == "output" for kind in kinds)
@@ -137,7 +121,7 @@ def _is_output(work: Work, statement: cst.CSTNode, left: set[cst.CSTNode]) -> bo
             return False
         return all(_is_output(work, s, left) for s in statement.body.body)
     if isinstance(statement, cst.With) and isinstance(statement.body, cst.IndentedBlock):
-        opens = any(_opens(work, work.script, call) for call in _opened(statement))
+        opens = any(opens_writer(work, work.script, call) for call in _opened(statement))
         return (
             opens
             and statement not in left
@@ -148,7 +132,7 @@ def _is_output(work: Work, statement: cst.CSTNode, left: set[cst.CSTNode]) -> bo
 
 
 def _opened(statement: cst.With) -> Iterator[cst.Call]:
-    """The calls that a `with` begins with."""
+    """Yield the calls at the head of a `with`."""
     return (item.item for item in statement.items if isinstance(item.item, cst.Call))
 
 
@@ -160,69 +144,14 @@ def _kind(work: Work, part: cst.CSTNode, left: set[cst.CSTNode]) -> str | None:
     call = part.value
     if any(of_all(work, a) for a in call.args):
         return None
-    stays = part in left and not _prints(work, call)
+    stays = part in left and not prints(work, call)
     return "output" if shows(work, call) and not stays else None
 
 
-def shows(work: Work, call: cst.Call) -> bool:
-    """Whether a call prints or writes."""
-    script = work.script
-    if isinstance(call.func, cst.Attribute) and _is_writer(work, call.func.value):
-        return True
-    text = script.code(call.func)
-    name = work.parts.project.name(script, call.func) or text
-    if name.startswith("./") or work.parts.project.definition(script, call.func):
-        made = work.parts.project.definition(script, call.func)
-        # What another file prints is kept quiet where it is called.
-        return (
-            made is not None
-            and made[0] is not script
-            and isinstance(made[1], cst.FunctionDef)
-            and work.parts.project.reaches(
-                made[0],
-                made[1].body,
-                lambda s, n: (
-                    isinstance(n, cst.Call)
-                    and bool(re.search(r"print|stdout\.write|torch\.save", s.code(n.func)))
-                ),
-            )
-        )
-    if text.endswith(("mkdir", "makedirs")) and constant(argument(call, "exist_ok")) is True:
-        # All may do it, and all may go on to write there.
-        return False
-    if _prints(work, call) or _WRITES.match(name) or _WRITES.match(text):
-        return True
-    return bool(_DRAWS.match(text) or _DRAWS.match(name))
-
-
-def _prints(work: Work, call: cst.Call) -> bool:
-    """Whether a call prints or logs a line, also by a name for print: `trace_func=print`."""
-    text = work.script.code(call.func)
-    name = work.parts.project.name(work.script, call.func) or text
-    if _PRINTS.match(name) or _LOGGER.match(text):
-        return True
-    origins = work.parts.project.origins(work.script, call.func)
-    return all(isinstance(o.node, cst.Name) and o.node.value == "print" for o in origins)
-
-
-def _is_writer(work: Work, node: cst.CSTNode) -> bool:
-    """Whether a value writes: a log for pictures, or a file that was opened for it."""
-    return any(
-        origin.call is not None and _opens(work, origin.script, origin.call)
-        for origin in work.parts.project.origins(work.script, node)
-    )
-
-
-def _opens(work: Work, script: Script, call: cst.Call) -> bool:
-    """Whether a call gives something that writes."""
-    name = work.parts.project.name(script, call.func) or script.code(call.func)
-    return bool(_WRITER.search(name)) or opens_file(work, script, call)
-
-
 def _writers(work: Work, inside: set[cst.CSTNode]) -> None:
-    """One process opens what is written to in the midst of other work, not inside these."""
+    """Let one process open what others write to between other work, except inside these nodes."""
     for call in work.script.calls:
-        if call in inside or not _opens(work, work.script, call):
+        if call in inside or not opens_writer(work, work.script, call):
             continue
         parent = work.script.parents.get(call)
         if isinstance(parent, cst.Assign):
@@ -233,7 +162,7 @@ def _writers(work: Work, inside: set[cst.CSTNode]) -> None:
 
 
 def _open_once(work: Work, call: cst.Call) -> None:
-    """`with open(path, "w") as file:`, where all processes are needed inside."""
+    """Let one process write the file of a `with open(...)` whose body all processes must run."""
     path = argument(call, "file", 0)
     new = "x" in str(constant(argument(call, "mode", 1)))
     if work.script.code(call.func) != "open" or path is None or new:
@@ -244,7 +173,7 @@ def _open_once(work: Work, call: cst.Call) -> None:
         work.draft.insert(path, "(" if bare else "")
         end = f"{')' if bare else ''} if {work.rank} == 0 else os.devnull"
         work.draft.insert(path, end, behind=True)
-    work.done("output", call, "one process writes the file, all do what is done meanwhile")
+    work.done("output", call, "one process writes the file; all run the rest of the block")
 
 
 def _bars(work: Work) -> None:

@@ -1,19 +1,19 @@
-"""The process group: joined before data and models are made, left at the end."""
+"""Join the process group before the script makes data and models."""
 
 from __future__ import annotations
 
 import re
 
-from lockstep.convert.rewrites import leaving
 from lockstep.convert.work import Work
 
+ORDER = 10
 SEEDING = {"seed_everything", "set_seed", "fix_seed", "setup_seed", "set_random_seed", "seed_all"}
 OF_THEIR_OWN = {"default_rng", "Generator", "RandomState", "SeedSequence", "Random", "SystemRandom"}
 """Generators that a common seed does not reach."""
 
 
 def rewrite(work: Work) -> None:
-    """Join where the program begins its work, leave where it ends."""
+    """Join the group where the program begins its work."""
     work.need("torch", "dist")
     begin = work.parts.beginning
     seed = "".join(f"\t{line}\n" for line in _common_seeds(work))
@@ -24,18 +24,17 @@ def rewrite(work: Work) -> None:
         f"\t\ttorch.cuda.set_device({work.local_rank})\n"
         f"\tdist.init_process_group()\n{seed}",
     )
-    more = "; no seed is set, so they take a common one for what they draw alike" if seed else ""
+    more = "; the script sets no seed, so they share one for common draws" if seed else ""
     work.done(
         "process_group",
         begin,
-        "started by torchrun, the processes meet here, each on its own GPU; started by python, "
-        f"nothing happens{more}",
+        "under torchrun, the processes join here, each on its own GPU; under python, nothing "
+        f"happens{more}",
     )
-    leaving.rewrite(work)
 
 
 def _common_seeds(work: Work) -> list[str]:
-    """What to seed alike, as the script seeds nothing and draws from it."""
+    """Return the lines that set common seeds, for generators that the script does not seed."""
     last = {work.script.code(call.func).rsplit(".", 1)[-1] for call in work.script.calls}
     every = {work.script.code(call.func) for call in work.script.calls}
     if last & SEEDING:
@@ -50,10 +49,10 @@ def _common_seeds(work: Work) -> list[str]:
 
 
 def _draws_first(work: Work, module: str) -> bool:
-    """`seed = random.randint(1, 10000)`, then `random.seed(seed)`: each would have its own."""
+    """Return whether a script draws its own seed, as in `random.seed(random.randint(1, 10000))`."""
     here = work.script.function_of(work.parts.beginning)
     calls = [call for call in work.script.calls if work.script.function_of(call) is here]
-    # In the order in which they are made: inner ones end first.
+    # In the order in which they run: inner calls end first.
     ends = {call: work.script.place(call).end for call in calls}
     calls.sort(key=lambda call: (ends[call].line, ends[call].column))
     names = [work.script.code(call.func) for call in calls]

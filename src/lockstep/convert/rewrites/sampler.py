@@ -1,32 +1,29 @@
-"""Training data: each process gets its part of every batch."""
+"""Give each process its part of every training batch."""
 
 from __future__ import annotations
-
-import re
 
 import libcst as cst
 
 from lockstep.convert.analysis.blocks import statement_of
-from lockstep.convert.rewrites import shared
+from lockstep.convert.dividing import EVEN, dataset, even, is_stream, phase_of, share
 from lockstep.convert.work import Work
 from lockstep.errors import ConvertError
-from lockstep.source.loaders import Loader
-from lockstep.source.tree import constant, dotted, spreads, walk
+from lockstep.source.loaders import Loader, iterated
+from lockstep.source.tree import constant, dotted, spreads
 
-EVEN = 'assert {size} % {world} == 0, "the batch must divide evenly by the processes"'
-PLAIN = cst.Name | cst.Attribute | cst.Subscript
+ORDER = 50
 
 
 def rewrite(work: Work) -> None:
-    """A DistributedSampler for every loader that is trained on."""
+    """Add a DistributedSampler to every loader that is trained on."""
     for loader in work.parts.trained_on:
         if loader.script is not work.script:
             if is_stream(work, loader):
                 raise ConvertError(
-                    f"The training data are a stream that {loader.script.path.name} loads, line "
+                    f"{loader.script.path.name} loads the training data as a stream, line "
                     f"{loader.script.place(loader.call).start.line}. Make that loader here."
                 )
-            shared.remade(work, loader)
+            _remake(work, loader)
             continue
         sampler = loader.given("sampler")
         if sampler is not None and constant(sampler) is not None:
@@ -43,8 +40,8 @@ def _split(work: Work, loader: Loader) -> None:
     given = loader.given("batch_sampler")
     if given is not None and constant(given) is not None:
         raise ConvertError(
-            f"line {work.line(given)}: the training loader has a batch_sampler of its own, and "
-            "only its author knows how to divide that. Divide it by rank, or use shuffle."
+            f"line {work.line(given)}: the training loader has a batch_sampler, and lockstep "
+            "does not know how to divide it. Divide it by rank, or use shuffle."
         )
     if is_stream(work, loader):
         _split_stream(work, loader)
@@ -58,8 +55,8 @@ def _split(work: Work, loader: Loader) -> None:
         return
     if size is None and not spreads(call):
         raise ConvertError(
-            f"line {work.line(call)}: the loader has batches of one sample, which nobody can "
-            "divide. Give it a batch_size."
+            f"line {work.line(call)}: the loader has batches of one sample, which cannot be "
+            "divided. Give it a batch_size."
         )
     drop = loader.given("drop_last")
     options = []
@@ -83,7 +80,7 @@ def _split(work: Work, loader: Loader) -> None:
         draft.replace(shuffle, alone)
         if next(a for a in call.args if a.value is shuffle).keyword is None:
             raise ConvertError(
-                f"line {work.line(shuffle)}: name the loader's arguments: shuffle=True."
+                f"line {work.line(shuffle)}: name the loader's arguments, as in shuffle=True."
             )
     work.argument(call, f"sampler={sampler}")
     if size is not None:
@@ -95,26 +92,26 @@ def _split(work: Work, loader: Loader) -> None:
             call,
             "each process takes its part of every batch"
             if not work.options.scale_batch
-            else "each process takes batches of its own",
+            else "each process takes its own batches",
         )
 
 
 def _deal(work: Work, loader: Loader) -> None:
-    """Evaluation in the loop that trains: every sample once, in parts as large as in training."""
+    """Divide a loader that is only evaluated on inside the training loop: every sample once."""
     data, size = dataset(work, loader), loader.given("batch_size")
     work.argument(loader.call, f"sampler=range({work.rank}, len({data}), {work.world})")
     if size is not None and not work.options.scale_batch:
         share(work, size)
-    work.done("sampler", loader.call, "every sample is evaluated by one process, and none twice")
+    work.done("sampler", loader.call, "one process evaluates each sample, and none twice")
 
 
 def _by_sampler(work: Work, loader: Loader, sampler: cst.BaseExpression) -> None:
-    """The loader draws in a way of its own."""
-    shared.by_its_sampler(work, sampler)
+    """Divide a loader that has its own sampler."""
+    _by_its_sampler(work, sampler)
     size = loader.given("batch_size")
     if size is None:
         raise ConvertError(
-            f"line {work.line(loader.call)}: the loader's batch size is not in sight. Give it here."
+            f"line {work.line(loader.call)}: the loader's batch size is not visible. Give it here."
         )
     if not work.options.scale_batch:
         share(work, size)
@@ -122,7 +119,7 @@ def _by_sampler(work: Work, loader: Loader, sampler: cst.BaseExpression) -> None
 
 
 def _split_stream(work: Work, loader: Loader) -> None:
-    """Each process takes every n-th sample."""
+    """Let each process take every n-th sample of a stream."""
     data, size = loader.given("dataset"), loader.given("batch_size")
     assert data is not None
     work.need("Part", "IterableDataset")
@@ -134,26 +131,8 @@ def _split_stream(work: Work, loader: Loader) -> None:
     work.done("sampler", loader.call, "each process takes every n-th sample of the stream")
 
 
-def phase_of(work: Work, loader: Loader) -> tuple[str, str] | None:
-    """`{x: DataLoader(...) for x in ["train", "val"]}`: the variable, and its value in training."""
-    for parent in work.script.above(loader.call):
-        if isinstance(parent, cst.DictComp):
-            keys = [
-                work.script.code(part)
-                for part in walk(parent.for_in.iter)
-                if isinstance(part, cst.SimpleString)
-            ]
-            trains = [key for key in keys if re.search(r"train|trn", key, re.I)]
-            name = dotted(parent.for_in.target)
-            if name is not None and len(trains) == 1 and len(keys) > 1:
-                return name, trains[0]
-        if isinstance(parent, cst.BaseSmallStatement):
-            break
-    return None
-
-
 def _split_keywords(work: Work, loader: Loader, data: str, name: str) -> None:
-    """The batch size and shuffle are in a dictionary: a new one for several processes."""
+    """Divide a loader whose batch size and shuffle come from a dictionary."""
     world = work.world
     call = loader.call
     statement = statement_of(work.script, call)
@@ -182,57 +161,61 @@ def _split_keywords(work: Work, loader: Loader, data: str, name: str) -> None:
     work.done("sampler", call, "each process takes its part of every batch")
 
 
-def dataset(work: Work, loader: Loader) -> str:
-    """The data set of a loader as an expression; one that is made on the spot gets a name."""
-    data = loader.given("dataset")
-    if data is None:
-        raise ConvertError(f"line {work.line(loader.call)}: the loader's data set is not in sight.")
-    if isinstance(data, PLAIN):
-        return work.script.code(data)
-    stem = loader.name.replace("_loader", "").replace("loader", "").rstrip("_.") or "train"
-    stem = stem.rsplit(".", 1)[-1]
-    name = work.fresh(f"{stem}_set")
-    place = work.script.place(data)
-    lines = work.script.lines[place.start.line - 1 : place.end.line]
-    if len(lines) == 1:
-        text = lines[0][place.start.column : place.end.column]
-    else:
-        text = "\n".join(
-            [lines[0][place.start.column :], *lines[1:-1], lines[-1][: place.end.column]]
+def _by_its_sampler(work: Work, sampler: cst.BaseExpression) -> None:
+    """Share the order of `DataLoader(data, sampler=WeightedRandomSampler(...))`."""
+    work.need("Share")
+    work.draft.insert(sampler, f"{work.share}(")
+    work.draft.insert(sampler, ")", behind=True)
+    work.done(
+        "sampler",
+        sampler,
+        "the first process draws; each takes its part of every batch",
+    )
+
+
+def _remake(work: Work, loader: Loader) -> None:
+    """Make a loader of another file again, for a part of every batch."""
+    where, line = loader.script.path.name, loader.script.place(loader.call).start.line
+    loops = list(work.parts.loops_of(loader))
+    other = next((loop for loop in loops if loop.script is not work.script), None)
+    if other is not None:
+        raise ConvertError(
+            f"The training loop is in {other.script.path.name}, line "
+            f"{other.script.place(other.node).start.line}. Convert that file, or move it here."
         )
-    statement = statement_of(work.script, loader.call)
-    text = text.replace("\n" + work.draft.indentation(statement), "\n")
-    work.draft.before(statement, f"{name} = {text}")
-    work.draft.replace(data, name)
-    return name
+    sources = [iterated(work.parts.project, work.script, loop.node.iter) for loop in loops]
+    held = dict(found for source in sources if (found := _held(work, source)) is not None)
+    if not held:
+        raise ConvertError(
+            f"{where} loads the training data, line {line}, and lockstep could not see which "
+            "variable of this script holds the loader. Make the loader in this script."
+        )
+    work.need("divided", "Share", "DataLoader")
+    for name, statement in held.items():
+        work.draft.after(statement, f"{name} = {work.divided}({name})")
+        work.done(
+            "sampler",
+            statement,
+            f"a new loader replaces that of {where}: each process takes its part of every batch",
+        )
 
 
-def is_stream(work: Work, loader: Loader) -> bool:
-    """Whether a loader's data have no length, and give themselves."""
-    for origin in loader.origins("dataset"):
-        if origin.call is not None:
-            made = work.parts.project.definition(origin.script, origin.call.func)
-            if made is not None and isinstance(made[1], cst.ClassDef):
-                bases = [made[0].code(base.value) for base in made[1].bases]
-                if any("Iterable" in base for base in bases):
-                    return True
-    return False
-
-
-def even(work: Work, statement: cst.CSTNode, size: str) -> None:
-    """Above a statement: the batch divides evenly; once in a block."""
-    place = work.script.parents[statement], size
-    if place not in work.evened:
-        work.evened.add(place)
-        work.draft.before(statement, EVEN.format(size=whole(size), world=work.world))
-
-
-def share(work: Work, size: cst.BaseExpression) -> None:
-    """A batch size becomes that of one process."""
-    work.draft.replace(size, f"{whole(work.script.code(size))} // {work.world}")
-
-
-def whole(text: str) -> str:
-    """An expression that an operator may follow."""
-    plain = text.replace(".", "").replace("_", "").isalnum() or text.endswith((")", "]"))
-    return text if plain else f"({text})"
+def _held(work: Work, node: cst.CSTNode, depth: int = 6) -> tuple[str, cst.CSTNode] | None:
+    """Return the variable that holds the loader of a loop, and the statement that assigns it."""
+    script, name = work.script, dotted(node)
+    found = script.scope_of(node).find(name) if name is not None else None
+    if name is None or found is None or not depth:
+        return None
+    for binding in found[1]:
+        if binding.kind == "assign" and isinstance(binding.value, cst.Call):
+            return name, statement_of(script, binding.node)
+        inner = [binding.value] if binding.kind == "assign" else []
+        if binding.kind == "parameter":
+            function = script.function_of(binding.node)
+            given = work.parts.project.arguments(script, function, name) if function else []
+            inner = [value for where, value in given if where is script]
+        for value in inner:
+            held = _held(work, value, depth - 1) if value is not None else None
+            if held is not None:
+                return held
+    return None

@@ -1,4 +1,4 @@
-"""Seeds: weights and splits are drawn alike by all processes, noise is not."""
+"""Seed all processes alike for weights and splits, and differently for noise."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from lockstep.convert.work import Work
 from lockstep.source.script import Script
 from lockstep.source.tree import walk
 
+ORDER = 170
 _GENERATORS = {
     "random": "torch.initial_seed()",
     "numpy.random": "torch.initial_seed() % 2**32",
@@ -19,11 +20,14 @@ _BRANCH = re.compile(r"\btorch\.(rand|randint|bernoulli)\(")
 
 
 def rewrite(work: Work) -> None:
-    """From where training begins each process draws its own dropout and augmentation."""
+    """Give each process its own dropout and augmentation from where training begins."""
     script = work.script
     for node in script.order:
         if isinstance(node, cst.If | cst.IfExp) and _BRANCH.search(script.code(node.test)):
-            work.note(node, "all processes draw alike, as they must go the same way here")
+            work.note(
+                node,
+                "all processes draw alike, since they must take the same branch",
+            )
             return
     loop = _outermost(work)
     if loop is not None:
@@ -31,11 +35,11 @@ def rewrite(work: Work) -> None:
         place = statement_of(script, loop)
         lines = [f"torch.manual_seed(torch.initial_seed() + {work.rank})", *_of_data_sets(work)]
         work.draft.before(place, work.several("\n".join(lines)))
-        work.done("seeds", place, "from here on each process draws noise of its own")
+        work.done("seeds", place, "from here on, each process draws its own noise")
 
 
 def _of_data_sets(work: Work) -> list[str]:
-    """Other generators that data sets draw from, and the training itself does not."""
+    """Return the lines that seed generators which data sets draw from and training does not."""
     script, project = work.script, work.parts.project
     used: dict[str, list[cst.Call]] = {module: [] for module in _GENERATORS}
     for call in script.calls:
@@ -52,7 +56,7 @@ def _of_data_sets(work: Work) -> list[str]:
 
 
 def _trains_with(work: Work, calls: list[cst.Call]) -> bool:
-    """Whether a training loop makes one of these calls: all processes must draw alike there."""
+    """Return whether a training loop makes one of these calls, so that all must draw alike."""
 
     def is_one(_: Script, node: cst.CSTNode) -> bool:
         return node in calls
@@ -62,14 +66,14 @@ def _trains_with(work: Work, calls: list[cst.Call]) -> bool:
 
 
 def _in_data_set(work: Work, call: cst.Call) -> bool:
-    """Whether a sample is drawn, and not all of them when the data set is made."""
+    """Return whether a call draws for a single sample, and not for a data set being made."""
     owner, function = work.script.class_of(call), work.script.function_of(call)
     made = function is not None and function.name.value == "__init__"
     return owner is not None and not made and "def __getitem__" in work.script.code(owner)
 
 
 def _outermost(work: Work) -> cst.CSTNode | None:
-    """The outermost loop that trains, and makes no models or data."""
+    """Return the outermost training loop that makes no models or data."""
     made = {model.made for model in work.parts.models}
     made |= {loader.call for loader in work.parts.training.loaders}
     found = [

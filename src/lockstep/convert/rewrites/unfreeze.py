@@ -1,29 +1,31 @@
-"""Parameters that are frozen or thawed after the wrap: DDP keeps to those it met, so wrap anew."""
+"""Wrap a model again after its parameters are frozen or thawed: DDP knows only those it met."""
 
 from __future__ import annotations
 
 import libcst as cst
 
 from lockstep.convert.analysis.blocks import block_of, names_in, statement_of
-from lockstep.convert.analysis.parts import Model
-from lockstep.convert.analysis.switches import Switch, frozen_when_made, switches
-from lockstep.convert.rewrites.wrap import after_wrap, wrapped
+from lockstep.convert.analysis.freezing import Switch, frozen_when_made, switches
+from lockstep.convert.analysis.models import Model
 from lockstep.convert.work import Work
+from lockstep.convert.wrapping import after_wrap, wrapped
 from lockstep.errors import ConvertError
 from lockstep.source.gradients import is_backward, without_gradient
 from lockstep.source.script import Script
 from lockstep.source.tree import dotted
 
+ORDER = 110
+
 
 def rewrite(work: Work) -> None:
-    """Wrap every model anew when other parameters of it are trained than before."""
+    """Wrap every model again where other parameters of it start to train."""
     every = list(switches(work))
     for model in work.parts.models:
         mine = [switch for switch in every if switch.model is model]
         late = [s for s in mine if not s.making and after_wrap(work, model, s.statement)]
         frozen = any(s.value is not True for s in mine if s not in late)
         if not (frozen or any(s.part for s in late) or (late and frozen_when_made(work))):
-            # All at once, as a GAN does it: DDP met them all, and none of them reports meanwhile.
+            # The whole model at once, as in a GAN: DDP knows them, and none has gradients.
             continue
         # DDP refuses a model that is frozen as a whole.
         late = [s for s in late if s.part or s.value is not False]
@@ -36,40 +38,44 @@ def rewrite(work: Work) -> None:
             work.need("bare")
             anew = f"{switch.name} = {wrapped(work, f'{work.bare}({switch.name})')}"
             work.draft.after(statement, work.several(anew))
-            work.done("unfreeze", statement, "DDP keeps to the parameters it met: wrapped anew")
+            work.done(
+                "unfreeze",
+                statement,
+                "DDP knows only parameters that it met: wrap again",
+            )
 
 
 def _check(work: Work, switch: Switch) -> None:
-    """Refuse if training would go on with the wrap that does not know the parameters."""
+    """Refuse if training would continue with a wrapper that does not know the parameters."""
     assert switch.model is not None
     line = switch.script.place(switch.statement).start.line
     reason = (
         f"line {line}: parameters are frozen or thawed here after DDP has wrapped the model, "
-        "so the model must be wrapped anew, "
+        "so the model must be wrapped again, "
     )
     if switch.script is not work.script:
         where = switch.script.path.name
-        raise ConvertError(f"{where}, {reason}and only {work.script.path.name} is rewritten.")
+        raise ConvertError(f"{where}, {reason}but lockstep rewrites {work.script.path.name} only.")
     if not switch.held:
         raise ConvertError(
-            f"{reason}but {switch.name} is held elsewhere. Do it where {switch.model.name} is made."
+            f"{reason}but {switch.name} does not hold it. Do it where {switch.model.name} is made."
         )
     other = _other_name(work, switch, switch.model)
     if other is not None:
         raise ConvertError(
-            f"{reason}but line {work.line(other)} knows it as {work.script.code(other)}. Use "
+            f"{reason}but line {work.line(other)} calls it {work.script.code(other)}. Use "
             f"{switch.name} there, or freeze and thaw {work.script.code(other)}."
         )
     caller = _goes_on(work, switch, switch.model)
     if caller is not None:
         raise ConvertError(
-            f"{reason}but line {work.line(caller)} goes on with the old one. Do it there, or "
+            f"{reason}but line {work.line(caller)} continues with the old one. Do it there, or "
             f"return {switch.name} and assign it there."
         )
 
 
 def _other_name(work: Work, switch: Switch, model: Model) -> cst.CSTNode | None:
-    """What training calls the model that is not, or is not given, the variable."""
+    """Return what training calls the model, if that is not the variable of the switch."""
     function = work.script.function_of(switch.statement)
     body: cst.CSTNode = function.body if function is not None else work.script.tree
     if switch.name.startswith("self."):
@@ -89,7 +95,7 @@ def _other_name(work: Work, switch: Switch, model: Model) -> cst.CSTNode | None:
 def _comes_from(
     work: Work, switch: Switch, script: Script, node: cst.CSTNode, depth: int = 5
 ) -> bool:
-    """Whether a name is the variable, or a parameter that is given it."""
+    """Return whether a name is the variable of the switch, or a parameter that is given it."""
     name = dotted(node)
     if name is None or not depth:
         return False
@@ -107,7 +113,7 @@ def _comes_from(
 
 
 def _goes_on(work: Work, switch: Switch, model: Model) -> cst.CSTNode | None:
-    """A call that hands the model over and later trains it without getting it back."""
+    """Return a call that hands the model over, if training then continues with the old one."""
     script, project = work.script, work.parts.project
     function = script.function_of(switch.statement)
     if function is None or switch.name.startswith("self."):

@@ -1,4 +1,4 @@
-"""Evaluation: every sample is looked at once, by one process, and the sums are added up."""
+"""Evaluate every sample once, on one process, and add up the sums."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 import libcst as cst
 
-from lockstep.convert.analysis import fed, lists
+from lockstep.convert.analysis import loop_lists, meter_sums
+from lockstep.convert.analysis.batch_kinds import SUM
 from lockstep.convert.analysis.blocks import statement_of
-from lockstep.convert.analysis.lists import Filled, lists_of
-from lockstep.convert.analysis.meters import Meter, meters_of
-from lockstep.convert.analysis.starts import is_zero
-from lockstep.convert.analysis.sums import (
+from lockstep.convert.analysis.loop_effects import unclear
+from lockstep.convert.analysis.loop_lists import Filled, lists_of
+from lockstep.convert.analysis.loop_sums import (
     Sum,
     bound_in,
     form_of_tensor,
@@ -21,19 +21,21 @@ from lockstep.convert.analysis.sums import (
     read_after,
     sums_of,
 )
-from lockstep.convert.analysis.traces import unclear
-from lockstep.convert.rewrites.loss import SUM
-from lockstep.convert.rewrites.sampler import dataset, is_stream, whole
-from lockstep.convert.rewrites.wrap import has_norm
+from lockstep.convert.analysis.meters import Meter, meters_of
+from lockstep.convert.analysis.start_values import is_zero
+from lockstep.convert.dividing import dataset, is_stream, whole
 from lockstep.convert.work import Work
+from lockstep.convert.wrapping import has_norm
 from lockstep.source.loaders import Loader, Loop, iterated
 from lockstep.source.script import Script
-from lockstep.source.tree import constant, dotted, walk, walk_shallow
+from lockstep.source.tree import constant, dotted, walk_shallow
+
+ORDER = 80
 
 
 @dataclass(frozen=True)
 class Left:
-    """What a loop leaves behind that somebody reads."""
+    """What a loop leaves behind and later code reads."""
 
     sums: list[Sum]
     lists: list[Filled]
@@ -41,7 +43,7 @@ class Left:
 
 
 def rewrite(work: Work) -> None:
-    """Divide what is understood; leave the rest, which every process then does in full."""
+    """Divide the evaluations that are understood; every process does the others in full."""
     obstacles = {loader: _obstacle(work, loader) for loader in work.parts.evaluated_on}
     _spread(obstacles)
     for loader, why in obstacles.items():
@@ -50,7 +52,7 @@ def rewrite(work: Work) -> None:
         else:
             work.note(
                 loader.call,
-                f"every process evaluates all of it, which is right but no faster: {why}",
+                f"every process evaluates all samples, which is right but no faster: {why}",
             )
     divided = [loader for loader, why in obstacles.items() if why is None]
     loops = [loop for loader in divided for loop in loader.loops]
@@ -60,7 +62,7 @@ def rewrite(work: Work) -> None:
 
 
 def _on_training_data(work: Work, obstacles: dict[Loader, str | None]) -> list[Loop]:
-    """Loops that only look at data which are divided anyway, as others train on them."""
+    """Return the loops that only evaluate on data which are divided for training."""
     whole_loops = {x.node for loader, why in obstacles.items() if why for x in loader.loops}
     found = []
     for loader in work.parts.trained_on:
@@ -70,8 +72,8 @@ def _on_training_data(work: Work, obstacles: dict[Loader, str | None]) -> list[L
             if loop.node in whole_loops or _goes_elsewhere(work, loop) or _unclear(work, loop):
                 work.note(
                     loop.node,
-                    f"of {loader.name or 'the training data'}, this goes through the part of one "
-                    "process: what it finds is not that of all",
+                    "this loop sees only the part of one process of "
+                    f"{loader.name or 'the training data'}, and so does its result",
                 )
             else:
                 found.append(loop)
@@ -79,7 +81,7 @@ def _on_training_data(work: Work, obstacles: dict[Loader, str | None]) -> list[L
 
 
 def _spread(obstacles: dict[Loader, str | None]) -> None:
-    """A loop goes through data that are divided, all of them, or through none."""
+    """Make a loop go through divided data only, or through none: spread obstacles over loops."""
     while True:
         whole_loops = {x.node for loader, why in obstacles.items() if why for x in loader.loops}
         caught = [
@@ -97,35 +99,35 @@ def _obstacle(work: Work, loader: Loader) -> str | None:
     if loader.script is not work.script or any(
         loop.script is not work.script for loop in loader.loops
     ):
-        return "it is done in another file"
+        return "the evaluation is in another file"
     others = [loader.given(name) for name in ("sampler", "batch_sampler", "drop_last")]
     if any(other is not None and constant(other) not in (False, None) for other in others):
         return "the loader has a sampler or drops samples"
     if loader.given("dataset") is None:
-        return "its data set is not in sight"
+        return "lockstep cannot see its data set"
     stars = [a.value for a in loader.call.args if a.star]
     if any(not isinstance(star, cst.Name) for star in stars):
-        return "its arguments are not in sight"
+        return "lockstep cannot see its arguments"
     if is_stream(work, loader):
         return "its data are a stream"
     if has_norm(work) and not work.options.sync_batch_norm:
-        # DDP sends the statistics of the first process before every forward: all must come by.
-        return "batch norm has the statistics of one process"
+        # DDP sends the statistics of rank 0 before every forward, so all must take part.
+        return "batch norm has the statistics of one process only"
     for loop in loader.loops:
         if any(x.trains for x in work.parts.training.loops if x.node is loop.node):
-            return "its loop is also that of training"
+            return "its loop also trains"
         if _goes_elsewhere(work, loop):
-            return f"it is not seen all that line {work.line(loop.node)} goes through"
+            return f"lockstep cannot see all that line {work.line(loop.node)} iterates over"
         why = _unclear(work, loop)
         if why is not None:
             return why
     if (stars or _is_shuffled(loader)) and not _by_sample(work, loader):
-        return "its values are those of batches, which would be others"
+        return "its values belong to whole batches, which would change"
     return None
 
 
 def _goes_elsewhere(work: Work, loop: Loop) -> bool:
-    """Whether a loop also goes through something that is no loader."""
+    """Return whether a loop also goes through something that is not a loader."""
     known = {loader.call for loader in work.parts.training.loaders}
     source = iterated(work.parts.project, loop.script, loop.node.iter)
     return any(o.call not in known for o in work.parts.project.origins(loop.script, source))
@@ -137,7 +139,7 @@ def _is_shuffled(loader: Loader) -> bool:
 
 
 def _unclear(work: Work, loop: Loop) -> str | None:
-    """What keeps the values of a loop from being brought together; None if nothing does."""
+    """Return why the values of a loop cannot be reduced, or None if they can."""
     script, node = loop.script, loop.node
     for part, reason in unclear(work, script, node):
         return f"{reason} (line {work.line(part)})"
@@ -148,11 +150,11 @@ def _unclear(work: Work, loop: Loop) -> str | None:
         if not is_zero(one.start):
             return f"{one.name} does not begin at zero (line {work.line(one.added[0][0])})"
     for filled in left.lists:
-        why = lists.obstacle(work, script, node, filled)
+        why = loop_lists.obstacle(work, script, node, filled)
         if why is not None:
             return f"{why} (line {work.line(filled.put[0][0])})"
     for meter in left.meters:
-        last = fed.read_last(script, node, meter)
+        last = meter_sums.read_last(script, node, meter)
         if last is not None:
             return f"the last value of {meter.name} is used (line {work.line(last)})"
     inside = bound_in(script, node)
@@ -168,7 +170,7 @@ def _left(work: Work, script: Script, loop: cst.For) -> Left:
     return Left(
         [one for name, one in sums.items() if is_read_later(script, loop, name)],
         [one for name, one in filled.items() if is_read_later(script, loop, name)],
-        [one for one in meters.values() if fed.is_wanted(script, loop, one)],
+        [one for one in meters.values() if meter_sums.is_wanted(script, loop, one)],
     )
 
 
@@ -193,11 +195,11 @@ def _divide(work: Work, loader: Loader) -> None:
         work.argument(call, f"sampler={part} if {world} > 1 else None")
     else:
         work.argument(call, f"sampler={part}")
-    work.done("validation", call, "every sample is evaluated by one process, and none twice")
+    work.done("validation", call, "one process evaluates each sample, and none twice")
 
 
 def _whole_batches(work: Work, loader: Loader, data: str) -> str:
-    """The samples of a process: batches as they were, dealt out in turn."""
+    """Return the samples of a process as an expression: whole batches, dealt out in turn."""
     given = loader.given("batch_size")
     size = whole(work.script.code(given)) if given is not None else "1"
     each = "i" if not re.search(r"\bi\b", f"{data} {size}") else "index"
@@ -207,7 +209,7 @@ def _whole_batches(work: Work, loader: Loader, data: str) -> str:
 
 
 def _by_sample(work: Work, loader: Loader) -> bool:
-    """Whether all sums are over samples; else whole batches are dealt out, as they were."""
+    """Return whether all sums are over samples; otherwise whole batches must be dealt out."""
     for loop in loader.loops:
         left = _left(work, loop.script, loop.node)
         if left.lists or _lengths(work, loop):
@@ -215,17 +217,19 @@ def _by_sample(work: Work, loader: Loader) -> bool:
         if any(kind_of_sum(work, loop.script, one) != SUM for one in left.sums):
             return False
         for meter in left.meters:
-            if any(kind != SUM for kind, _ in fed.kinds_of(work, loop.script, meter).values()):
+            if any(
+                kind != SUM for kind, _ in meter_sums.kinds_of(work, loop.script, meter).values()
+            ):
                 return False
     return True
 
 
 def _lengths(work: Work, loop: Loop) -> list[cst.Call]:
-    """`len(loader)` after the loop."""
+    """Return the calls `len(loader)` after the loop."""
     script = loop.script
     source = iterated(work.parts.project, script, loop.node.iter)
     function = script.function_of(loop.node)
-    last = max(script.order[n] for n in walk(loop.node))
+    last = script.last(loop.node)
     found = []
     for part in walk_shallow(function.body if function else script.tree):
         if (
@@ -253,9 +257,9 @@ def _bring_together(work: Work, loop: Loop) -> None:
             work.draft.replace(call, count)
     if lines:
         work.need("all_sum")
-    lines += [lists.bring_together(work, script, one) for one in left.lists]
+    lines += [loop_lists.bring_together(work, script, one) for one in left.lists]
     every = [(meter, dict.fromkeys(meter.kind.sums, "")) for meter in left.meters]
-    lines += fed.lines(work, script, node, every)
+    lines += meter_sums.lines(work, script, node, every)
     work.draft.after(statement_of(script, node), "\n".join(lines))
     summed = [one.name for one in left.sums] + [one.name for one in left.meters]
     if summed:

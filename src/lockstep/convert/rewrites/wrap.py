@@ -1,4 +1,4 @@
-"""Models: wrapped in DDP when they are ready, and asked for without it where it is in the way."""
+"""Wrap models in DDP when they are ready, and unwrap them where DDP is in the way."""
 
 from __future__ import annotations
 
@@ -7,12 +7,22 @@ import re
 import libcst as cst
 
 from lockstep.convert.analysis.blocks import block_of, statement_of
-from lockstep.convert.analysis.parts import Model
+from lockstep.convert.analysis.models import Model
 from lockstep.convert.work import Work
+from lockstep.convert.wrapping import (
+    CONVERT,
+    PARALLEL,
+    after_wrap,
+    each,
+    has_norm,
+    synchronised,
+    wrapped,
+)
 from lockstep.errors import ConvertError
 from lockstep.source.accumulation import is_one, windows
-from lockstep.source.tree import children, dotted
+from lockstep.source.tree import dotted
 
+ORDER = 100
 _THROUGH = {
     "parameters",
     "named_parameters",
@@ -41,22 +51,10 @@ _THROUGH = {
     "register_comm_hook",
     "__class__",
 }
-"""What a wrapped model does just as well."""
+"""Attributes that work on a wrapped model as well."""
 _OUTSIDE = re.compile(
     r"(torch\.save|torch\.onnx|torch\.jit|torch\.optim\.swa_utils\.AveragedModel|copy\.|save_model|"
     r"\w*summary)"
-)
-_NORM = re.compile(
-    r"\bBatchNorm[123]d\b|\bSyncBatchNorm\b|\btimm\.|\btorch\.hub\.load"
-    r"|\bmodels\.(resnet|resnext|wide_resnet|densenet|mobilenet|efficientnet|inception|googlenet"
-    r"|regnet|shufflenet|mnasnet|squeezenet|segmentation|vgg\d+_bn)"
-)
-"""Batch norm, also that of the usual models of libraries."""
-CONVERT = "torch.nn.SyncBatchNorm.convert_sync_batchnorm({})"
-PARALLEL = (
-    "torch.nn.DataParallel",
-    "torch.nn.parallel.DataParallel",
-    "torch.nn.parallel.data_parallel.DataParallel",
 )
 
 
@@ -65,15 +63,15 @@ def rewrite(work: Work) -> None:
     parts = work.parts
     if not parts.models:
         raise ConvertError(
-            "No model was found whose parameters an optimizer is given"
-            + (f" (the trail was lost at {parts.lost[0]})" if parts.lost else "")
+            "lockstep found no model whose parameters an optimizer is given"
+            + (f" (the search ended at {parts.lost[0]})" if parts.lost else "")
             + ". Make the model and its optimizer in this script."
         )
     _drop_parallel(work)
     for model in parts.models:
         if model.script is not work.script:
             raise ConvertError(
-                f"The model is made in {model.script.path.name}, line "
+                f"{model.script.path.name} makes the model, line "
                 f"{model.script.place(model.made).start.line}. Convert that file, or make it here."
             )
         if model.many:
@@ -83,7 +81,7 @@ def rewrite(work: Work) -> None:
 
 
 def _check_members(work: Work, model: Model) -> None:
-    """Refuse what a wrap of every element would not reach."""
+    """Refuse uses of a container's models that wrapping its elements would not reach."""
     script = work.script
     for found in script.scope_of(model.made).bindings.values():
         for binding in found:
@@ -93,14 +91,14 @@ def _check_members(work: Work, model: Model) -> None:
                 if dotted(value.value) == model.name and early:
                     raise ConvertError(
                         f"line {work.line(value)}: {script.code(value)} gets another name before "
-                        f"it can be wrapped. Use {script.code(value)}, or variables only."
+                        f"DDP can wrap it. Use {script.code(value)} everywhere, or variables only."
                     )
     training = work.parts.training
     for window in windows(training):
         if not is_one(training, window):
             raise ConvertError(
-                f"line {work.line(window.loop)}: gradients of several models in {model.name} are "
-                "accumulated over batches. Give each model a variable of its own."
+                f"line {work.line(window.loop)}: gradients of several models in {model.name} "
+                "accumulate over batches. Give each model its own variable."
             )
 
 
@@ -114,66 +112,26 @@ def _wrap(work: Work, model: Model) -> None:
             work.done(
                 "wrap",
                 model.ready,
-                "batch norm sees the whole batch, as on one GPU; its statistics are equal on all",
+                "batch norm sees the whole batch, as on one GPU; all processes have its statistics",
             )
             work.note(
                 model.ready,
-                "on the CPU batch norm sees the samples of its own process only: torch has "
-                "SyncBatchNorm for GPUs",
+                "on the CPU, batch norm sees only the samples of its process: torch has "
+                "SyncBatchNorm for GPUs only",
             )
         else:
-            work.note(model.ready, "batch norm sees the samples of its own process only")
+            work.note(model.ready, "batch norm sees only the samples of its process")
     lines.append(f"{model.name} = {each(model, wrapped(work, '{}'))}")
     work.draft.after(model.ready, work.several("\n".join(lines)))
-    work.done("wrap", model.ready, f"{model.name} is ready here: DDP averages its gradients")
-
-
-def each(model: Model, text: str) -> str:
-    """What is done to a model, or to every one of several."""
-    if model.many == "list":
-        return f"[{text.format('model')} for model in {model.name}]"
-    if model.many == "dict":
-        return f"{{key: {text.format('model')} for key, model in {model.name}.items()}}"
-    return text.format(model.name)
-
-
-def synchronised(converted: str, kept: str = "") -> str:
-    """Let batch norm see the samples of all processes, where torch can: not on the CPU."""
-    return f"if torch.cuda.is_available():\n\t{kept}{converted}"
-
-
-def wrapped(work: Work, model: str) -> str:
-    """A model in DDP."""
-    options = ""
-    if (has_norm(work) and work.options.sync_batch_norm) or _has_buffers(work):
-        # They are equal everywhere; DDP would send them before every forward, also in evaluation,
-        # where not all processes have as many batches.
-        options = ", broadcast_buffers=False"
-    return f"DistributedDataParallel({model}{options})"
-
-
-def has_norm(work: Work) -> bool:
-    """Whether a model may have batch norm: seen in the source, or made outside of it."""
-    if any(_NORM.search(script.text) for script in work.parts.project.scripts):
-        return True
-    for model in work.parts.models:
-        for call in model.calls:
-            name = work.parts.project.name(model.script, call.func) or ""
-            if re.match(
-                r"(torchvision|timm|segmentation_models|efficientnet|pretrainedmodels)\b", name
-            ):
-                return True
-    return False
-
-
-def _has_buffers(work: Work) -> bool:
-    return not _NORM.search("".join(s.text for s in work.parts.project.scripts)) and any(
-        "register_buffer" in script.text for script in work.parts.project.scripts
+    work.done(
+        "wrap",
+        model.ready,
+        f"{model.name} is ready here: DDP averages its gradients",
     )
 
 
 def _drop_parallel(work: Work) -> None:
-    """DataParallel does the same job with one process: only the model stays."""
+    """Remove DataParallel, which DDP replaces."""
     for script, call in work.parts.project.calls(*PARALLEL):
         if script is not work.script or not call.args:
             continue
@@ -188,12 +146,12 @@ def _drop_parallel(work: Work) -> None:
         else:
             work.draft.replace(call, inner)
         work.done(
-            "wrap", call, "DataParallel is for one process with several GPUs: DDP replaces it"
+            "wrap", call, "DDP replaces DataParallel, which uses one process for several GPUs"
         )
 
 
 def _unwrap(work: Work, model: Model) -> None:
-    """What only the model itself has, is asked of the model itself."""
+    """Use the bare model for attributes and calls that DDP does not support."""
     script = work.script
     for node in list(script.order):
         if not isinstance(node, cst.Name | cst.Attribute | cst.Subscript):
@@ -210,11 +168,11 @@ def _unwrap(work: Work, model: Model) -> None:
             work.need("bare")
             work.draft.replace(node, f"{work.bare}({script.code(node)})")
             what = script.code(parent) if isinstance(parent, cst.Attribute) else script.code(node)
-            work.done("wrap", node, f"{what} is meant of the model itself, without DDP")
+            work.done("wrap", node, f"{what} needs the model itself, without DDP")
 
 
 def _handed_outside(work: Work, node: cst.CSTNode) -> bool:
-    """`torch.save(model, path)` and the like."""
+    """Return whether a node is passed to `torch.save(model, path)` or a similar call."""
     script = work.script
     arg = script.parents.get(node)
     call = script.parents.get(arg) if isinstance(arg, cst.Arg) else None
@@ -222,20 +180,3 @@ def _handed_outside(work: Work, node: cst.CSTNode) -> bool:
         return False
     name = work.parts.project.name(script, call.func) or script.code(call.func)
     return _OUTSIDE.match(name) is not None
-
-
-def after_wrap(work: Work, model: Model, node: cst.CSTNode) -> bool:
-    """Whether the model is wrapped by then: below the wrap, or in a function of its own."""
-    script = work.script
-    if script.function_of(node) is not script.function_of(model.ready):
-        return True
-    return script.order[node] > _last(work, model.ready)
-
-
-def _last(work: Work, statement: cst.CSTNode) -> int:
-    found, waiting = work.script.order[statement], [statement]
-    while waiting:
-        node = waiting.pop()
-        found = max(found, work.script.order[node])
-        waiting.extend(children(node))
-    return found

@@ -1,17 +1,17 @@
-"""Proves that a converted script trains as the original does, step by step, on any number of ranks.
+"""Prove that a converted script trains as the original does, step by step, on any number of ranks.
 
-The original is run on one process, the result on 1, 2 and 4, all on the CPU. What may differ by
-nature, the order of samples and random numbers, is made the same (`inside`); then every loss and
+The original runs on one process, the result on 1, 2 and 4, all on the CPU. The probes in
+`in_process` make the order of samples and random numbers the same in all runs; then every loss and
 every weight must agree, up to what rounding explains.
 
-    verdict    what is said in the end
-    scratch    a folder in which a script finds its files and changes none of the user's
-    runs       one run of a script, and what it noted
-    bounds     what rounding explains, measured
-    printed    what two runs printed
-    reasons    why they differ
-    compare    two runs, step by step
-    proof      all runs, and the verdict
+    verdict             the outcome of a proof
+    scratch_folder      makes a folder where a script cannot change the user's files
+    runs                runs a script once, and reads its notes
+    rounding_bounds     measures what rounding explains
+    printed_lines       compares what two runs printed
+    difference_reasons  finds out why runs differ
+    step_by_step        compares two runs
+    proof               makes all runs, and reaches the verdict
 
 A module imports only from those above it.
 """

@@ -1,4 +1,4 @@
-"""All runs, and the verdict."""
+"""Make all runs, and reach the verdict."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from lockstep.console import Progress
-from lockstep.convert.verify.reasons import UNKNOWN
+from lockstep.convert.verify.difference_reasons import UNKNOWN
 from lockstep.convert.verify.runs import (
     DOUBLE,
     NUDGED,
@@ -42,12 +42,11 @@ def verify(
     doctor: bool = True,
     progress: Progress | None = None,
 ) -> Verdict:
-    """Whether `result` trains as `original` does, on each number of ranks.
+    """Prove that `result` trains as `original` does, on each number of ranks.
 
-    Each run ends after `steps` steps of an optimizer, and is given up after `timeout` seconds
-    without progress. Scripts run in scratch folders that look like `working`, the current folder
-    if not given. `early` names modules that the probes install in every process, for data that
-    are not there.
+    Each run ends after `steps` steps of an optimizer, or after `timeout` seconds without progress.
+    Scripts run in scratch folders that look like `working`, by default the current folder. `early`
+    names modules that the probes install in every process, to replace missing data.
     """
     original = original.resolve()
     with TemporaryDirectory(prefix="lockstep-verify-") as folder:
@@ -66,10 +65,10 @@ def verify(
 
 
 class Proof:
-    """The original, run twice; results are compared with it."""
+    """The two runs of the original, with which results are compared."""
 
     def __init__(self, plan: Plan, original: Path, progress: Progress) -> None:
-        progress.say(f"{plan.name} is run as it is, and once more to see what rounding does")
+        progress.say(f"running {plan.name} as it is, and again to measure rounding")
         self.original = started(plan, ORIGINAL, original, 1, alone=True)
         if self.original.by_hand:
             plan = replace(plan, folder=plan.folder / "by_hand", by_hand=True)
@@ -81,7 +80,7 @@ class Proof:
             self.nudged = started(plan, NUDGED, original, 1, alone=True)
 
     def of(self, result: Path, replicas: tuple[int, ...], *, doctor: bool = True) -> Verdict:
-        """The verdict on a result."""
+        """Return the verdict on a result."""
         failure = self.original.failure or self.nudged.failure
         if failure:
             return Verdict(failure=f"the original cannot be run: {failure}", log=self.nudged.log)
@@ -91,7 +90,7 @@ class Proof:
         verdict = Verdict()
         runs = [self.original, self.nudged]
         for number in replicas:
-            self.progress.say(f"the result is run on {number} process(es)")
+            self.progress.say(f"running the result on {number} process(es)")
             name = f"{result.stem}-{number}"
             runs.append(started(self.plan, name, result, number, alone=number == 1))
             found = compare(self.original, self.nudged, runs[-1])
@@ -103,22 +102,22 @@ class Proof:
         verdict.fake_cuda = list(dict.fromkeys(w for run in runs for w in run.trace.fake_cuda))
         verdict.fake_data = list(dict.fromkeys(w for run in runs for w in run.trace.fake_data))
         if doctor and any(not run.failure for run in runs[2:]):
-            self.progress.say("the doctor watches the result on 2 ranks")
+            self.progress.say("the doctor checks the result on 2 ranks")
             verdict.findings = _findings(self.plan, result)
         return verdict
 
     @cached_property
     def _double(self) -> tuple[Plan, Run, Run]:
-        """How scripts run in float64, and the original so."""
+        """Return the plan for float64, and both runs of the original under it."""
         early = (*self.plan.early, DOUBLE)
         plan = replace(self.plan, folder=self.plan.folder / "double", early=early)
         plan.folder.mkdir()
-        self.progress.say(f"{plan.name} is run in float64, where rounding stays small")
+        self.progress.say(f"running {plan.name} in float64, where rounding stays small")
         both = [started(plan, name, self.script, 1, alone=True) for name in (ORIGINAL, NUDGED)]
         return plan, both[0], both[1]
 
     def _in_double(self, result: Path, number: int) -> Comparison | None:
-        """Whether a result that differs for no known reason is equal in float64."""
+        """Return the comparison in float64, if the result is equal there."""
         plan, original, nudged = self._double
         if original.failure or nudged.failure:
             return None
@@ -129,8 +128,8 @@ class Proof:
 
 
 def _findings(plan: Plan, result: Path) -> list[Finding]:
-    """What the doctor sees when the result runs as it is, with its own random numbers."""
-    # Here and not above: a process that is watched has no use for it.
+    """Return what the doctor finds in the result when it draws its own random numbers."""
+    # Imported here, since the watched processes do not need the doctor.
     from lockstep.doctor import RULES
     from lockstep.doctor.run import examine
 
@@ -141,7 +140,7 @@ def _findings(plan: Plan, result: Path) -> list[Finding]:
 
 
 def examination(plan: Plan, script: Path) -> Examination:
-    """Two short passes: in the second the order must be another."""
+    """Return the settings of the doctor: two short passes, whose orders must differ."""
     from lockstep.doctor.run import Examination
 
     batches = max(2, plan.steps // 2)

@@ -1,4 +1,4 @@
-"""One run of a script, and what it noted."""
+"""Run a script once, and read what its probes noted."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
-from lockstep.convert.verify.scratch import furnish
+from lockstep.convert.verify.scratch_folder import furnish
 from lockstep.probes.run_script import Job, run
 from lockstep.probes.settings import Settings
 from lockstep.probes.trace import Event, Rank, Trace, read
 
 INSIDE = "lockstep.convert.verify.in_process"
-DOUBLE = f"{INSIDE}.double"
-BY_HAND = f"{INSIDE}.by_hand"
+DOUBLE = f"{INSIDE}.float64"
+BY_HAND = f"{INSIDE}.hand_updates"
 ORIGINAL, NUDGED = "original", "nudged"
 """Runs of the original: as it is, and with its first weights moved by one rounding."""
 _LOST = re.compile(
     r"Connection (closed|reset) by peer|connectFullMesh|Broken pipe|recvValue failed"
 )
 TAIL = 15
-"""Lines of a script's last words."""
+"""Lines of the log that are shown."""
 ERROR = re.compile(r"[\w.]*(Error|Exception)\b")
 """How the last line of a traceback begins."""
 ABSENT = re.compile(r"No module named '(\w+)(?:.*type: (.+))?")
@@ -32,21 +32,21 @@ PACKAGES = {
     "sklearn": "scikit-learn",
     "yaml": "pyyaml",
 }
-"""Modules that are installed under another name."""
+"""Packages whose name differs from that of their module."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """How scripts are run."""
+    """Settings that all runs share."""
 
     folder: Path
-    """Where all runs have theirs."""
+    """Folder that holds the folders of all runs."""
     home: Path
-    """The folder of the original: what a script expects beside itself is there."""
+    """Folder of the original, with the files that a script expects beside itself."""
     name: str
-    """What scripts are called: the same in all runs, as some print it."""
+    """File name of the script in all runs, since some scripts print it."""
     working: Path
-    """Where the user would run it."""
+    """Folder that the user would start the script in."""
     arguments: tuple[str, ...]
     steps: int
     timeout: float
@@ -56,18 +56,18 @@ class Plan:
 
     @property
     def modules(self) -> tuple[str, ...]:
-        """What the probes install first, in every process."""
+        """Modules that the probes install first, in every process."""
         return (*self.early, BY_HAND) if self.by_hand else self.early
 
 
 @dataclass
 class Run:
-    """What happened."""
+    """One run of a script."""
 
     replicas: int
     trace: Trace
     log: str
-    """Last words of the rank that failed, or of the first."""
+    """Last lines of the rank that failed, or else of rank 0."""
 
     @property
     def first(self) -> Rank:
@@ -76,48 +76,48 @@ class Run:
 
     @property
     def ranks(self) -> list[Rank]:
-        """All of them."""
+        """All ranks."""
         return self.trace.ranks
 
     @property
     def steps(self) -> list[Event]:
-        """What every step of rank 0 made of the weights."""
+        """The weights after every step of rank 0."""
         return list(self.first.of("weights"))
 
     def losses(self) -> list[float]:
-        """Of every backward, the mean over the ranks."""
+        """Return the loss of every backward, averaged over the ranks."""
         each = [[event["value"] for event in rank.of("loss")] for rank in self.ranks]
         return [sum(same) / len(same) for same in zip(*each, strict=False)]
 
     @property
     def still(self) -> bool:
-        """Whether its weights never change."""
+        """Whether the weights never change."""
         seen = {(event["optimizer"], event["digest"]) for event in self.steps}
         return len(self.steps) > len(seen) == len({optimizer for optimizer, _ in seen})
 
     @property
     def by_hand(self) -> bool:
-        """Whether it was ended because it updates its weights itself."""
+        """Whether the run was stopped because the script updates its weights itself."""
         return any(self.trace.of("by_hand"))
 
     @property
     def _crashed(self) -> bool:
-        # A process that takes long to leave is ended, and then it has no exit code.
+        # A process that takes too long to exit is killed, and has no exit code.
         outcome = self.trace.outcome
         ended = None in outcome.codes and ERROR.match(self.log.rpartition("\n")[2])
         return outcome.how == "crashed" or bool(ended)
 
     @property
     def failure(self) -> str:
-        """Why there is nothing to compare, in one sentence."""
+        """Why there is nothing to compare, in one sentence; empty if there is."""
         how = self.trace.outcome.how
         if how == "hung":
-            # Without the scratch folder, which is gone by the time that this is read.
+            # Without the scratch folder, which no longer exists when a person reads this.
             doing = {re.sub(r"\S+-scratch/", "", s.doing) for s in self.trace.outcome.stuck}
             return f"it hangs: {', '.join(sorted(doing))}."
         if self._crashed:
             if "usage:" in self.log and "error:" in self.log:
-                return "it needs arguments: give them after --."
+                return "it needs arguments. Give them after --."
             return _absent(self.log) or "it crashes."
         if len(self.ranks) < self.replicas:
             return f"its {self.replicas} ranks never join one process group."
@@ -127,7 +127,7 @@ class Run:
 
 
 def started(plan: Plan, name: str, script: Path, replicas: int, *, alone: bool = False) -> Run:
-    """Run a script from a scratch folder of its own; `alone`: by plain python."""
+    """Run a script in its own scratch folder; with `alone`, start it with plain python."""
     folder = plan.folder / name
     folder.mkdir()
     scratch = scratch_of(plan, name)
@@ -153,7 +153,7 @@ def started(plan: Plan, name: str, script: Path, replicas: int, *, alone: bool =
 
 
 def laid_out(plan: Plan, name: str, script: Path) -> Path:
-    """The script in a scratch folder for a run, under the name of the original."""
+    """Copy the script to the scratch folder of a run, under the name of the original."""
     scratch = scratch_of(plan, name)
     scratch.mkdir()
     place = furnish(scratch, plan.home, plan.working) / plan.name
@@ -162,21 +162,21 @@ def laid_out(plan: Plan, name: str, script: Path) -> Path:
 
 
 def scratch_of(plan: Plan, name: str) -> Path:
-    """Where a run has its scratch folder."""
+    """Return the scratch folder of a run."""
     return plan.folder / f"{name}-scratch"
 
 
 def _absent(log: str) -> str:
-    """What is not installed, if that was the end of a script."""
+    """Return a sentence on the missing package that ended a script, if one did."""
     found = ABSENT.search(log.rpartition("\n")[2])
     if found is None:
         return ""
     command = found[2] or f"pip install {PACKAGES.get(found[1], found[1])}"
-    return f"it imports {found[1]}, which is not here: {command}."
+    return f"it imports {found[1]}, which is not installed: {command}."
 
 
 def _last_words(logs: list[Path], codes: list[int | None], scratch: str) -> str:
-    """Of the rank that failed first: others only lose their connection to it."""
+    """Return the last lines of the rank that failed first; others only lose their connection."""
     failed = [log for log, code in zip(logs, codes, strict=False) if code]
     failed.sort(key=lambda log: _LOST.search(log.read_text(errors="replace")) is not None)
     for log in (*failed, *logs):

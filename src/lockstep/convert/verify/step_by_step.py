@@ -1,10 +1,10 @@
-"""Two runs, step by step."""
+"""Compare two runs step by step."""
 
 from __future__ import annotations
 
-from lockstep.convert.verify.bounds import Bounds
-from lockstep.convert.verify.printed import differing
-from lockstep.convert.verify.reasons import drift, reason
+from lockstep.convert.verify.difference_reasons import drift, reason
+from lockstep.convert.verify.printed_lines import differing
+from lockstep.convert.verify.rounding_bounds import Bounds
 from lockstep.convert.verify.runs import Run
 from lockstep.convert.verify.verdict import DIFFERS, EQUAL, FAILED, Comparison, Difference
 
@@ -12,7 +12,7 @@ MOST_NOTES = 5
 
 
 def compare(original: Run, nudged: Run, run: Run) -> Comparison:
-    """The result beside the original. On one process not a bit may differ."""
+    """Compare a result with the original. On one process not a bit may differ."""
     found = Comparison(replicas=run.replicas, status=EQUAL)
     if run.failure:
         found.status, found.reason, found.log = FAILED, run.failure, run.log
@@ -25,7 +25,7 @@ def compare(original: Run, nudged: Run, run: Run) -> Comparison:
     if _undivided(original, run):
         found.status, found.first = DIFFERS, Difference(1, "the global batch")
         found.reason = "every rank makes a batch as large as the original's."
-        found.advice = f"Divide the batch size by the ranks, {run.replicas}."
+        found.advice = f"Divide the batch size by the number of ranks, {run.replicas}."
         return found
     alone = run.replicas == 1
     for apart in differing(original, nudged, run, exact=alone):
@@ -40,7 +40,7 @@ def compare(original: Run, nudged: Run, run: Run) -> Comparison:
 
 
 def _first(original: Run, run: Run, bounds: Bounds, found: Comparison) -> Difference | None:
-    """The first loss or weight that is not the original's."""
+    """Return the first loss or weight that differs from the original."""
     ours, losses = {(e["optimizer"], e["step"]): e for e in run.steps}, run.losses()
     for event in original.first.of("loss", "weights"):
         if event["kind"] == "loss":
@@ -63,7 +63,7 @@ def _first(original: Run, run: Run, bounds: Bounds, found: Comparison) -> Differ
             found.steps += 1
         for what, gap, room in gaps:
             bound = 0.0 if run.replicas == 1 else room
-            # Not `>`: a difference may be no number.
+            # Not `>`, since a difference may be NaN.
             if not gap <= bound:
                 return Difference(step, what, gap, bound)
             if gap * found.bound >= found.difference * bound:
@@ -78,7 +78,7 @@ def _short(original: Run, run: Run, step: int) -> Difference:
 
 
 def _undivided(original: Run, run: Run) -> bool:
-    """Whether batches that come from no loader are as large on every rank as in the original."""
+    """Return whether batches without a loader are as large on every rank as in the original."""
     shapes = [[e["shapes"] for e in one.first.of("forward")] for one in (original, run)]
     loads = any(event["batches"] for event in run.first.of("step"))
     return run.replicas > 1 and not loads and any(shapes[0]) and shapes[0] == shapes[1]

@@ -1,4 +1,4 @@
-"""What is said in the end."""
+"""The verdict on a conversion."""
 
 from __future__ import annotations
 
@@ -13,46 +13,46 @@ EQUAL, DIFFERS, FAILED = "equal", "differs", "failed"
 
 @dataclass(frozen=True)
 class Difference:
-    """The first place where two runs part."""
+    """The first place where two runs differ."""
 
     step: int
     """Counted from 1."""
     what: str
-    """A weight by its name, "the loss", or what else."""
+    """The name of a weight, "the loss", or another description."""
     difference: float | None = None
-    """Of a weight the mean of its elements."""
+    """For a weight, the mean over its elements."""
     bound: float | None = None
-    """What rounding explains."""
+    """The difference that rounding explains."""
 
 
 @dataclass(kw_only=True)
 class Comparison:
-    """The result on so many ranks, beside the original."""
+    """The result on a number of ranks, compared with the original."""
 
     replicas: int
-    """1: started by plain python."""
+    """Number of ranks; 1 means started by plain python."""
     status: str
-    """`equal`, `differs`, or `failed`: it could not be compared."""
+    """`equal`, `differs`, or `failed` if there was nothing to compare."""
     steps: int = 0
-    """Steps of all optimizers that were compared."""
+    """Compared steps of all optimizers."""
     difference: float = 0.0
-    """Of the weight or loss that comes closest to its bound."""
+    """Difference of the weight or loss that comes closest to its bound."""
     bound: float = 0.0
     closest: str = ""
-    """Which one that is."""
+    """Name of that weight or loss."""
     precision: str = ""
-    """`float64`, if float32 let rounding grow so far that nothing could be told."""
+    """`float64`, if rounding grew too fast in float32 to compare."""
     first: Difference | None = None
     reason: str = ""
     advice: str = ""
     log: str = ""
-    """The last words of a run that failed."""
+    """Last lines of a run that failed."""
     notes: list[str] = field(default_factory=list)
     """Lines that were printed differently, where that proves nothing."""
 
     @property
     def text(self) -> str:
-        """In one line."""
+        """The comparison in one line."""
         ranks = "1 process" if self.replicas == 1 else f"{self.replicas} ranks"
         if self.status == EQUAL:
             if self.replicas == 1:
@@ -73,21 +73,21 @@ class Comparison:
 
 @dataclass(kw_only=True)
 class Verdict:
-    """All of it."""
+    """The outcome of a proof."""
 
     comparisons: list[Comparison] = field(default_factory=list)
     failure: str = ""
     """Why there is nothing to compare with: the original could not be run."""
     log: str = ""
-    """Its last words."""
+    """Last lines of the original, if it failed."""
     neutralised: list[str] = field(default_factory=list)
-    """What was made the same in all runs, or left out."""
+    """What all runs do in the same way, or leave out, because of the probes."""
     fake_cuda: list[str] = field(default_factory=list)
     """What the CPU answered for: cuda, nccl and so on."""
     fake_data: list[str] = field(default_factory=list)
     """Missing data and libraries, and the replacement of each."""
     findings: list[Finding] = field(default_factory=list)
-    """Of the doctor, who watched the result on two ranks."""
+    """Findings of the doctor in the result on two ranks."""
 
     @property
     def proved(self) -> bool:
@@ -96,7 +96,7 @@ class Verdict:
         return bool(self.comparisons) and equal and not any(f.certain for f in self.findings)
 
     def described(self) -> dict[str, Any]:
-        """For --json."""
+        """Return the verdict as a dictionary, for --json."""
         return {
             "proved": self.proved,
             "failure": self.failure,

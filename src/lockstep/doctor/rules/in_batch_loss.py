@@ -11,8 +11,8 @@ from lockstep.doctor.findings import Found, Rule
 from lockstep.source.loss import feeding, loss_of
 from lockstep.source.script import Script
 from lockstep.source.training import Training
+from lockstep.source.training_loops import acts, called, training_loops
 from lockstep.source.tree import argument, walk
-from lockstep.source.turns import acts, called, training_loops
 
 _GATHERS = re.compile(
     r"all_?gather|gather_?(from|all|layer|feat|embed|tensor|with|across|distributed)|SyncFunction",

@@ -9,8 +9,8 @@ import libcst as cst
 
 from lockstep.doctor.findings import Found, Rule
 from lockstep.source.loaders import Loader
+from lockstep.source.loop_metrics import Tally, tallies
 from lockstep.source.script import Script
-from lockstep.source.tally import Tally, tallies
 from lockstep.source.training import Training
 
 _REPLICAS = re.compile(r"world|replicas|nprocs|num_proc|n_?gpu|device_count", re.I)

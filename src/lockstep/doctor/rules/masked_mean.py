@@ -11,8 +11,8 @@ from lockstep.doctor.findings import Found, Rule
 from lockstep.source.loss import feeding, loss_of
 from lockstep.source.script import Script
 from lockstep.source.training import Training
+from lockstep.source.training_loops import training_loops
 from lockstep.source.tree import argument, constant, walk_shallow
-from lockstep.source.turns import training_loops
 
 _ENTROPIES = re.compile(
     r"torch\.nn\.(functional\.(cross_entropy|nll_loss)|CrossEntropyLoss|NLLLoss)$"

@@ -10,8 +10,8 @@ import libcst as cst
 from lockstep.doctor.findings import Found, Rule
 from lockstep.source.accumulation import Window, is_one, timed, windows
 from lockstep.source.training import Training
+from lockstep.source.training_loops import Act, training_loops
 from lockstep.source.tree import argument, constant
-from lockstep.source.turns import Act, training_loops
 
 _SWITCH = re.compile(r"clip|norm|amp|scaler|fp16", re.I)
 

@@ -11,7 +11,7 @@ from lockstep.source.accumulation import is_one, windows
 from lockstep.source.ranks import guarded
 from lockstep.source.script import Script
 from lockstep.source.training import Training
-from lockstep.source.turns import Act, Kind, acts, kind_of
+from lockstep.source.training_loops import Act, Kind, acts, kind_of
 
 _DDP = "torch.nn.parallel.DistributedDataParallel"
 _SWITCHES = "no_sync", "require_backward_grad_sync", "set_requires_gradient_sync"

@@ -9,8 +9,8 @@ import libcst as cst
 
 from lockstep.doctor.findings import Found, Rule
 from lockstep.source.loaders import Loader
+from lockstep.source.loop_metrics import Tally, tallies
 from lockstep.source.origin import Origin
-from lockstep.source.tally import Tally, tallies
 from lockstep.source.training import Training
 from lockstep.source.tree import argument, constant
 

@@ -12,8 +12,8 @@ from lockstep.source.accumulation import Window, is_one, windows
 from lockstep.source.loss import feeding, loss_of
 from lockstep.source.script import Script
 from lockstep.source.training import Training
+from lockstep.source.training_loops import Act, acts
 from lockstep.source.tree import argument, constant, dotted, walk
-from lockstep.source.turns import Act, acts
 
 _MEANS = re.compile(r"torch\.nn\.(functional\.\w*(entropy|loss)\w*|\w+Loss)$")
 _FORGIVING = re.compile(r"Adam|Lamb|Lion|Adafactor|RMSprop|Adagrad")

@@ -8,7 +8,7 @@ import libcst as cst
 
 from lockstep.doctor.findings import Found, Rule
 from lockstep.doctor.rules.local_count_over_global_length import global_divisions
-from lockstep.source.tally import tallies
+from lockstep.source.loop_metrics import tallies
 from lockstep.source.training import Training
 
 

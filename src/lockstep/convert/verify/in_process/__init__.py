@@ -1,21 +1,21 @@
-"""Inside every process of a proof: chance is a function of what it belongs to, never of the rank.
+"""Probes inside every process of a proof. They derive all chance from the data, not from the rank.
 
-    kept       what the run of the original leaves for all others
-    now        where the process is: steps, batch, rank
-    seeds      the same seeds at the start and before every batch
-    order      samplers draw one order, by the number of the pass
-    samples    random numbers of a sample, by its index
-    passes     where passes over loaders end early
-    draws      torch's random numbers, row by row of the global batch
-    arrays     NumPy's
-    left_out   what computes the same and would hide its random numbers
-    weights    the same start; what every step makes of the weights
-    by_hand    weights that the script updates itself
-    noticed    whether it does
-    losses     what backward is called on
-    lines      what is printed, and whether an evaluation came before
-    links      files of the user's are not written to
-    double     by itself and before the others: everything in float64
+    original_run         what the run of the original leaves for the other runs
+    training_state       where the process is: steps, batch, rank
+    seeds                sets the same seeds at the start and before every batch
+    sample_order         lets samplers draw one order, by the number of the pass
+    sample_randomness    derives the random numbers of a sample from its index
+    loader_passes        ends passes over loaders early
+    torch_draws          draws torch's random numbers row by row of the global batch
+    numpy_draws          does the same for NumPy's
+    disabled_features    switches off what would hide random numbers
+    weights              sets the first weights, and notes the weights after every step
+    hand_updates         counts updates of the weights without an optimizer as steps
+    notice_hand_updates  finds out whether a script makes such updates
+    losses               notes the losses
+    printed_output       notes printed lines, and whether an evaluation came before them
+    user_files           keeps the user's files from being overwritten
+    float64              computes everything in float64; installed before the others, if at all
 
 A module imports only from those above it.
 """
@@ -23,40 +23,41 @@ A module imports only from those above it.
 from __future__ import annotations
 
 from lockstep.convert.verify.in_process import (
-    arrays,
-    draws,
-    left_out,
-    lines,
-    links,
+    disabled_features,
+    loader_passes,
     losses,
-    noticed,
-    order,
-    passes,
+    notice_hand_updates,
+    numpy_draws,
+    printed_output,
+    sample_order,
     sample_randomness,
     seeds,
+    torch_draws,
+    user_files,
     weights,
 )
-from lockstep.convert.verify.in_process.now import Now
+from lockstep.convert.verify.in_process.training_state import Now
 from lockstep.probes.recorder import Recorder
 
 PARTS = (
     seeds,
-    order,
+    sample_order,
     sample_randomness,
-    passes,
-    draws,
-    arrays,
-    left_out,
+    loader_passes,
+    torch_draws,
+    numpy_draws,
+    disabled_features,
     weights,
-    noticed,
+    notice_hand_updates,
     losses,
-    lines,
-    links,
+    printed_output,
+    user_files,
 )
+"""The parts that every run installs, in this order."""
 
 
 def install(recorder: Recorder) -> None:
-    """Called by the probes, once torch is there."""
+    """Install all parts. The probes call this once torch is imported."""
     now = Now(recorder)
     for part in PARTS:
         part.install(now)

@@ -1,4 +1,4 @@
-"""Losses: what backward is called on."""
+"""Note the losses: the values that backward is called on."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lockstep.convert.verify.in_process.now import Now
+from lockstep.convert.verify.in_process.training_state import Now
 
 
 def install(now: Now) -> None:
-    """Note them."""
+    """Note the loss of every backward."""
     backward: Any = torch.autograd.backward
 
     @wraps(backward)

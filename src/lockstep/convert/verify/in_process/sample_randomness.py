@@ -1,4 +1,4 @@
-"""Random numbers that a data set draws for a sample: by its index and the pass, not by the rank.
+"""Key the random numbers that a data set draws for a sample by its index and the pass.
 
 A stream has no index: all ranks draw the same for all of its samples, and each takes its part.
 """
@@ -10,24 +10,21 @@ from functools import wraps
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from torch.utils.data import DataLoader, Subset
+from torch.utils.data import Subset
 from torch.utils.data._utils import fetch
 
-from lockstep.convert.verify.in_process.now import Now
 from lockstep.convert.verify.in_process.seeds import restore, seed, state
+from lockstep.convert.verify.in_process.training_state import Now
 from lockstep.keys import key
 
 
 def install(now: Now) -> None:
-    """Key them."""
+    """Key the random numbers of every sample."""
     turns: Counter[int] = Counter()
-    begin: Any = DataLoader.__iter__
     original: Any = fetch._MapDatasetFetcher.fetch
 
-    @wraps(begin)
-    def begun(self: Any) -> Any:
-        turns[id(self.dataset)] += 1
-        return begin(self)
+    def count(loader: Any) -> None:
+        turns[id(loader.dataset)] += 1
 
     @wraps(original)
     def fetched(self: Any, index: Any) -> Any:
@@ -64,13 +61,13 @@ def install(now: Now) -> None:
             states[self] = state()
             restore(outside)
 
+    now.on_pass.append(count)
     setattr(fetch._IterableDatasetFetcher, "fetch", streamed)  # noqa: B010
-    setattr(DataLoader, "__iter__", begun)  # noqa: B010
     setattr(fetch._MapDatasetFetcher, "fetch", fetched)  # noqa: B010
 
 
 def base(data: Any, index: Any) -> Any:
-    """The index in the data set behind subsets."""
+    """Return the index in the data set behind subsets."""
     while isinstance(data, Subset):
         data, index = data.dataset, data.indices[index]
     return index

@@ -1,4 +1,4 @@
-"""The same seeds at the start, and anew before every batch and after every step."""
+"""Set the same seeds at the start, before every batch and after every step."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
-from lockstep.convert.verify.in_process.now import Now
+from lockstep.convert.verify.in_process.training_state import Now
 from lockstep.keys import key
 from lockstep.probes.recorder import Batch
 
@@ -18,9 +18,9 @@ SEED = 0
 
 
 def install(now: Now) -> None:
-    """Seed; scripts that seed themselves do so afterwards."""
+    """Seed all generators; scripts that set seeds do so afterwards."""
     seed(SEED)
-    # Not set by us from the clock, either.
+    # A seed from the clock becomes the common seed too.
     torch.seed = torch.random.seed = lambda: seed(SEED)
     fresh, left = np.random.default_rng, [0]
 
@@ -51,7 +51,7 @@ def install(now: Now) -> None:
 
 
 def seed(number: int) -> int:
-    """All generators of this process."""
+    """Seed all generators of this process."""
     torch.default_generator.manual_seed(number)
     random.seed(number)
     np.random.seed(number & 0xFFFFFFFF)
@@ -59,12 +59,12 @@ def seed(number: int) -> int:
 
 
 def state() -> tuple[Tensor, Any, Any]:
-    """Where all generators of this process are."""
+    """Return the state of all generators of this process."""
     return torch.default_generator.get_state(), random.getstate(), np.random.get_state()
 
 
 def restore(state: tuple[Tensor, Any, Any]) -> None:
-    """Set them back."""
+    """Set the state of all generators of this process."""
     torch.default_generator.set_state(state[0])
     random.setstate(state[1])
     np.random.set_state(state[2])

@@ -1,4 +1,4 @@
-"""Weights: the same at the start, and compared with those of the original after every step."""
+"""Set the first weights to those of the original, and compare the weights after every step."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from torch.nn.modules.module import register_module_forward_pre_hook
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook
 
-from lockstep.convert.verify.in_process.now import Now
+from lockstep.convert.verify.in_process.training_state import Now
 from lockstep.keys import key
 from lockstep.probes.hooks.optimizers import parameters_of
 
 MOST = 1_000_000
-"""Elements of a tensor that are compared, evenly spread."""
-_randint = torch.randint  # as it is before draws are keyed
+"""The most elements of a tensor that are compared, evenly spread."""
+_randint = torch.randint  # taken before torch_draws replaces it
 
 
 def install(now: Now) -> None:
@@ -37,7 +37,7 @@ def install(now: Now) -> None:
         now.begun = True
 
     def first(_: Any, args: Any) -> None:
-        # Not when the optimizer is made: scripts may set their weights after that.
+        # Not when the optimizer is made, since scripts may set weights after that.
         if numbers and torch.is_grad_enabled():
             handle.remove()
             given = [list(x.shape) for x in args if isinstance(x, Tensor)]
@@ -64,7 +64,7 @@ def install(now: Now) -> None:
 
 
 def _begin(now: Now, number: int, mine: list[Tensor]) -> None:
-    """The weights before the first step."""
+    """Keep the weights before the first step, or set them to those that were kept."""
     if now.kept.writes:
         now.kept.keep(f"{number}-start", [p.detach().clone() for p in mine])
         return
@@ -109,7 +109,7 @@ def _compare(now: Now, number: int, step: int, names: list[str], mine: list[Tens
 
 
 def _apart(name: str, mine: Tensor, theirs: Tensor) -> list[Any]:
-    """[name, mean difference, what one rounding is, largest difference] of a tensor."""
+    """Return [name, mean difference, size of one rounding, largest difference] of a tensor."""
     a, b = mine.double(), theirs.double()
     gap = torch.where((a == b) | (a.isnan() & b.isnan()), 0.0, (a - b).abs())
     eps = torch.finfo(theirs.dtype).eps if theirs.is_floating_point() else 0.0
@@ -119,7 +119,7 @@ def _apart(name: str, mine: Tensor, theirs: Tensor) -> list[Any]:
 
 
 def _ratio(start: list[Tensor], mine: list[Tensor], theirs: list[Tensor]) -> float | None:
-    """How far the first step went, in steps of the original."""
+    """Return how far the first step went, relative to the step of the original."""
     both = own = 0.0
     for s, a, b in zip(start, mine, theirs, strict=True):
         both += float(((a - s).double() * (b - s).double()).sum())
@@ -128,13 +128,13 @@ def _ratio(start: list[Tensor], mine: list[Tensor], theirs: list[Tensor]) -> flo
 
 
 def sampled(tensor: Tensor) -> Tensor:
-    """Its elements, as one row; of a large one a part, evenly spread."""
+    """Return the elements of a tensor as one row; of a large tensor an evenly spread part."""
     flat = tensor.detach().reshape(-1)
     return flat[:: -(-flat.numel() // MOST) or 1].cpu().clone()
 
 
 def digest(tensors: list[Tensor]) -> int:
-    """A number that follows from the bits."""
+    """Return a checksum of the bits."""
     found = 0
     for tensor in tensors:
         found = zlib.crc32(_bytes(tensor), found)
@@ -146,8 +146,8 @@ def _bytes(tensor: Tensor) -> Any:
 
 
 def _names() -> dict[int, str]:
-    """Of all parameters, by their identity: as the largest model calls them."""
-    # Not isinstance: objects that stand for others warn when they are asked.
+    """Return the names of all parameters by identity, as the largest model names them."""
+    # Not isinstance, since proxy objects warn when they are asked.
     models: list[Any] = [o for o in gc.get_objects() if issubclass(type(o), nn.Module)]
     sizes = {id(m): sum(1 for _ in m.modules()) for m in models}
     return {

@@ -1,0 +1,192 @@
+"""Find the statements that make files if they are missing."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import libcst as cst
+
+from lockstep.convert.analysis.blocks import is_main_guard, statement_of
+from lockstep.convert.analysis.file_writes import writes_file
+from lockstep.convert.analysis.names_read_later import runs_before
+from lockstep.convert.analysis.random_draws import drawn_by, drawn_from
+from lockstep.convert.analysis.runs_earlier import may_be_saved_here, runs_earlier
+from lockstep.convert.work import Work
+from lockstep.source.gradients import is_backward
+from lockstep.source.script import Script
+from lockstep.source.tree import argument, constant, walk, walk_shallow
+
+_ASKS = re.compile(r"\b(exists|lexists|isfile|isdir|is_file|is_dir|listdir|iterdir|i?glob)\(")
+_SEEDS = {
+    "torch": re.compile(r"\bmanual_seed\("),
+    "numpy": re.compile(r"\b(np|numpy)\.random\.seed\("),
+    "random": re.compile(r"(?<!\.)\brandom\.seed\("),
+}
+
+
+def prepared(work: Work) -> list[cst.CSTNode]:
+    """Return the statements that make missing files and run in plain sight before training."""
+    found = []
+    for node in work.script.order:
+        if isinstance(node, cst.If) and not is_main_guard(node) and _asks(work, node.test):
+            found += [s for s in _whole(work, node) if _makes_files(work, s)]
+    found = [s for s in dict.fromkeys(found) if may_wait(work, s)]
+    runs = {s: {part for place in (s, *_functions(work, s)) for part in walk(place)} for s in found}
+    outer = [s for s in found if not any(s in runs[t] for t in found if t is not s)]
+    return [s for s in outer if not _divides_draws(work, s)]
+
+
+def within(work: Work, statements: list[cst.CSTNode]) -> set[cst.CSTNode]:
+    """Return all nodes that run only inside these statements, including functions of the script."""
+    inside = {part for statement in statements for part in walk(statement)}
+    waiting = dict.fromkeys(f for s in statements for f in _functions(work, s))
+    for _ in range(len(waiting)):
+        for function in waiting:
+            uses = _uses(work, function)
+            if uses and function not in inside and all(call in inside for call in uses):
+                inside.update(walk(function))
+    return inside
+
+
+def _uses(work: Work, function: cst.FunctionDef) -> list[cst.Call]:
+    owner = work.script.class_of(function) if function.name.value == "__init__" else None
+    return [call for _, call in work.parts.project.uses.get(owner or function, [])]
+
+
+def may_wait(work: Work, statement: cst.CSTNode) -> bool:
+    """Return whether all processes reach a statement before training, and do nothing jointly."""
+    project, script = work.parts.project, work.script
+    together: set[cst.CSTNode] = {loop.node for loop in work.parts.training.loops}
+    together |= {node for model in work.parts.models for node in (model.made, model.ready)}
+
+    def is_busy(where: Script, node: cst.CSTNode) -> bool:
+        if not isinstance(node, cst.Call):
+            return node in together
+        name = project.name(where, node.func)
+        return (
+            constant(argument(node, "download")) is True
+            or bool(work.parts.is_model(where, node.func))
+            or is_backward(where, node)
+            or (name == "torch.load" and where is script and may_be_saved_here(work, node))
+        )
+
+    return (
+        _in_group(work, script, statement)
+        and not any(
+            is_busy(where, part)
+            for where, place in [(script, statement), *_places(work, statement)]
+            for part in walk(place)
+        )
+        and not runs_earlier(project, script, statement, is_backward)
+    )
+
+
+def _asks(work: Work, test: cst.BaseExpression) -> bool:
+    """Return whether a condition only asks about files, so that making a file changes it."""
+    if isinstance(test, cst.BooleanOperation):
+        return _asks(work, test.left) and _asks(work, test.right)
+    return _ASKS.search(work.script.code(test)) is not None
+
+
+def _whole(work: Work, node: cst.If) -> list[cst.CSTNode]:
+    """Return the `if` itself, or the statements that call its function if the `if` returns."""
+    function = work.script.function_of(node)
+    if not any(isinstance(part, cst.Return) for part in walk_shallow(node)):
+        return [node] if _is_statement(work, node) else []
+    uses = work.parts.project.uses.get(function, []) if function else []
+    calls = [statement_of(work.script, call) for where, call in uses if where is work.script]
+    return [s for s in calls if isinstance(s, cst.SimpleStatementLine)]
+
+
+def _is_statement(work: Work, node: cst.CSTNode) -> bool:
+    """Return whether a node is a full statement: no `elif`, and no `break` or `continue` inside."""
+    ends = any(isinstance(part, cst.Break | cst.Continue) for part in walk_shallow(node))
+    return statement_of(work.script, node) is node and not ends
+
+
+def _makes_files(work: Work, statement: cst.CSTNode) -> bool:
+    return not any(
+        isinstance(part, cst.Return) for part in walk_shallow(statement)
+    ) and work.parts.project.reaches(
+        work.script, statement, lambda s, n: isinstance(n, cst.Call) and writes_file(work, s, n)
+    )
+
+
+def _in_group(work: Work, script: Script, node: cst.CSTNode, depth: int = 4) -> bool:
+    """Return whether the process group exists when the program reaches a node."""
+    place = _place(work, script, node)
+    if place is not None:
+        return place >= work.parts.entry.index(work.parts.beginning)
+    function = script.function_of(node)
+    if function is None or not depth:
+        return False
+    owner = script.class_of(function) if function.name.value == "__init__" else None
+    uses = work.parts.project.uses.get(owner or function, [])
+    return bool(uses) and all(_in_group(work, where, call, depth - 1) for where, call in uses)
+
+
+def _place(work: Work, script: Script, node: cst.CSTNode) -> int | None:
+    """Return the index of the entry statement that holds a node; None inside other functions."""
+    for above in (node, *script.above(node)):
+        if isinstance(above, cst.FunctionDef):
+            break
+        if above in work.parts.entry:
+            return work.parts.entry.index(above)
+    return None
+
+
+def _divides_draws(work: Work, statement: cst.CSTNode) -> bool:
+    """Return whether one process would draw random numbers here that the others do not draw."""
+    script = work.script
+    kinds = drawn_from(work, script, statement)
+    place = _place(work, script, statement)
+    below = work.parts.entry[place + 1 :] if place is not None else []
+    rest = "".join(script.code(s) for s in below)
+    kinds = {kind for kind in kinds if not _SEEDS[kind].search(rest)}
+    inside = within(work, [statement])
+    for call in _plain_calls(work):
+        after = call not in inside and not runs_before(script, call, statement)
+        if after and drawn_by(work, script, call) & kinds:
+            work.note(
+                statement,
+                "one process may make these files before the others look; the others would then "
+                f"draw other random numbers in line {work.line(call)}. Set the seed below it",
+            )
+            return True
+    return False
+
+
+def _plain_calls(work: Work) -> Iterator[cst.Call]:
+    """Yield calls outside of training loops and outside of methods of data sets and models."""
+    loops = [loop for script, loop, _ in work.parts.turns if script is work.script]
+    for call in work.script.calls:
+        function = work.script.function_of(call)
+        method = function is not None and work.script.class_of(function) is not None
+        if method and function is not None and function.name.value != "__init__":
+            continue
+        if not any(work.script.inside(call, loop) for loop in loops):
+            yield call
+
+
+def _functions(work: Work, statement: cst.CSTNode) -> list[cst.FunctionDef]:
+    """Return the functions of the script that a statement calls, directly or not."""
+    return [function for where, function in _places(work, statement) if where is work.script]
+
+
+def _places(work: Work, statement: cst.CSTNode) -> list[tuple[Script, cst.FunctionDef]]:
+    """Return all functions that a statement calls, directly or not, including constructors."""
+    found: dict[cst.FunctionDef, Script] = {}
+    waiting: list[tuple[Script, cst.CSTNode]] = [(work.script, statement)]
+    while waiting:
+        script, node = waiting.pop()
+        for call in (part for part in walk(node) if isinstance(part, cst.Call)):
+            where, made = work.parts.project.definition(script, call.func) or (script, None)
+            inner = [made] if isinstance(made, cst.FunctionDef) else []
+            if isinstance(made, cst.ClassDef):
+                inner = [f for f in made.body.body if isinstance(f, cst.FunctionDef)]
+            for function in inner:
+                if function not in found:
+                    found[function] = where
+                    waiting.append((where, function))
+    return [(where, function) for function, where in found.items()]

@@ -1,0 +1,222 @@
+"""Find what a loop adds up: numbers, tensors, arrays, and items of lists and dictionaries."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+
+import libcst as cst
+
+from lockstep.convert.analysis.batch_kinds import MASKED, MEAN, SUM, UNKNOWN, kinds
+from lockstep.convert.analysis.blocks import statement_of
+from lockstep.convert.analysis.start_values import entry, is_empty_list, key_of, start_of
+from lockstep.convert.work import Work
+from lockstep.source.name_uses import base, targets
+from lockstep.source.script import Script
+from lockstep.source.tree import constant, dotted, walk_shallow
+
+PER_SAMPLE = re.compile(r"\.size\(0\)|\.shape\[0\]|\blen\(|\.sum\(\)|\.size\(\)\[0\]|batch_size")
+COUNT = "count"
+_PLAIN = "{all_sum}({name})"
+_LISTS = cst.List | cst.ListComp | cst.BinaryOperation
+
+
+@dataclass(eq=False)
+class Sum:
+    """A value that a loop adds to."""
+
+    name: str
+    """Its name in the script: `total`, `self.hits`, `totals["loss"]`."""
+    start: cst.CSTNode | None
+    """Its value before the loop; None if the loop does not start from a new one."""
+    form: str = _PLAIN
+    """The expression that adds it up over all processes."""
+    added: list[tuple[cst.CSTNode, cst.BaseExpression]] = field(default_factory=list)
+    """The statements that add to it, each with the value that it adds."""
+
+    def line(self, work: Work, factor: str = "") -> str:
+        """Return the line that replaces the value by its sum over all processes."""
+        value = self.form.format(all_sum=work.all_sum, name=self.name)
+        return f"{self.name} = {value}{factor}"
+
+
+def sums_of(script: Script, loop: cst.For) -> dict[str, Sum]:
+    """Return the older values that a loop adds to, in the order of the text."""
+    found: dict[str, Sum] = {}
+    inside = bound_in(script, loop)
+    for statement in walk_shallow(loop.body):
+        added = addition(script, statement)
+        if added is None or targets(added[0]) & inside or base(added[0]) is None:
+            continue
+        one = _sum(script, loop, added[0])
+        if not is_empty_list(one.start):
+            found.setdefault(one.name, one).added.append((statement, added[1]))
+    return found
+
+
+def form_of_tensor(script: Script, loop: cst.For, one: Sum) -> str:
+    """Return the form for a number that becomes a tensor, except in a process without batches."""
+    used = any(
+        name == one.name and isinstance(script.parents.get(node), cst.Attribute)
+        for node, name in read_after(script, loop)
+    )
+    turns = used and one.form == _PLAIN and constant(one.start) is not ...
+    return "{all_sum}(torch.as_tensor({name}))" if turns else one.form
+
+
+def addition(
+    script: Script, statement: cst.CSTNode
+) -> tuple[cst.BaseExpression, cst.BaseExpression] | None:
+    """Return a and b, for `a += b` and `a = a + b`."""
+    if isinstance(statement, cst.AugAssign) and isinstance(statement.operator, cst.AddAssign):
+        return statement.target, statement.value
+    if isinstance(statement, cst.Assign) and isinstance(statement.value, cst.BinaryOperation):
+        target, value = statement.targets[0].target, statement.value
+        plus = isinstance(value.operator, cst.Add) and len(statement.targets) == 1
+        if plus and script.code(value.left) == script.code(target):
+            return target, value.right
+    return None
+
+
+def _sum(script: Script, loop: cst.For, place: cst.BaseExpression) -> Sum:
+    if not isinstance(place, cst.Subscript):
+        start = start_of(script, loop, script.code(place))
+        return Sum(script.code(place), start, _form(start))
+    name = base(place) or ""
+    start = start_of(script, loop, name)
+    if isinstance(start, cst.Dict) and key_of(place) is not ... and base(place.value) == name:
+        return Sum(script.code(place), entry(script, loop, place))
+    if isinstance(start, cst.Dict | cst.DictComp) or _last(start) in ("dict", "fromkeys"):
+        form = "{{key: {all_sum}(value) for key, value in {name}.items()}}"
+        return Sum(name, start, form)
+    if isinstance(start, _LISTS) or _last(start) == "list":
+        return Sum(name, start, "[{all_sum}(value) for value in {name}]")
+    return Sum(name, start, _form(start))
+
+
+def _form(start: cst.CSTNode | None) -> str:
+    """Return the form for a start value; arrays of NumPy go through a tensor."""
+    of_numpy = isinstance(start, cst.Call) and (dotted(start.func) or "").startswith(
+        ("np.", "numpy.")
+    )
+    return "{all_sum}(torch.from_numpy({name})).numpy()" if of_numpy else _PLAIN
+
+
+def _last(node: cst.CSTNode | None) -> str:
+    return (dotted(node.func) or "").rsplit(".", 1)[-1] if isinstance(node, cst.Call) else ""
+
+
+def bound_in(script: Script, loop: cst.For) -> set[str]:
+    """Return the names that each turn of a loop sets, except by adding to them."""
+    found = targets(loop.target)
+    for part in walk_shallow(loop.body):
+        if isinstance(part, cst.Assign) and addition(script, part) is None:
+            for target in part.targets:
+                found |= _names(target.target)
+        elif isinstance(part, cst.AnnAssign | cst.NamedExpr | cst.For):
+            found |= _names(part.target)
+        elif isinstance(part, cst.AsName):
+            found |= _names(part.name)
+    return found
+
+
+def _names(target: cst.CSTNode) -> set[str]:
+    """Return the plain names in a target; an item or an attribute belongs to an older value."""
+    if isinstance(target, cst.Tuple | cst.List):
+        return {name for element in target.elements for name in _names(element.value)}
+    return {target.value} if isinstance(target, cst.Name) else set()
+
+
+def read_after(script: Script, node: cst.For) -> list[tuple[cst.CSTNode, str]]:
+    """Return the names that the function reads after a loop with the value they have from it."""
+    function = script.function_of(node)
+    around = set(script.above(node))
+    last = script.last(node)
+    found: list[tuple[cst.CSTNode, str]] = []
+    stored: dict[str, list[tuple[cst.CSTNode | None, int]]] = {}
+    """The blocks that set a name anew, each with the place from which on they do."""
+    for part in walk_shallow(function.body if function else script.tree):
+        if script.order[part] <= last:
+            continue
+        if isinstance(part, cst.For):
+            for name in targets(part.target):
+                stored.setdefault(name, []).append((part, script.order[part]))
+        if isinstance(part, cst.Assign):
+            place = script.parents.get(statement_of(script, part)), script.last(part)
+            for target in part.targets:
+                for name in _names(target.target):
+                    stored.setdefault(name, []).append(place)
+        if not isinstance(part, cst.Name):
+            continue
+        parent = script.parents.get(part)
+        is_part = getattr(parent, "attr", None) is part or getattr(parent, "keyword", None) is part
+        is_own = _is_set(script, part) or _is_comprehended(script, part)
+        blocks = around.union(script.above(part))
+        is_new = any(
+            block in blocks and script.order[part] > end
+            for block, end in stored.get(part.value, ())
+        )
+        if not is_part and not is_own and not is_new:
+            found.append((part, part.value))
+    return found
+
+
+def _is_set(script: Script, name: cst.Name) -> bool:
+    """Return whether a name is the target of an assignment or a loop."""
+    node: cst.CSTNode = name
+    for parent in script.above(name):
+        if isinstance(parent, cst.AssignTarget):
+            return True
+        if not isinstance(parent, cst.Element | cst.Tuple | cst.List):
+            return isinstance(parent, cst.For) and parent.target is node
+        node = parent
+    return False
+
+
+def _is_comprehended(script: Script, name: cst.Name) -> bool:
+    """Return whether a comprehension around a name sets it."""
+    for parent in script.above(name):
+        inner = getattr(parent, "for_in", None)
+        while isinstance(inner, cst.CompFor):
+            if name.value in targets(inner.target):
+                return True
+            inner = inner.inner_for_in
+        if isinstance(parent, cst.BaseSmallStatement):
+            return False
+    return False
+
+
+def is_read_later(script: Script, loop: cst.For, name: str) -> bool:
+    """Return whether something reads a name after a loop."""
+    function = script.function_of(loop)
+    name = name.split("[")[0]
+    shared = function is not None and name in script.scopes[function].globals
+    return "." in name or shared or any(other == name for _, other in read_after(script, loop))
+
+
+def kind_of_sum(work: Work, script: Script, one: Sum) -> str:
+    """Return what a loop adds up: SUM over samples, MEAN of batches, COUNT or UNKNOWN."""
+    found = {kind_of_value(work, script, value) for _, value in one.added}
+    return found.pop() if len(found) == 1 else UNKNOWN
+
+
+def kind_of_value(work: Work, script: Script, value: cst.BaseExpression) -> str:
+    """Return what one value is over a batch."""
+    if constant(value) is not ...:
+        return COUNT
+    found = kinds(work, script, value, 0, set()) - {MASKED}
+    # `criterion(x, y).sum().item()` is still a mean.
+    plain = isinstance(value, cst.Call) and found == {MEAN}
+    if not plain and (PER_SAMPLE.search(script.code(value)) or _counts(work, script, value)):
+        return SUM
+    return found.pop() if len(found) == 1 else UNKNOWN
+
+
+def _counts(work: Work, script: Script, value: cst.CSTNode) -> bool:
+    """Return whether a value is `n` or `loss.item() * n`, where n is a count of this batch."""
+    sides: tuple[cst.CSTNode, ...] = (value,)
+    if isinstance(value, cst.BinaryOperation) and isinstance(value.operator, cst.Multiply):
+        sides = value.left, value.right
+    names = [side for side in sides if isinstance(side, cst.Name)]
+    origins = [o for name in names for o in work.parts.project.origins(script, name)]
+    return any(o.node not in names and PER_SAMPLE.search(o.script.code(o.node)) for o in origins)

@@ -1,0 +1,233 @@
+"""Divide batches that are cut by hand: each process takes every n-th row."""
+
+from __future__ import annotations
+
+import re
+
+import libcst as cst
+
+from lockstep.convert.analysis.blocks import statement_of
+from lockstep.convert.dividing import even
+from lockstep.convert.work import Work
+from lockstep.source.gradients import without_gradient
+from lockstep.source.script import Script
+from lockstep.source.training_loops import kind_of
+from lockstep.source.tree import dotted, walk, walk_shallow
+
+ORDER = 70
+_BATCH = re.compile(r"batch|\bbsz?\b|\bmb\b", re.I)
+
+
+def rewrite(work: Work) -> None:
+    """Divide the batches of loops without a DataLoader."""
+    if work.parts.trained_on:
+        return
+    script = work.script
+    split = False
+    done: set[cst.CSTNode] = set()
+    # Innermost loops first, since a slice belongs to the loop nearest to it.
+    for where, loop, _ in reversed(work.parts.turns):
+        if where is script:
+            split |= _rows(work, loop, done)
+    split = split or _columns(work) or _draws(work)
+    if split:
+        work.split = True
+
+
+def _rows(work: Work, loop: cst.For | cst.While, done: set[cst.CSTNode]) -> bool:
+    """Divide slices such as `x[i : i + batch]`; return whether there were any."""
+    script = work.script
+    slices = [
+        (part, size)
+        for part in walk_shallow(loop.body)
+        if isinstance(part, cst.Slice)
+        and part not in done
+        and (size := _length(work, part)) is not None
+        and not without_gradient(script, part)
+    ]
+    found = [(part, size) for part, size in slices if _is_batch(work, slices, part, size)]
+    for part, _ in found:
+        assert part.lower is not None
+        assert part.upper is not None
+        done.add(part)
+        work.draft.insert(part.lower, f" + {work.rank}", behind=True)
+        work.draft.insert(part.upper, f":{work.world}", behind=True)
+        work.done("sliced", part, "each process takes every n-th row of the batch")
+    if found:
+        _common_order(work)
+        even(work, statement_of(script, loop), found[0][1])
+        work.rows[script.function_of(loop)] = _rows_of(script, found[0][0])
+    return bool(found)
+
+
+def _length(work: Work, part: cst.Slice) -> str | None:
+    """Return the length of a slice such as `i : i + batch` or `b * batch : (b + 1) * batch`."""
+    if part.lower is None or part.upper is None or part.step is not None:
+        return None
+    script = work.script
+    lower, upper = (re.sub(r"\s", "", script.code(n)) for n in (part.lower, part.upper))
+    if re.fullmatch(r"\w+", upper):
+        bound = script.scope_of(part).find(upper)
+        values = [b.value for b in bound[1] if b.value is not None] if bound else []
+        texts = {re.sub(r"\s", "", script.code(value)) for value in values}
+        upper = texts.pop() if len(texts) == 1 else upper
+        inner = re.fullmatch(r"min\((.+),[^,]+\)", upper)
+        upper = inner[1] if inner else upper
+    after = re.fullmatch(re.escape(lower) + r"\+(\w[\w.]*)", upper)
+    if after:
+        return after[1]
+    turn = re.fullmatch(r"(\w+)\*(\w[\w.]*)", lower)
+    if turn and upper in (f"({turn[1]}+1)*{turn[2]}", f"{turn[2]}*({turn[1]}+1)"):
+        return turn[2]
+    return None
+
+
+def _is_batch(work: Work, slices: list[tuple[cst.Slice, str]], part: cst.Slice, size: str) -> bool:
+    """Return whether the rows of a slice are samples, and not time steps of a sequence."""
+    if _BATCH.search(size):
+        return True
+    if not size.isdecimal():
+        return False
+    script = work.script
+    sliced = {
+        script.code(value)
+        for other, length in slices
+        if length == size and (value := _value(script, other)) is not None
+    }
+    value = _value(script, part)
+    made = work.parts.project.origins(script, value) if value is not None else []
+    return len(sliced) > 1 or any("perm" in o.script.code(o.node) for o in made)
+
+
+def _value(script: Script, part: cst.Slice) -> cst.BaseExpression | None:
+    """Return the expression that is sliced."""
+    for parent in script.above(part):
+        if isinstance(parent, cst.Subscript):
+            return parent.value
+    return None
+
+
+def _rows_of(script: Script, part: cst.Slice) -> str | None:
+    """Return the number of rows of a process as an expression, as the last batch may be uneven."""
+    statement = statement_of(script, part)
+    assign = statement.body[0] if isinstance(statement, cst.SimpleStatementLine) else None
+    if not isinstance(assign, cst.Assign):
+        return None
+    target: cst.BaseExpression = assign.targets[0].target
+    if isinstance(target, cst.Tuple):
+        target = target.elements[0].value
+    return f"len({dotted(target)})" if dotted(target) is not None else None
+
+
+def _common_order(work: Work) -> None:
+    """Broadcast the shuffled order from the first process."""
+    script = work.script
+    for call in script.calls:
+        name = work.parts.project.name(script, call.func)
+        assign = script.parents.get(call)
+        if name == "torch.randperm" and isinstance(assign, cst.Assign):
+            order = script.code(assign.targets[0].target)
+            work.draft.after(
+                statement_of(script, call), work.several(f"dist.broadcast({order}, 0)")
+            )
+            work.done("sliced", call, "all processes use the order that the first one drew")
+
+
+def _columns(work: Work) -> bool:
+    """Divide sequences of `data = batchify(text, batch_size)`; return whether there were any."""
+    script, project = work.script, work.parts.project
+    found = False
+    sizes: set[str] = set()
+    cut: set[cst.CSTNode] = set()
+    for _, loop, acts in work.parts.turns:
+        if not any(act.kind == "backward" and not act.loops for act in acts):
+            continue
+        for part in walk_shallow(loop.body):
+            if not isinstance(part, cst.Name):
+                continue
+            bound = script.scope_of(part).find(part.value)
+            for binding in bound[1] if bound else ():
+                call = binding.value
+                if not isinstance(call, cst.Call) or binding.node in cut or binding.index:
+                    continue
+                made = project.definition(script, call.func)
+                given = [a.value for a in call.args if _BATCH.search(script.code(a.value))]
+                body = made[0].code(made[1]) if made else ""
+                if not given or not re.search(r"\.(view|reshape)\(", body):
+                    continue
+                cut.add(binding.node)
+                turned = re.search(r"\.t\(\)|\.T\b|transpose", body)
+                rows = f"{work.rank}::{work.world}"
+                index = f"[:, {rows}].contiguous()" if turned else f"[{rows}]"
+                statement, size = statement_of(script, binding.node), script.code(given[0])
+                work.draft.after(statement, f"{part.value} = {part.value}{index}")
+                even(work, statement, size)
+                work.done(
+                    "sliced", statement, "each process takes every n-th sequence of the batch"
+                )
+                sizes.add(size)
+                found = True
+    if found:
+        _shares(work, sizes)
+    return found
+
+
+def _shares(work: Work, sizes: set[str]) -> None:
+    """Divide the same batch size where training passes it to functions."""
+    script = work.script
+    for where, loop, _ in work.parts.turns:
+        function = script.function_of(loop)
+        if where is not script or function is None:
+            continue
+        for part in walk_shallow(function.body):
+            parent = script.parents.get(part)
+            if isinstance(parent, cst.Arg) and script.code(part) in sizes:
+                work.draft.replace(part, f"{script.code(part)} // {work.world}")
+                work.done("sliced", part, "uses the batch size of one process")
+
+
+def _draws(work: Work) -> bool:
+    """Divide draws such as `torch.randint(n, (batch_size,))`; return whether there were any."""
+    script = work.script
+    found = False
+    for call in script.calls:
+        name = work.parts.project.name(script, call.func) or ""
+        if name not in (
+            "torch.randint",
+            "numpy.random.randint",
+            "torch.multinomial",
+            "numpy.random.choice",
+        ):
+            continue
+        for arg in call.args:
+            for part in walk(arg.value):
+                if isinstance(part, cst.Name | cst.Attribute) and _BATCH.search(script.code(part)):
+                    parent = script.parents.get(part)
+                    if isinstance(parent, cst.Attribute):
+                        continue
+                    work.draft.replace(part, f"{script.code(part)} // {work.world}")
+                    even(work, statement_of(script, call), script.code(part))
+                    work.done("sliced", call, "each process draws its part of the batch")
+                    found = True
+    if found:
+        _values(work)
+    return found
+
+
+def _values(work: Work) -> None:
+    """Average what evaluation on random batches finds over all processes."""
+    script = work.script
+    for call in script.named_last("item"):
+        loops = [p for p in script.above(call) if isinstance(p, cst.For)]
+        if (
+            loops
+            and without_gradient(script, call)
+            and not any(
+                kind_of(script, c) == "backward"
+                for c in script.calls
+                if script.inside(c, loops[-1])
+            )
+        ):
+            work.need("all_sum")
+            work.draft.replace(call, f"{work.all_sum}({script.code(call)}) / {work.world}")
+            work.done("sliced", call, "takes the mean over all processes")

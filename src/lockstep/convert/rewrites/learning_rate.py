@@ -1,0 +1,33 @@
+"""Adapt the learning rate if each process keeps its batch and the global batch grows."""
+
+from __future__ import annotations
+
+import re
+
+from lockstep.convert.dividing import whole
+from lockstep.convert.work import Work
+from lockstep.source.tree import argument
+
+ORDER = 160
+_ROOT = re.compile(r"Adam|NAdam|RAdam|RMSprop|Adagrad|LAMB|AdamW")
+
+
+def rewrite(work: Work) -> None:
+    """Scale linearly for SGD, by the square root for Adam and its relatives."""
+    if not work.options.scale_batch:
+        return
+    for optimizer in work.parts.optimizers:
+        rate = argument(optimizer.call, "lr", 1)
+        name = work.script.code(optimizer.call.func)
+        if rate is None or optimizer.script is not work.script:
+            work.note(optimizer.call, "adapt the learning rate to the larger batch")
+            continue
+        root = _ROOT.search(name) is not None
+        factor = f"{work.world} ** 0.5" if root else work.world
+        work.draft.replace(rate, f"{whole(work.script.code(rate))} * {factor}")
+        rule = "with its square root" if root else "in proportion"
+        work.done(
+            "rate",
+            optimizer.call,
+            f"the global batch grows with the processes, the rate {rule}",
+        )

@@ -1,0 +1,218 @@
+"""Weight means over labelled items or by weights, as each process has another number of them."""
+
+from __future__ import annotations
+
+import re
+
+import libcst as cst
+
+from lockstep.convert.analysis.batch_kinds import SIZE, SUM, criterion, kinds
+from lockstep.convert.analysis.blocks import statement_of
+from lockstep.convert.analysis.losses import Loss, losses
+from lockstep.convert.work import WIDTH, Work
+from lockstep.errors import ConvertError
+from lockstep.source.script import Script
+from lockstep.source.tree import argument, children, constant, dotted
+
+ORDER = 140
+_ENTROPY = re.compile(
+    r"torch\.nn\.(functional\.(cross_entropy|nll_loss)|CrossEntropyLoss|NLLLoss)$"
+)
+_IGNORED = -100
+"""The label that torch ignores by default."""
+_NO_GRADIENT = re.compile(r"argmax|eq|ne|gt|ge|lt|le|detach|item|bool|long|int|size|numel|dim")
+_SAME = "clamp", "clamp_min", "clip", "float", "double", "to", "item", "squeeze"
+_GIVEN = re.compile(r"mask|target|label|valid|weight|len|count|true|tgt|trg|gold|pad|^y", re.I)
+"""Names of parameters that are not outputs of a model."""
+_DEEPEST = 20
+
+
+def rewrite(work: Work) -> None:
+    """Weight the mean of each process by its share of the items."""
+    done: set[cst.CSTNode] = set()
+    for loss in losses(work.parts.training):
+        for script, node in loss.parts:
+            count = _count(work, script, node)
+            if count is None or node in done:
+                continue
+            done.add(node)
+            if script is not work.script or not _only_trains(work, loss, node):
+                at = node if script is work.script else loss.backward
+                work.note(
+                    at,
+                    "the mean is over labelled items or by weights, and each process has another "
+                    "number of them, so gradients differ from those of one GPU. Compute the loss "
+                    "in the training loop, where lockstep can weight it",
+                )
+                continue
+            _weigh(work, node, count)
+
+
+def _weigh(work: Work, node: cst.CSTNode, count: str) -> None:
+    statement = statement_of(work.script, node)
+    line = work.script.lines[work.script.place(node).end.line - 1]
+    alone = isinstance(statement, cst.SimpleStatementLine) and len(statement.body) == 1
+    if alone and len(line) + len(count) > WIDTH:
+        name = work.fresh("labelled")
+        work.draft.before(statement, f"{name} = {count}")
+        count = name
+    work.need("mean_of_all")
+    work.draft.insert(node, f"{work.mean_of_all}(")
+    work.draft.insert(node, f", {count})", behind=True)
+    work.done(
+        "loss",
+        node,
+        "the mean is over labelled items or by weights, so each process counts by how many of them "
+        "it has",
+    )
+
+
+def _count(work: Work, script: Script, node: cst.CSTNode) -> str | None:
+    """Return the number of items that a mean is over, as an expression."""
+    if isinstance(node, cst.BinaryOperation) and isinstance(node.operator, cst.Divide):
+        return _below(work, script, node)
+    if isinstance(node, cst.Call) and len(node.args) > 1:
+        return _entropy(work, script, node)
+    return None
+
+
+def _below(work: Work, script: Script, node: cst.BinaryOperation) -> str | None:
+    """Return the divisor of `(losses * mask).sum() / mask.sum()`."""
+    if SIZE.search(script.code(node.right)) or not all(
+        _is_sum(work, script, side, 0) for side in (node.left, node.right)
+    ):
+        return None
+    if _learns(work, script, node.right, 0, set()):
+        raise ConvertError(
+            f"line {script.place(node).start.line}: the loss is a ratio of two sums over the "
+            "batch that both come from the model, so it cannot be computed from parts of the "
+            "batch. Take the ratio for each sample (sum over its own dimensions), then the mean."
+        )
+    return script.code(node.right)
+
+
+def _is_sum(work: Work, script: Script, node: cst.CSTNode, depth: int) -> bool:
+    """Return whether a value is a sum over the whole batch, without a dimension."""
+    if depth > _DEEPEST:
+        return False
+    if isinstance(node, cst.BinaryOperation):
+        return any(_is_sum(work, script, n, depth + 1) for n in (node.left, node.right))
+    if isinstance(node, cst.Call):
+        last = node.func.attr.value if isinstance(node.func, cst.Attribute) else ""
+        if last in ("sum", "count_nonzero"):
+            module = work.parts.project.name(script, node.func) in (
+                "torch.sum",
+                "torch.count_nonzero",
+            )
+            return len(node.args) == (1 if module else 0)
+        if isinstance(node.func, cst.Attribute) and last in _SAME:
+            return _is_sum(work, script, node.func.value, depth + 1)
+        return kinds(work, script, node, 0, set()) == {SUM}
+    if dotted(node) is not None and node in script.order:
+        origins = [o for o in work.parts.project.origins(script, node) if o.node is not node]
+        return bool(origins) and all(
+            not o.index and _is_sum(work, o.script, o.node, depth + 1) for o in origins
+        )
+    return False
+
+
+def _entropy(work: Work, script: Script, call: cst.Call) -> str | None:
+    """Return the number of items of `criterion(scores, labels)` with ignored labels or weights."""
+    found = criterion(work, script, call)
+    if found is None or not _is_mean(work, *found):
+        return None
+    where, made = found
+    if not _ENTROPY.match(work.parts.project.name(where, made.func) or ""):
+        return None
+    if made is not call and dotted(call.func) is None:
+        return None
+    given = {name: argument(made, name, place) for name, place in _options(made is call)}
+    for name, value in list(given.items()):
+        if value is None or constant(value) is None:
+            del given[name]
+    own = "" if made is call else f"{script.code(call.func)}."
+    names = {
+        name: f"{own}{name}" if own else where.code(value)
+        for name, value in given.items()
+        if value is not None
+    }
+    if "ignore_index" not in names and any(_leaves_out(s) for s in work.parts.project.scripts):
+        names["ignore_index"] = str(_IGNORED)
+    target = call.args[1].value
+    labels = script.code(target)
+    kept = f"{labels} != {names['ignore_index']}" if "ignore_index" in names else ""
+    if "weight" in names:
+        whole = labels if isinstance(target, cst.Name | cst.Attribute | cst.Call) else f"({labels})"
+        return f"{names['weight']}[{f'{whole}[{kept}]' if kept else labels}].sum()"
+    return f"({kept}).sum()" if kept else None
+
+
+def _options(functional: bool) -> tuple[tuple[str, int], ...]:
+    """Return the arguments that ignore or weight labels, and their positions."""
+    return (
+        (("weight", 2), ("ignore_index", 4)) if functional else (("weight", 0), ("ignore_index", 2))
+    )
+
+
+def _is_mean(work: Work, script: Script, call: cst.Call) -> bool:
+    given = argument(call, "reduction")
+    if given is None:
+        average = argument(call, "size_average")
+        return average is None or constant(average) is not False
+    return {constant(o.node) for o in work.parts.project.origins(script, given)} == {"mean"}
+
+
+def _leaves_out(script: Script) -> bool:
+    """Return whether a script sets labels to the value that torch ignores."""
+    return re.search(rf"(?<![\w.]){_IGNORED}\b(?!\.)", script.text) is not None
+
+
+def _only_trains(work: Work, loss: Loss, node: cst.CSTNode) -> bool:
+    """Return whether no evaluation runs this loss: it would have another number of batches."""
+    script = work.script
+    if script.function_of(node) is script.function_of(loss.backward):
+        return True
+    return not any(
+        work.parts.project.reaches(loop.script, loop.node.body, lambda _, other: other is node)
+        for loader in work.parts.evaluated_on
+        for loop in loader.loops
+    )
+
+
+def _learns(
+    work: Work, script: Script, node: cst.CSTNode, depth: int, seen: set[cst.CSTNode]
+) -> bool:
+    """Return whether a value comes from a model and has a gradient."""
+    if node in seen or depth > _DEEPEST or node not in script.order:
+        return False
+    seen.add(node)
+    project = work.parts.project
+    if isinstance(node, cst.Comparison):
+        return False
+    if isinstance(node, cst.Call):
+        last = node.func.attr.value if isinstance(node.func, cst.Attribute) else ""
+        if _NO_GRADIENT.fullmatch(last):
+            return False
+        if work.parts.is_model(script, node.func) is not None:
+            return True
+    name = dotted(node)
+    if name is not None:
+        found = script.scope_of(node).find(name)
+        for binding in found[1] if found else ():
+            if binding.kind == "parameter":
+                function = script.function_of(binding.node)
+                given = project.arguments(script, function, name) if function else []
+                if any(_learns(work, s, value, depth + 1, seen) for s, value in given):
+                    return True
+                if not given and name != "self" and not _GIVEN.search(name):
+                    return True
+            elif (
+                binding.kind in ("assign", "augment")
+                and binding.value is not None
+                and _learns(work, script, binding.value, depth + 1, seen)
+            ):
+                return True
+        if found is None and isinstance(node, cst.Attribute):
+            return _learns(work, script, node.value, depth + 1, seen)
+        return False
+    return any(_learns(work, script, part, depth + 1, seen) for part in children(node))

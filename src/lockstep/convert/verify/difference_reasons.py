@@ -1,0 +1,184 @@
+"""Find the reason why two runs differ: a sentence, and what to do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from lockstep.convert.verify.runs import Run
+from lockstep.probes.trace import Event, Rank
+
+Reason = tuple[str, str]
+NEAR = 1e-3
+"""Ratios closer than this count as equal."""
+
+UNKNOWN = "no known reason explains it."
+
+
+def reason(original: Run, run: Run, step: int) -> Reason:
+    """Return the most likely reason for a difference in a step, counted from 1."""
+    known: tuple[Callable[[Run, Run, int], Reason | None], ...] = (
+        _samples,
+        _rates,
+        _backwards,
+        _sums,
+        _norms,
+        _drifts,
+        _draws,
+    )
+    for look in known:
+        found = look(original, run, step)
+        if found is not None:
+            return found
+    return UNKNOWN, ""
+
+
+def _samples(original: Run, run: Run, step: int) -> Reason | None:
+    """Compare the samples that all ranks took together, batch by batch."""
+    theirs, ours = _taken(original.first), [_taken(rank) for rank in run.ranks]
+    for place in sorted(theirs):
+        when, whole = theirs[place]
+        mine = [taken[place][1] for taken in ours if place in taken]
+        if when > step or len(mine) < len(ours):
+            continue
+        both = sorted(sample for part in mine for sample in part)
+        if both == sorted(whole):
+            continue
+        loader, turn, _ = place
+        again = [taken.get((loader, 0, place[2]), (0, []))[1] for taken in ours]
+        if len(mine) > 1 and all(part == mine[0] for part in mine):
+            return (
+                "every rank takes the same samples.",
+                "Give the loader a DistributedSampler.",
+            )
+        if turn and again == mine:
+            return (
+                f"pass {turn + 1} takes the samples in the order of the first pass.",
+                "Call sampler.set_epoch(epoch) at the start of every epoch.",
+            )
+        if len(both) != len(whole):
+            return (
+                f"the global batch is {len(both)} samples, in the original {len(whole)}.",
+                f"Divide the batch size by the number of ranks, {len(ours)}.",
+            )
+        return "together, the ranks take other samples than the original.", ""
+    return None
+
+
+def _taken(rank: Rank) -> dict[tuple[int, int, int], tuple[int, list[int]]]:
+    """Return by loader, pass and batch: the step, and a mark for each sample."""
+    when: dict[int, int] = {}
+    step = 1
+    for event in rank.events:
+        if event["kind"] == "weights":
+            step = max(step, event["step"] + 2)
+        elif event["kind"] == "batch":
+            when[id(event)] = step
+    found = {}
+    training = [loader for loader in rank.loaders if loader.trains]
+    for number, loader in enumerate(training):
+        for turn, one in enumerate(p for p in loader.passes if p.trains):
+            for batch in one.batches[: one.learned]:
+                # Prefer the contents of a sample to its index, which may count within a rank.
+                marks = batch.get("rows") or batch.get("indices") or []
+                found[number, turn, batch["number"]] = when[id(batch)], marks
+    return found
+
+
+def _rates(original: Run, run: Run, step: int) -> Reason | None:
+    theirs, ours = _by_step(original.first), _by_step(run.first)
+    for place, event in theirs.items():
+        other = ours.get(place)
+        if place[1] < step and other is not None and other["rates"] != event["rates"]:
+            rates = _list(event["rates"]), _list(other["rates"])
+            return (
+                f"the learning rate of step {place[1] + 1} is {rates[1]}, in the original "
+                f"{rates[0]}.",
+                "Keep the rate: the global batch is the same.",
+            )
+    return None
+
+
+def _by_step(rank: Rank) -> dict[tuple[int, int], Event]:
+    return {(event["optimizer"], event["step"]): event for event in rank.of("step")}
+
+
+def _list(rates: list[float]) -> str:
+    return ", ".join(f"{rate:g}" for rate in dict.fromkeys(rates))
+
+
+def _backwards(original: Run, run: Run, step: int) -> Reason | None:
+    theirs, ours = _by_step(original.first), _by_step(run.first)
+    for place, event in theirs.items():
+        other = ours.get(place, event)
+        if place[1] < step and other["backwards"] != event["backwards"]:
+            return (
+                f"step {place[1] + 1} comes after {other['backwards']} backward(s), in the "
+                f"original after {event['backwards']}.",
+                "",
+            )
+    return None
+
+
+def _sums(original: Run, run: Run, step: int) -> Reason | None:
+    ratios = [b / a for a, b in zip(original.losses(), run.losses(), strict=False) if a][:1]
+    moved = [event["ratio"] for event in run.steps if event.get("ratio") is not None][:1]
+    for ratio, what in ((ratios, "loss"), (moved, "first step")):
+        for value in ratio:
+            if run.replicas > 1 and _near(value, 1 / run.replicas):
+                return (
+                    f"the {what} is 1/{run.replicas} of the original's: it is a sum over the "
+                    "batch, and DDP averages it over the ranks.",
+                    "Multiply the loss by the number of ranks before backward.",
+                )
+            if run.replicas > 1 and _near(value, run.replicas):
+                return (
+                    f"the {what} is {run.replicas} times the original's.",
+                    "A mean over the batch must not be multiplied by the number of ranks.",
+                )
+    return None
+
+
+def _near(a: float, b: float) -> bool:
+    return abs(a - b) <= NEAR * abs(b)
+
+
+def _norms(original: Run, run: Run, step: int) -> Reason | None:
+    norms = sum(event["norms"] for event in run.first.of("wrapped"))
+    if norms and run.replicas > 1:
+        return (
+            f"{norms} batch norm layer(s) see only the batch of one rank.",
+            "Use torch.nn.SyncBatchNorm.convert_sync_batchnorm(model).",
+        )
+    return None
+
+
+def drift(run: Run) -> tuple[int, int] | None:
+    """Return the first step (optimizer, step) after which the ranks hold different weights."""
+    for same in _together(run, "weights"):
+        if len({event["digest"] for event in same}) > 1:
+            return same[0]["optimizer"], same[0]["step"]
+    return None
+
+
+def _together(run: Run, kind: str) -> Iterator[list[Event]]:
+    yield from map(list, zip(*(rank.of(kind) for rank in run.ranks), strict=False))
+
+
+def _drifts(original: Run, run: Run, step: int) -> Reason | None:
+    if drift(run) is not None:
+        return (
+            "the ranks hold different weights.",
+            "Wrap everything that is trained in DistributedDataParallel, and call the wrapper.",
+        )
+    return None
+
+
+def _draws(original: Run, run: Run, step: int) -> Reason | None:
+    found: Any = next((e for e in run.first.of("drew_itself") if e["step"] < step), None)
+    if found is not None:
+        return (
+            "the script draws random numbers in a way that lockstep cannot repeat on all ranks.",
+            "This proves nothing about the script: switch them off and verify again.",
+        )
+    return None

@@ -1,0 +1,128 @@
+"""Compare what two runs printed: the same lines, and numbers that agree."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from difflib import SequenceMatcher
+from itertools import zip_longest
+
+from lockstep.convert.verify.rounding_bounds import FACTOR
+from lockstep.convert.verify.runs import Run
+
+NUMBER = re.compile(r"(?<![\w.])[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?")
+UNIT = re.compile(
+    r"\s*(?:s|ms|us|secs?|seconds?|m|mins?|minutes?|h|hours?|it/s|\w+/s(?:ec)?|[MG]i?B)\b", re.I
+)
+CLOCK = re.compile(r"(?:time|took|elapsed|eta|sec\w*|duration|speed|throughput)\W{0,12}$", re.I)
+SPAN = re.compile(r"(?<![\w.])(?:\d+(?:d|h|m|s|ms|us))+\b", re.I)
+"""Durations such as 1m5s and 25s106ms."""
+CLOSE = 1e-5
+"""The share of a number that rounding may change, if it is printed in full."""
+
+
+@dataclass
+class Line:
+    """One printed line; its numbers are compared apart from its text."""
+
+    text: str
+    step: int
+    evaluated: bool
+
+    @property
+    def frame(self) -> str:
+        """The line with a mark in place of each number."""
+        return NUMBER.sub("#", self._timeless)
+
+    @property
+    def numbers(self) -> list[str | None]:
+        """The numbers of the line; None for durations and times."""
+        return [None if self._clock(m) else m[0] for m in NUMBER.finditer(self._timeless)]
+
+    @property
+    def _timeless(self) -> str:
+        return SPAN.sub("~", self.text)
+
+    def _clock(self, found: re.Match[str]) -> bool:
+        before, after = self._timeless[: found.start()], self._timeless[found.end() :]
+        # 12:30:59 is a time too.
+        clocks = (before.endswith(":") and before[-2:-1].isdigit()) or re.match(r":\d", after)
+        return bool(clocks or UNIT.match(after) or CLOCK.search(before))
+
+
+@dataclass
+class Apart:
+    """Two lines that differ; one of them may be missing."""
+
+    theirs: Line | None
+    ours: Line | None
+
+    @property
+    def text(self) -> str:
+        """A sentence that names both lines."""
+        there = f'"{self.theirs.text}"' if self.theirs else "nothing"
+        here = f'"{self.ours.text}"' if self.ours else "nothing"
+        return f"the original prints {there}, the result {here}"
+
+    @property
+    def evaluated(self) -> bool:
+        """Whether both lines print an evaluation."""
+        both = self.theirs is not None and self.ours is not None
+        return both and all(line.evaluated for line in (self.theirs, self.ours) if line)
+
+    @property
+    def step(self) -> int:
+        """The number of steps before the line."""
+        line = self.theirs or self.ours
+        return line.step if line is not None else 0
+
+
+def lines(run: Run) -> list[Line]:
+    """Return the lines that rank 0 printed."""
+    found = run.first.of("line")
+    return [Line(e["text"], e["step"], e["evaluated"]) for e in found if e["text"].strip()]
+
+
+def differing(original: Run, nudged: Run, run: Run, *, exact: bool) -> Iterator[Apart]:
+    """Yield the lines that differ; with `exact`, also those that differ in the last digit only."""
+    theirs, ours, moved = lines(original), lines(run), lines(nudged)
+    witness = {a: moved[b] for a, b in _pairs(theirs, moved) if a is not None and b is not None}
+    for a, b in _pairs(theirs, ours):
+        if a is None or b is None:
+            yield Apart(theirs[a] if a is not None else None, ours[b] if b is not None else None)
+        elif not _agree(theirs[a], ours[b], witness.get(a, theirs[a]), exact):
+            yield Apart(theirs[a], ours[b])
+
+
+def _pairs(theirs: list[Line], ours: list[Line]) -> Iterator[tuple[int | None, int | None]]:
+    """Yield pairs of indices of lines whose text around the numbers agrees."""
+    matcher = SequenceMatcher(
+        None, [line.frame for line in theirs], [line.frame for line in ours], autojunk=False
+    )
+    for _, a, end_a, b, end_b in matcher.get_opcodes():
+        yield from zip_longest(range(a, end_a), range(b, end_b))
+
+
+def _agree(theirs: Line, ours: Line, moved: Line, exact: bool) -> bool:
+    if theirs.frame != ours.frame or theirs.frame != moved.frame:
+        return theirs.text == ours.text
+    for a, b, c in zip(theirs.numbers, ours.numbers, moved.numbers, strict=True):
+        if a is None or b is None or a == b:
+            continue
+        gap = abs(float(a) - float(c or a))
+        # A number that differs so much between two runs of the original is an address or a time.
+        if gap > 0.01 * abs(float(a)):
+            continue
+        if exact or abs(float(a) - float(b)) > _room(a) + FACTOR * gap:
+            return False
+    return True
+
+
+def _room(number: str) -> float:
+    """Return what rounding may do to a number: its last digit; 0 for whole numbers."""
+    digits, _, power = number.lower().partition("e")
+    if "." not in digits:
+        return 0.0
+    last = 10.0 ** (int(power or 0) - len(digits.partition(".")[2]))
+    return 1.01 * last + CLOSE * abs(float(number))
