@@ -249,7 +249,7 @@ def dump_on_request(settings: Settings) -> None:
 
 
 def place(depth: int = 1) -> str:
-    """The line of the user's code that led here, as `path:line`.
+    """Return the line of the script that led here, as `path:line`.
 
     If no such code is on the stack, return the line of the library.
     """

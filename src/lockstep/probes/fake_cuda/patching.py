@@ -66,12 +66,12 @@ def cpu(device: Any) -> Any:
 
 
 def swap(names: str, make: Callable[[Any], Any], *homes: Any) -> None:
-    """Replace `names` (space-separated) wherever a home has them, by what `make` says.
+    """Replace `names` (space-separated) in every home that has them by the result of `make`.
 
-    Names that this torch does not have are left out: they come and go with its versions.
+    Skip names that this version of torch does not have.
     """
     for name in names.split():
-        # One for each original, as torch's compiler tells functions apart by identity.
+        # One for each original, because torch compares functions by identity.
         made: dict[int, Any] = {}
         for home in homes:
             original = getattr(home, name, None)
@@ -83,7 +83,7 @@ def swap(names: str, make: Callable[[Any], Any], *homes: Any) -> None:
 
 
 def _named(new: Any, name: str, home: Any) -> Any:
-    """Pickle finds a function by these."""
+    """Set the module and name by which pickle finds a function."""
     if isinstance(home, type):
         new.__module__, new.__qualname__ = home.__module__, f"{home.__qualname__}.{name}"
     elif not isinstance(new, type) and callable(new):
@@ -92,7 +92,7 @@ def _named(new: Any, name: str, home: Any) -> Any:
 
 
 def answering(value: Callable[..., Any]) -> Callable[[Any], Any]:
-    """For `swap`: the original's name and docstring, with what `value` answers."""
+    """Return a `make` for `swap` that calls `value` under the original's name and docstring."""
 
     def make(original: Any) -> Any:
         @wraps(original)
@@ -105,7 +105,7 @@ def answering(value: Callable[..., Any]) -> Callable[[Any], Any]:
 
 
 def given(change: Callable[[dict[str, Any]], None]) -> Callable[[Any], Any]:
-    """For `swap`: the original, called with arguments that `change` may have changed, by name."""
+    """Return a `make` for `swap` that lets `change` edit the arguments by name before the call."""
 
     def make(original: Any) -> Any:
         signature = inspect.signature(original)

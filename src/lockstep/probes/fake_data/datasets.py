@@ -68,7 +68,7 @@ def item(data: Any, index: Any) -> Sample:
 
 
 def items(data: Any) -> Iterator[Sample]:
-    """Iterate over all samples. Python itself would stop at the first IndexError only."""
+    """Iterate over all samples. Without this, Python would go on to indices of the real data."""
     return (data[index] for index in range(len(data)))
 
 

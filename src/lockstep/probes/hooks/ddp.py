@@ -202,7 +202,7 @@ def strangers() -> dict[str, list[str]]:
 
 
 def unused(parameters: list[Tensor]) -> dict[str, list[str]]:
-    """Return those without a gradient that DDP waits for, by place of the wrap."""
+    """Return the parameters without a gradient that DDP waits for, by place of the wrap."""
     lacking = {id(p) for p in parameters if p.requires_grad and p.grad is None}
     found: dict[str, list[str]] = {}
     for model, wrap in wrapped_models.items():
