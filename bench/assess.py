@@ -1,8 +1,8 @@
-"""How long the assessment takes, and what it says of the reference and of the converter's program.
+"""Time the assessment of the reference and of the converter's program, and print their grades.
 
 python bench/assess.py --rounds 3 --save bench/results/assess.json
 
-Each round grades both, one after the other, in folders that `lockstep assess start` has just made.
+Each round grades both, one after the other, in new folders from `lockstep assess start`.
 """
 
 from __future__ import annotations
@@ -10,20 +10,19 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import platform
 import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 from lockstep.assess.exam import EXAMS
+from measuring import described, save, spread
 
 
 def main() -> None:
-    """Grade both, so many times."""
+    """Grade both in every round, print and save."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--save", type=Path)
@@ -35,19 +34,12 @@ def main() -> None:
                 grades.append(graded(name, Path(home) / f"{name}{turn}"))
                 print(name, json.dumps(grades[-1]), flush=True)
     for name, grades in found.items():
-        seconds = sorted(grade["seconds"] for grade in grades)
-        print(f"{name}: {median(seconds):.0f} s ({seconds[0]:.0f} to {seconds[-1]:.0f})")
-    if asked.save:
-        document = {
-            "command": f"python bench/assess.py --rounds {asked.rounds}",
-            "machine": {"cpus": os.cpu_count(), "machine": platform.machine()},
-            "grades": found,
-        }
-        asked.save.write_text(json.dumps(document, indent=1) + "\n")
+        print(f"{name}: {spread([grade['seconds'] for grade in grades], '.0f', ' s')}")
+    save(asked.save, described(grades=found))
 
 
 def graded(name: str, folder: Path) -> dict[str, Any]:
-    """The task begun, the program put there, and the grade."""
+    """Start the task, put the program there, and return its grade."""
     lockstep("assess", "start", str(folder), "--name", "Ada")
     program = folder / "train.py"
     if name == "reference":
@@ -67,7 +59,7 @@ def graded(name: str, folder: Path) -> dict[str, Any]:
 
 
 def lockstep(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """One command, with a home of its own for keys and history."""
+    """Run a command with a new home folder for keys and history."""
     with tempfile.TemporaryDirectory() as home:
         command = [sys.executable, "-m", "lockstep", *arguments]
         env = os.environ | {"HOME": home, "NO_COLOR": "1"}

@@ -1,18 +1,16 @@
-"""Seconds to add up gradients: through gloo, and through shared memory.
+"""Compare the time to add gradients through gloo and through shared memory.
 
     python bench/board.py --rounds 15 --save bench/results/board.json
 
-Replicas of this machine add buffers of several sizes both ways, taking turns; small ones many times
-in a row, because the replicas do not leave a barrier at one moment.
+Replicas on this machine add buffers of several sizes, alternating between both ways. They add small
+buffers many times in a row, because they do not all leave a barrier at the same moment.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import statistics
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -21,19 +19,19 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from lockstep.bench import machine
 from lockstep.engine.exchange.shared_memory import Board, set_up
 from lockstep.engine.group import Group
 from lockstep.processes.replicas import run_replicas
 from lockstep.world import World
+from measuring import described, ratios, save, spread
 
 ELEMENTS = 4_000_000
-"""Added in one turn, at least."""
+"""Fewest elements added in one turn."""
 SIZES = {"100 kB": 25_000, "400 kB": 100_000, "3 MB": 700_000, "100 MB": 25_000_000}
 
 
 def measure(replicas: int, rounds: int) -> dict[str, Any]:
-    """Seconds of each sum, by size and way, seen by the first replica."""
+    """Return the seconds of each sum by size and way, as the first replica sees them."""
 
     def replica(rank: int, store: str) -> dict[str, Any]:
         torch.set_num_threads(1)
@@ -66,23 +64,21 @@ def measure(replicas: int, rounds: int) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Measure and show."""
+    """Measure, print and save."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--replicas", type=int, nargs="+", default=[2, 4])
     parser.add_argument("--save", type=Path)
     args = parser.parse_args()
-    document: dict[str, Any] = {"machine": machine.facts(), "command": " ".join(sys.argv)}
+    document = described()
     print(f"{len(os.sched_getaffinity(0))} cores")
     for replicas in args.replicas:
         found = document[f"{replicas} replicas"] = measure(replicas, args.rounds)
         for size, ways in found.items():
-            ratios = [g / b for g, b in zip(ways["gloo"], ways["shared memory"], strict=True)]
+            gain = spread(ratios(ways["gloo"], ways["shared memory"]), ".1f", "x", width=5)
             cells = [f"{way} {1e3 * statistics.median(t):8.2f} ms" for way, t in ways.items()]
-            spread = f"{statistics.median(ratios):5.1f}x ({min(ratios):.1f} - {max(ratios):.1f})"
-            print(f"{replicas} replicas {size:>8}  {'   '.join(cells)}   {spread}")
-    if args.save:
-        args.save.write_text(json.dumps(document, indent=2) + "\n")
+            print(f"{replicas} replicas {size:>8}  {'   '.join(cells)}   {gain}")
+    save(args.save, document)
 
 
 if __name__ == "__main__":

@@ -1,25 +1,22 @@
-"""CIFAR-10 to 0.94: variants of the recipe `cifar10-fast`, several seeds each, on one GPU.
+"""Train variants of the recipe `cifar10-fast` with several seeds each, on one GPU.
 
     python bench/cifar.py --folder ~/cifar10 --seeds 3 --save bench/results/cifar.json
     python bench/cifar.py --folder ~/cifar10 "epochs=9" "learning_rate=0.2 shards=8"
 
-A variant is a list of changes to the recipe: its numbers by their names, and
+A variant is a list of changes to the recipe. It may name the numbers of a recipe, and
 
     optimizer=muon|sgd    whiten=yes|no     width=64        crop=2       smoothing=0.2
     momentum, iterations, rest, rest_momentum, rest_weight_decay          (muon)
     momentum, weight_decay, peak, start, floor                            (sgd)
 
-Seconds are those of the training steps after the first, which also sets things up; the final test
-is given beside them. Variants alternate, so that a slow moment does not hit one of them alone.
+The seconds count the training steps after the first, which also does the set-up; the time of the
+final test stands beside them. Variants alternate, so that a slow moment does not hit only one.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import statistics
-import sys
-import tempfile
 import time
 from dataclasses import fields, replace
 from functools import partial
@@ -29,17 +26,14 @@ from typing import Any
 from torch.optim import SGD
 
 from lockstep import data, models
-from lockstep.bench import machine
-from lockstep.cluster.launch import launch
-from lockstep.console import Console
 from lockstep.data import flip_alternating, pad_crop
 from lockstep.engine.recipe.builtin import CIFAR10_FAST
-from lockstep.engine.recipe.job import Job
 from lockstep.engine.recipe.recipe import Recipe
 from lockstep.engine.step.metrics import cross_entropy
 from lockstep.errors import LockstepError
 from lockstep.scaling.optimizers.muon import Muon
 from lockstep.scaling.rates.schedules import triangle
+from measuring import described, save, trained
 
 VARIANTS = [
     "",
@@ -56,7 +50,7 @@ VARIANTS = [
     "optimizer=sgd epochs=10 global_batch=1000",
 ]
 MUON = {"rest_weight_decay": 2.4e-3}
-# The rate of Jordan 2024 for Nesterov's momentum and a mean over the batch.
+# Rate of Jordan 2024, for Nesterov momentum and a mean over the batch.
 SGD_RATE = 1.5
 
 
@@ -66,13 +60,13 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("variants", nargs="*", default=VARIANTS)
-    parser.add_argument("--folder", type=Path, required=True, help="where the batches lie")
+    parser.add_argument("--folder", type=Path, required=True, help="folder of the data files")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda")
     parser.add_argument("--speed", choices=["auto", "eager", "compile", "graph"], default="auto")
-    parser.add_argument("--samples", type=int, help="train on the first only, to try things out")
-    parser.add_argument("--test-samples", type=int, help="test on the first only, likewise")
-    parser.add_argument("--max-minutes", type=float, default=9.0, help="stop after so long")
+    parser.add_argument("--samples", type=int, help="train on this many samples only")
+    parser.add_argument("--test-samples", type=int, help="test on this many samples only")
+    parser.add_argument("--max-minutes", type=float, default=9.0, help="stop after this time")
     parser.add_argument("--save", type=Path)
     args = parser.parse_args()
     load = partial(
@@ -82,7 +76,7 @@ def main() -> None:
         test_samples=args.test_samples,
     )
     recipes = {text or "as it is": replace(changed(text), data=load) for text in args.variants}
-    document: dict[str, Any] = {"machine": machine.facts(), "command": " ".join(sys.argv)}
+    document = described()
     document["runs"] = {name: [] for name in recipes}
     begin = time.monotonic()
     for seed in range(args.seeds):
@@ -91,14 +85,13 @@ def main() -> None:
                 print("time is up")
                 break
             try:
-                run = train(replace(recipe, seed=seed), args.device, args.speed)
+                run = measured(replace(recipe, seed=seed), args.device, args.speed)
             except LockstepError as error:
                 print(f"{name:50} seed {seed}  {error}", flush=True)
                 continue
             document["runs"][name].append(run)
             print(f"{name:50} seed {seed}  {line([run])}", flush=True)
-            if args.save:
-                args.save.write_text(json.dumps(document, indent=2) + "\n")
+            save(args.save, document)
     header = f"{'accuracy: mean, lowest':>28}{'training':>12}{'steady':>10}{'test':>9}"
     print(f"\n{'variant':50} {header}")
     for name, runs in document["runs"].items():
@@ -107,7 +100,7 @@ def main() -> None:
 
 
 def changed(text: str) -> Recipe:
-    """The recipe with the changes of one variant."""
+    """Return the recipe with the changes of one variant."""
     given = {name: value(v) for name, v in (part.split("=") for part in text.split())}
     recipe = CIFAR10_FAST
     width = given.pop("width", 64)
@@ -139,7 +132,7 @@ def changed(text: str) -> Recipe:
 
 
 def value(text: str) -> Any:
-    """A whole number, a number, or the text itself."""
+    """Read a text as an integer, as a number, or as text."""
     for kind in (int, float):
         try:
             return kind(text)
@@ -148,14 +141,10 @@ def value(text: str) -> Any:
     return text
 
 
-def train(recipe: Recipe, device: str, speed: Any) -> dict[str, Any]:
-    """One run: its last accuracy, those of all epochs, and its seconds."""
+def measured(recipe: Recipe, device: str, speed: Any) -> dict[str, Any]:
+    """Train once; return the accuracies and the seconds."""
     started = time.time()
-    with tempfile.TemporaryDirectory() as folder:
-        out = Path(folder) / "run"
-        job = Job(recipe=recipe, out=out, checkpoint_every=0, speed=speed)
-        summary = launch(job, device=device, console=Console(as_json=True))
-        records = [json.loads(text) for text in (out / "metrics.jsonl").read_text().splitlines()]
+    summary, records = trained(recipe, device, speed=speed)
     seconds, rate = summary["time"], summary["samples_per_second"]
     rates = [r["samples_per_second"] for r in records if r["kind"] == "train"]
     epochs = [record["accuracy"] for record in records if record["kind"] == "test"]
@@ -163,10 +152,10 @@ def train(recipe: Recipe, device: str, speed: Any) -> dict[str, Any]:
         "seed": recipe.seed,
         "accuracy": summary["metrics"]["accuracy"],
         "accuracies": epochs,
-        # As if the first step had taken as long as the others.
+        # Counts the first step as long as the others.
         "training_seconds": summary["train_samples"] * recipe.epochs / rate,
         "with_first_step": seconds["training"],
-        # Without recording or compiling: at the rate of the second half.
+        # At the rate of the second half, which neither records nor compiles.
         "steady_seconds": summary["train_samples"]
         * recipe.epochs
         / statistics.median(rates[len(rates) // 2 :]),
@@ -184,7 +173,7 @@ def train(recipe: Recipe, device: str, speed: Any) -> dict[str, Any]:
 
 
 def line(runs: list[dict[str, Any]]) -> str:
-    """Accuracy and seconds of one or several runs."""
+    """Format accuracy and seconds of one or several runs."""
     hits = [run["accuracy"] for run in runs]
     spread = f" +- {statistics.stdev(hits) / len(hits) ** 0.5:.4f}" if len(hits) > 1 else ""
     training = statistics.median(run["training_seconds"] for run in runs)

@@ -1,10 +1,10 @@
-"""What `lockstep convert --verify` says of the cases in tests/cases/convert, and how long it reads.
+"""Run `lockstep convert --verify` on the cases in tests/cases/convert, and time the reading.
 
     python bench/convert.py --replicas 1,2 --save bench/results/convert.json
     python bench/convert.py tests/cases/convert/scripts/vae.py --replicas 1,2,4
 
-Each script runs in a scratch folder, on the CPU. Reading is timed on 1,000 lines, made of the
-functions of one script over and over, with the start of the process.
+Each script runs in a scratch folder, on the CPU. The time of reading is that of a process which
+converts 1,000 lines: the functions of one script, repeated.
 """
 
 from __future__ import annotations
@@ -12,13 +12,14 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import statistics
 import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
 from typing import Any
+
+from measuring import save, spread
 
 CASES = Path(__file__).parent.parent / "tests" / "cases" / "convert" / "scripts"
 LINES = 1000
@@ -30,12 +31,12 @@ ENVIRONMENT = os.environ | {
 
 
 def scripts() -> list[Path]:
-    """All that are to be converted."""
+    """Return the scripts and notebooks to convert."""
     return sorted([*CASES.glob("*.py"), *CASES.glob("*.ipynb"), *CASES.glob("*/main.py")])
 
 
 def proof(path: Path, replicas: str, steps: int) -> dict[str, Any]:
-    """What the command says of one script."""
+    """Convert and verify one script; return the verdict."""
     command = [sys.executable, "-m", "lockstep", "convert", str(path), "--verify", "--json"]
     command += ["--replicas", replicas, "--steps", str(steps), "--timeout", "300"]
     began = time.perf_counter()
@@ -58,7 +59,7 @@ def proof(path: Path, replicas: str, steps: int) -> dict[str, Any]:
 
 
 def reading(rounds: int) -> dict[str, Any]:
-    """Seconds for a long script."""
+    """Return the seconds to convert a long script."""
     text = (CASES / "mnist.py").read_text()
     head, tail = text.split("def main(", 1)
     functions = head[head.index("class ") :]
@@ -80,7 +81,7 @@ def reading(rounds: int) -> dict[str, Any]:
 
 
 def main() -> None:
-    """The command."""
+    """Time the reading, verify each script, print and save."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("script", nargs="*", type=Path)
     parser.add_argument("--replicas", default="1,2,4")
@@ -89,9 +90,7 @@ def main() -> None:
     parser.add_argument("--save", type=Path)
     given = parser.parse_args()
     read = reading(given.rounds)
-    middle = statistics.median(read["seconds"])
-    low, high = read["seconds"][0], read["seconds"][-1]
-    print(f"{read['lines']} lines: {middle:.2f} s ({low:.2f} - {high:.2f})", flush=True)
+    print(f"{read['lines']} lines: {spread(read['seconds'], unit=' s')}", flush=True)
     found = []
     for path in [p.resolve() for p in given.script] or scripts():
         one = proof(path, given.replicas, given.steps)
@@ -99,13 +98,8 @@ def main() -> None:
         said = "proven" if one["proved"] else f"NOT PROVEN: {one['failure'] or one['reasons']}"
         print(f"{one['script']:24}{one['seconds']:7.1f} s  {said}", flush=True)
     print(f"{sum(one['proved'] for one in found)} of {len(found)} proven")
-    if given.save:
-        table = {
-            "command": f"python bench/convert.py --replicas {given.replicas} --steps {given.steps}",
-            "reading": read,
-            "scripts": found,
-        }
-        given.save.write_text(json.dumps(table, indent=1) + "\n")
+    command = f"python bench/convert.py --replicas {given.replicas} --steps {given.steps}"
+    save(given.save, {"command": command, "reading": read, "scripts": found})
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The critical batch, measured by a sweep and predicted from the noise scale of one training.
+"""Measure the critical batch by a sweep, and predict it from the noise scale of one training.
 
     python bench/critical_batch.py digits fashion-mnist --save bench/results/critical_batch.json
 
@@ -10,10 +10,8 @@ The prediction watches the noise scale of a single training at a single batch si
 from __future__ import annotations
 
 import argparse
-import json
 import math
 import statistics
-import sys
 import time
 from dataclasses import dataclass
 from functools import partial
@@ -25,18 +23,18 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from lockstep import data, models
-from lockstep.bench import machine
 from lockstep.scaling.batch.critical import fitted, from_noise
 from lockstep.scaling.noise import NoiseScale, ShardNoise, StepNoise
+from measuring import described, save, spread
 
 RATES = [0.01 * 2**n for n in range(10)]
 LOOKS = 1.08
-"""The loss is looked at after so many times as many steps as the time before."""
+"""Factor between the steps of two evaluations of the loss."""
 
 
 @dataclass(frozen=True)
 class Problem:
-    """What is trained, and when it counts as trained."""
+    """A model, its data, and the loss that it should reach."""
 
     name: str
     model: Any
@@ -44,7 +42,7 @@ class Problem:
     """Mean loss over the training data."""
     batches: list[int]
     watched: int
-    """The batch whose training the prediction comes from."""
+    """Batch size of the training that the prediction uses."""
 
 
 PROBLEMS = {
@@ -66,7 +64,7 @@ PROBLEMS = {
 
 
 def loaded(name: str, samples: int) -> tuple[Tensor, Tensor]:
-    """Training inputs and targets, prepared."""
+    """Return the prepared training inputs and targets."""
     whole = {"digits": data.digits, "fashion-mnist": data.fashion_mnist}[name]()
     assert whole.prepare is not None
     chosen = torch.arange(min(samples, len(whole.train)))
@@ -75,7 +73,7 @@ def loaded(name: str, samples: int) -> tuple[Tensor, Tensor]:
 
 
 class Training:
-    """Plain SGD; the order of the samples is new in every epoch."""
+    """A training with plain SGD and a new order of the samples in every epoch."""
 
     def __init__(
         self, problem: Problem, samples: tuple[Tensor, Tensor], batch: int, seed: int
@@ -89,7 +87,7 @@ class Training:
         self.order = torch.empty(0, dtype=torch.int64)
 
     def draw(self) -> Tensor:
-        """The numbers of the next samples."""
+        """Return the indices of the next samples."""
         while len(self.order) < self.batch:
             fresh = torch.randperm(len(self.targets), generator=self.generator)
             self.order = torch.cat([self.order, fresh])
@@ -97,12 +95,12 @@ class Training:
         return chosen
 
     def backward(self, chosen: Tensor, weight: float = 1.0) -> None:
-        """Add to the gradient."""
+        """Add the gradient of the chosen samples."""
         (cross_entropy(self.model(self.inputs[chosen]), self.targets[chosen]) * weight).backward()
 
     @torch.no_grad()
     def update(self, rate: float) -> None:
-        """A step of SGD."""
+        """Take a step of SGD."""
         for p in self.parameters:
             assert p.grad is not None
             p.sub_(p.grad, alpha=rate)
@@ -110,12 +108,12 @@ class Training:
 
     @torch.no_grad()
     def loss(self) -> float:
-        """Over all training data."""
+        """Return the loss over all training data."""
         return cross_entropy(self.model(self.inputs), self.targets).item()
 
 
 def steps_to_target(training: Training, rate: float, most: int) -> float:
-    """Steps until the target, between two looks by interpolation; infinite if more than `most`."""
+    """Return the interpolated number of steps to the target; infinite if more than `most`."""
     before, step, look = (0, training.loss()), 0, 1.0
     target = training.problem.target
     while step < most:
@@ -136,7 +134,7 @@ def steps_to_target(training: Training, rate: float, most: int) -> float:
 
 
 def sweep(problem: Problem, samples: tuple[Tensor, Tensor], seeds: int) -> dict[str, Any]:
-    """Steps to the target at the best rate of each batch, and the fit."""
+    """Return the steps to the target at the best rate of each batch, and the fit."""
     rows: list[dict[str, Any]] = []
     for batch in problem.batches:
         best: tuple[float, float, list[float]] = (math.inf, 0.0, [])
@@ -162,7 +160,7 @@ def sweep(problem: Problem, samples: tuple[Tensor, Tensor], seeds: int) -> dict[
 def watched(
     problem: Problem, samples: tuple[Tensor, Tensor], rate: float, seeds: int
 ) -> dict[str, Any]:
-    """The noise scale along single trainings, and what it predicts."""
+    """Return the noise scale along single trainings, and the critical batches it predicts."""
     result: dict[str, Any] = {"batch": problem.watched, "rate": rate}
     for name in ("shards", "steps"):
         predictions = []
@@ -178,7 +176,7 @@ def watched(
 def noise_along(
     problem: Problem, samples: tuple[Tensor, Tensor], rate: float, seed: int, source: str
 ) -> list[float]:
-    """The smoothed noise scale after each step until the target."""
+    """Return the smoothed noise scale after each step until the target."""
     training = Training(problem, samples, problem.watched, seed)
     length = int(steps_to_target(Training(problem, samples, problem.watched, seed), rate, 100_000))
     noise = NoiseScale(memory=max(10.0, length / 10))
@@ -199,20 +197,22 @@ def noise_along(
         training.update(rate)
         curve.append(noise.estimate().value)
     usable = [value for value in curve if math.isfinite(value)]
-    # The first steps have seen too little: they count as the first that can tell.
+    # The first steps have no estimate yet: use the first one.
     return [value if math.isfinite(value) else usable[0] for value in curve]
 
 
 def main() -> None:
-    """Both ways, problem by problem."""
+    """Measure and predict for each problem, print and save."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("problems", nargs="*", default=list(PROBLEMS))
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--samples", type=int, default=10_000, help="of the training data, at most")
+    parser.add_argument(
+        "--samples", type=int, default=10_000, help="largest number of training samples"
+    )
     parser.add_argument("--save", type=Path)
     args = parser.parse_args()
     torch.set_num_threads(1)
-    document: dict[str, Any] = {"machine": machine.facts(), "command": " ".join(sys.argv)}
+    document = described()
     for name in args.problems:
         began = time.perf_counter()
         problem, samples = PROBLEMS[name], loaded(name, args.samples)
@@ -224,10 +224,9 @@ def main() -> None:
         print(f"{name}: measured {fit:.0f} samples; {time.perf_counter() - began:.0f} s")
         for source in ("shards", "steps"):
             values = predicted[source]["critical_batch"]
-            middle, spread = statistics.median(values), f"({min(values):.0f} - {max(values):.0f})"
-            print(f"{name}: by noise of {source} {middle:.0f} {spread}, {middle / fit:.2f} of it")
-    if args.save:
-        args.save.write_text(json.dumps(document, indent=2) + "\n")
+            share = statistics.median(values) / fit
+            print(f"{name}: by noise of {source} {spread(values, '.0f')}, {share:.2f} of it")
+    save(args.save, document)
 
 
 if __name__ == "__main__":

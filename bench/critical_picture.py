@@ -1,4 +1,4 @@
-"""The picture of bench/critical_batch.py: steps against batch size, measured and predicted.
+"""Draw the result of bench/critical_batch.py: steps by batch size, measured and predicted.
 
 python bench/critical_picture.py bench/results/critical_batch.json docs/ideas/critical-batch.svg
 """
@@ -18,7 +18,7 @@ COLOURS = {"fit": "#2f78c4", "noise": "#d6453d"}
 
 
 class Panel:
-    """One problem, on logarithmic axes."""
+    """The picture of one problem, on logarithmic axes."""
 
     def __init__(self, name: str, found: dict[str, Any], shift: int) -> None:
         self.name, self.found, self.shift = name, found, shift
@@ -29,7 +29,7 @@ class Panel:
         self.y = (min(steps) / 1.6, max(steps) * 1.4)
 
     def place(self, batch: float, steps: float) -> tuple[float, float]:
-        """Where a point is drawn."""
+        """Return the place of a point in the picture."""
         across, up = (
             math.log(v / low) / math.log(high / low)
             for v, (low, high) in ((batch, self.x), (steps, self.y))
@@ -38,7 +38,7 @@ class Panel:
         return x, TOP + (1 - up) * (HEIGHT - TOP - BOTTOM)
 
     def curve(self, tradeoff: Tradeoff, colour: str, dash: str) -> list[str]:
-        """Steps against batch size, with the critical batch marked."""
+        """Draw steps by batch size, and mark the critical batch."""
         batches = [self.x[0] * (self.x[1] / self.x[0]) ** (n / 60) for n in range(61)]
         places = [self.place(b, tradeoff.steps(b)) for b in batches]
         inside = [(x, y) for x, y in places if y >= TOP]
@@ -54,7 +54,7 @@ class Panel:
         ]
 
     def draw(self) -> list[str]:
-        """All that is in the panel."""
+        """Draw the whole panel."""
         parts = [text(self.shift + LEFT, 18, f"{self.name}: steps to the target", "start", 13)]
         for power in range(20):
             for value, axis in ((4.0 * 4**power, "x"), (10.0 * 2**power, "y")):
@@ -83,7 +83,7 @@ class Panel:
         return parts
 
     def tick(self, value: float, axis: str) -> list[str]:
-        """A line across, and its number."""
+        """Draw a grid line and its number."""
         if axis == "x":
             x, _ = self.place(value, self.y[0])
             ends = f'x1="{x:.1f}" x2="{x:.1f}" y1="{TOP}" y2="{HEIGHT - BOTTOM}"'
@@ -97,7 +97,7 @@ class Panel:
 
 
 def text(x: float, y: float, words: str, anchor: str, size: int, colour: str = "#333") -> str:
-    """Words at a place."""
+    """Draw words at a place."""
     style = f'text-anchor="{anchor}" font-size="{size}" fill="{colour}"'
     return f'<text x="{x:.1f}" y="{y:.1f}" {style} font-family="sans-serif">{words}</text>'
 

@@ -1,18 +1,16 @@
-"""Seconds that `lockstep doctor` takes: a script of 500 lines with the start of the process, and a
-folder of 1,000 files.
+"""Time `lockstep doctor` on a script of 500 lines and on a folder of 1,000 files.
 
     python bench/doctor.py
     python bench/doctor.py --files 200 --rounds 5 --save bench/results/doctor.json
 
-The files are the cases of the tests over and over, each copy in a folder of its own; the script is
-several of them in a row. Seconds of the clock and of the processor: on a busy machine only the
-second say something about the doctor.
+The files are copies of the test cases, each in a separate folder; the script is several cases in a
+row. The script measures wall time and processor time, with the start of the process; on a busy
+machine only processor time describes the doctor.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import resource
 import shutil
 import statistics
@@ -23,12 +21,14 @@ import time
 from pathlib import Path
 from typing import Any
 
+from measuring import save
+
 CASES = Path(__file__).parent.parent / "tests" / "cases" / "doctor"
 LINES = 500
 
 
 def script(folder: Path) -> Path:
-    """Correct scripts in a row until there are enough lines."""
+    """Write correct scripts into one file until it has enough lines."""
     lines: list[str] = []
     for case in sorted((CASES / "quiet").glob("good_*.py")):
         if len(lines) < LINES:
@@ -39,7 +39,7 @@ def script(folder: Path) -> Path:
 
 
 def repository(folder: Path, files: int) -> Path:
-    """Copies of all cases."""
+    """Write copies of all cases."""
     cases = sorted([p for p in CASES.rglob("*.py") if p.parent.parent == CASES])
     root = folder / "repository"
     for number in range(files):
@@ -51,7 +51,7 @@ def repository(folder: Path, files: int) -> Path:
 
 
 def measured(path: Path) -> tuple[float, float]:
-    """Seconds of the clock and of the processor for one run of the command."""
+    """Run the command once; return wall time and processor time in seconds."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     began = time.perf_counter()
     command = [sys.executable, "-m", "lockstep", "doctor", "--json", str(path)]
@@ -64,10 +64,10 @@ def measured(path: Path) -> tuple[float, float]:
 
 
 def main() -> None:
-    """Measure both, and print them."""
+    """Measure both, print and save."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--files", type=int, default=1000)
-    parser.add_argument("--rounds", type=int, default=5, help="of the script; the folder has one")
+    parser.add_argument("--rounds", type=int, default=5, help="runs of the script")
     parser.add_argument("--save", type=Path, default=None)
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as temporary:
@@ -91,8 +91,7 @@ def main() -> None:
         size = f"{row['lines']} lines" if name == "script" else f"{row['files']} files"
         print(f"{size}: {row['seconds']:.2f} s, {row['processor']:.2f} s of the processor")
     print(f"most memory: {found['memory_mb']:.0f} MB")
-    if given.save is not None:
-        given.save.write_text(json.dumps(found, indent=2) + "\n")
+    save(given.save, found)
 
 
 if __name__ == "__main__":

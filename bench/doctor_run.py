@@ -1,10 +1,11 @@
-"""What the probes of `lockstep doctor --run` cost: the same script with and without them, in turns.
+"""Measure what the probes of `lockstep doctor --run` cost: a script with and without them.
 
     python bench/doctor_run.py
     python bench/doctor_run.py --rounds 7 --save bench/results/doctor-run.json
 
-Two ranks over gloo, one thread each. Seconds of the training loop, and of the whole script from the
-start of its processes to their end. The losses of both sides are compared bit by bit.
+Both sides alternate, on two ranks over gloo with one thread each. The script measures the training
+loop and the whole run from the start of its processes to their end, and compares the losses of both
+sides bit by bit.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from typing import Any
 
 from lockstep.probes.run_script import Job, run
 from lockstep.probes.settings import Settings
+from measuring import save
 
 SCRIPT = """
 import sys, time, torch, torch.distributed as dist
@@ -70,7 +72,7 @@ KINDS = {"mlp": 600, "cnn": 150, "workers": 150}
 
 
 def measured(script: Path, kind: str, steps: int, watch: bool) -> tuple[float, float, str]:
-    """Seconds of the loop and of the whole script, and the losses of rank 0."""
+    """Run the script; return the seconds of its loop and of the whole, and rank 0's losses."""
     with tempfile.TemporaryDirectory() as folder:
         outcome = run(
             Job(
@@ -88,7 +90,7 @@ def measured(script: Path, kind: str, steps: int, watch: bool) -> tuple[float, f
 
 
 def main() -> None:
-    """Measure and say."""
+    """Measure, print and save."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--save", type=Path)
@@ -116,8 +118,7 @@ def main() -> None:
                 "same_losses": all(watched[2] == plain[2] for watched, plain in rows),
             }
             print(kind, json.dumps(result[kind]))
-    if given.save:
-        given.save.write_text(json.dumps(result, indent=2) + "\n")
+    save(given.save, result)
 
 
 if __name__ == "__main__":

@@ -1,17 +1,17 @@
-"""What each wire costs in accuracy and saves on a thin link, two replicas on the CPU.
+"""Measure what each wire costs in accuracy and saves on a slow link, with two CPU replicas.
 
     sudo python bench/exchange.py --seeds 6 --rounds 5 --save bench/results/exchange.json
 
-Accuracy: digits with every wire, the same seeds, differences taken seed by seed. Time and bytes:
-two network namespaces joined by a veth pair whose ends send at --mbit (that needs root; it is left
-out where it cannot be). Step times and the link's counters are read at every call of the loss.
+For accuracy, the script trains digits with every wire and the same seeds, and compares seed by
+seed. For time and bytes, it joins two network namespaces by a veth pair whose ends send at --mbit;
+that needs root, and the script skips it otherwise. Every call of the loss reads the clock and the
+link's counter.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import math
 import os
 import statistics
 import subprocess
@@ -26,39 +26,33 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from scipy.stats import t as student
 
 from lockstep import data, models
-from lockstep.bench import machine
 from lockstep.cluster.launch import launch
 from lockstep.console import Console
 from lockstep.engine.recipe.builtin import DIGITS
 from lockstep.engine.recipe.job import WIRES, Job
 from lockstep.engine.recipe.recipe import Recipe
 from lockstep.engine.step.metrics import cross_entropy
+from measuring import alternating, described, interval, ratios, save, spread, trained
 
 SIDES: dict[str, dict[str, Any]] = {
     "fp32, one bucket": {"bucket_mb": 1024.0},
     **{wire: {"wire": wire} for wire in WIRES},
 }
 BATCH = 4
-"""Samples per replica: few, so that the link decides."""
+"""Samples per replica: few, so that the link sets the pace."""
 SKIPPED = 2
-"""Steps before the first that counts: DDP makes its buckets anew after the first."""
+"""Steps before the first that counts: DDP rebuilds its buckets after the first."""
 
 
 def accuracy(seeds: int) -> dict[str, Any]:
-    """Accuracy and last training loss of digits, wire by wire and seed by seed."""
+    """Return accuracy and last training loss of digits by wire and seed."""
     found: dict[str, Any] = {w: {"accuracy": [], "test_loss": [], "train_loss": []} for w in WIRES}
     for seed in range(seeds):
-        for wire in WIRES if seed % 2 == 0 else reversed(WIRES):
-            with tempfile.TemporaryDirectory() as folder:
-                out = Path(folder) / "run"
-                recipe = replace(DIGITS, seed=seed)
-                job = Job(recipe=recipe, out=out, replicas=2, wire=wire, checkpoint_every=0)
-                summary = launch(job, device="cpu", console=Console(as_json=True))
-                lines = map(json.loads, (out / "metrics.jsonl").read_text().splitlines())
-                losses = [line["loss"] for line in lines if line["kind"] == "train"]
+        for wire in alternating(WIRES, seed):
+            summary, records = trained(replace(DIGITS, seed=seed), replicas=2, wire=wire)
+            losses = [record["loss"] for record in records if record["kind"] == "train"]
             for name in ("accuracy", "test_loss"):
                 found[wire][name].append(summary["metrics"][name])
             found[wire]["train_loss"].append(losses[-1])
@@ -69,17 +63,8 @@ def accuracy(seeds: int) -> dict[str, Any]:
     return found
 
 
-def interval(values: list[float]) -> dict[str, float]:
-    """Mean with the ends of its 95% interval (Student's t)."""
-    mean, half = statistics.fmean(values), 0.0
-    if len(values) > 1:
-        spread = statistics.stdev(values) / math.sqrt(len(values))
-        half = float(student.ppf(0.975, len(values) - 1)) * spread
-    return {"mean": mean, "low": mean - half, "high": mean + half}
-
-
 def recipe() -> Recipe:
-    """WideResNet-16-4, 11 MB of gradients, with a loss that notes when it is called."""
+    """Return a WideResNet-16-4 with 11 MB of gradients, and a loss that notes its calls."""
     return Recipe(
         name="thin",
         model=partial(models.wideresnet, depth=16, width=4, channels=1),
@@ -100,14 +85,14 @@ counter: Path | None = None
 
 
 def noted(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-    """The loss; in training it notes the time and the bytes that have left so far."""
+    """Return the loss; in training, also note the time and the bytes sent so far."""
     if outputs.requires_grad and counter is not None:
         notes.append((time.perf_counter(), int(counter.read_text())))
     return cross_entropy(outputs, targets)
 
 
 def replica(side: str, device: str, out: Path, steps: int) -> None:
-    """One replica in its namespace; prints what it noted."""
+    """Run one replica in its namespace and print its notes."""
     global counter
     counter = Path(f"/sys/class/net/{device}/statistics/tx_bytes")
     job = Job(
@@ -124,7 +109,7 @@ def replica(side: str, device: str, out: Path, steps: int) -> None:
 
 @contextmanager
 def thin_link(mbit: int) -> Iterator[list[tuple[str, str]]]:
-    """Two namespaces, each with one end of a slow link: their names and devices."""
+    """Make two namespaces, each with one end of a slow link; yield their names and devices."""
     ends = [(f"lockstep-{os.getpid()}-{n}", f"thin{os.getpid() % 100000}{n}") for n in (0, 1)]
     try:
         for space, _ in ends:
@@ -145,12 +130,12 @@ def thin_link(mbit: int) -> Iterator[list[tuple[str, str]]]:
 
 
 def run(*command: str) -> None:
-    """A command that must succeed."""
+    """Run a command that must succeed."""
     subprocess.run(command, check=True, capture_output=True, text=True)
 
 
 def over(ends: list[tuple[str, str]], side: str, steps: int, port: int) -> dict[str, Any]:
-    """Seconds and bytes of each step of the first replica."""
+    """Return seconds and bytes of each step of the first replica."""
     processes = []
     with tempfile.TemporaryDirectory() as folder:
         for rank, (space, device) in enumerate(ends):
@@ -182,12 +167,12 @@ def over(ends: list[tuple[str, str]], side: str, steps: int, port: int) -> dict[
 
 
 def thin(mbit: int, rounds: int, steps: int) -> dict[str, Any] | None:
-    """All sides over a thin link, alternating."""
+    """Measure all sides over a slow link, alternating."""
     found: dict[str, list[dict[str, Any]]] = {side: [] for side in SIDES}
     try:
         with thin_link(mbit) as ends:
             for number in range(rounds):
-                for place, side in enumerate(SIDES if number % 2 == 0 else reversed(SIDES)):
+                for place, side in enumerate(alternating(SIDES, number)):
                     port = 29500 + number * len(SIDES) + place
                     found[side].append(over(ends, side, steps, port))
     except (OSError, subprocess.CalledProcessError) as error:
@@ -205,7 +190,7 @@ def thin(mbit: int, rounds: int, steps: int) -> dict[str, Any] | None:
 
 
 def show_accuracy(found: dict[str, Any]) -> None:
-    """A line for each wire: means, and differences to fp32 with their interval."""
+    """Print a line per wire: means, and differences to fp32 with their interval."""
     for wire, values in found.items():
         cells = [f"accuracy {statistics.fmean(values['accuracy']):.4f}"]
         cells += [f"train loss {statistics.fmean(values['train_loss']):.4f}"]
@@ -216,21 +201,20 @@ def show_accuracy(found: dict[str, Any]) -> None:
 
 
 def show_thin(found: dict[str, Any]) -> None:
-    """A line for each side: step time, bytes counted and computed, times against fp32."""
+    """Print a line per side: step time, gain over fp32, bytes counted and computed."""
     for side, values in found.items():
-        seconds, base = values["seconds"], found["fp32"]["seconds"]
-        ratios = [b / a for a, b in zip(seconds, base, strict=True)]
+        milliseconds = [1e3 * seconds for seconds in values["seconds"]]
+        gain = ratios(found["fp32"]["seconds"], values["seconds"])
         print(
-            f"{side:18} {1e3 * statistics.median(seconds):7.1f} ms a step "
-            f"({1e3 * min(seconds):.1f} - {1e3 * max(seconds):.1f})   "
-            f"{statistics.median(ratios):5.2f}x fp32 ({min(ratios):.2f} - {max(ratios):.2f})   "
+            f"{side:18} {spread(milliseconds, '.1f', ' ms a step', width=7)}   "
+            f"{spread(gain, '.2f', 'x fp32', width=5)}   "
             f"{statistics.median(values['bytes']) / 1e6:7.3f} MB sent, computed "
             f"{values['exchange'][0]['sent_bytes'] / 1e6:.3f}"
         )
 
 
 def main() -> None:
-    """Both measurements, or one replica of the second."""
+    """Take both measurements; with --side, run one replica of the second."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", type=int, default=6)
     parser.add_argument("--rounds", type=int, default=5)
@@ -244,8 +228,7 @@ def main() -> None:
     if args.side:
         replica(args.side, args.device, Path(args.out), args.steps)
         return
-    document: dict[str, Any] = {"machine": machine.facts(), "command": " ".join(sys.argv)}
-    document["note"] = args.note
+    document = described(note=args.note)
     if args.seeds:
         document["accuracy"] = accuracy(args.seeds)
         show_accuracy(document["accuracy"])
@@ -253,8 +236,7 @@ def main() -> None:
         document["thin"] = thin(args.mbit, args.rounds, args.steps)
         if document["thin"]:
             show_thin(document["thin"])
-    if args.save:
-        args.save.write_text(json.dumps(document, indent=2) + "\n")
+    save(args.save, document)
 
 
 if __name__ == "__main__":

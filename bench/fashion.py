@@ -1,13 +1,13 @@
-"""Fashion-MNIST with the workshop's model: lockstep beside a loop as a first course writes it.
+"""Compare lockstep with the loop of a first course on Fashion-MNIST.
 
     python bench/fashion.py --epochs 8 --seeds 2 --save bench/results/h200-fashion.json
     python bench/fashion.py --sides fast --epochs 10 --seeds 3 --speed graph --save FILE
 
-`lockstep` and `course` train the recipe `fashion-mnist` (WideResNet-16-10; batch size, rate,
-schedule, warmup, augmentation and epochs are the same). lockstep chooses its own way, in bf16; the
-loop is fp32 and eager, with a DataLoader, and draws its own random numbers. `fast` is the network
-and optimizer of the recipe `cifar10-fast`. Each run is a process of its own; seconds count from
-its start, with all imports, compiling and tests. Sides alternate.
+`lockstep` and `course` train the recipe `fashion-mnist` (WideResNet-16-10) with the same batch
+size, rate, schedule, warmup, augmentation and epochs. lockstep chooses how to execute steps, in
+bf16; the loop of the course is fp32 and eager, with a DataLoader, and draws other random numbers.
+`fast` uses the network and optimizer of the recipe `cifar10-fast`. Each run is a new process; its
+seconds count from its start, with all imports, compiling and tests. The sides alternate.
 """
 
 from __future__ import annotations
@@ -17,30 +17,31 @@ import json
 import statistics
 import subprocess
 import sys
-import tempfile
 import time
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from measuring import alternating, described, save, trained
+
 GOALS = (0.90, 0.92, 0.93)
 
 
 def main() -> None:
-    """Run both sides with every seed; print accuracies and seconds."""
+    """Run the sides with every seed; print accuracies and seconds."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--folder", type=Path, help="where the IDX files lie")
+    parser.add_argument("--folder", type=Path, help="folder of the IDX files")
     parser.add_argument("--epochs", type=int, default=8)
     parser.add_argument("--seeds", type=int, default=2)
-    parser.add_argument("--samples", type=int, help="train on the first only, to try things out")
-    parser.add_argument("--width", type=int, default=10, help="of the WideResNet, likewise")
+    parser.add_argument("--samples", type=int, help="train on this many samples only")
+    parser.add_argument("--width", type=int, default=10, help="width of the WideResNet")
     parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda")
     parser.add_argument("--speed", choices=["auto", "eager", "compile", "graph"], default="auto")
     parser.add_argument("--sides", default="lockstep,course", help="lockstep, course, fast")
-    parser.add_argument("--side", choices=list(SIDES), help="train this one, here")
+    parser.add_argument("--side", choices=list(SIDES), help="train this side in this process")
     parser.add_argument("--seed", type=int, default=0, help="with --side")
     parser.add_argument("--save", type=Path)
     args = parser.parse_args()
@@ -49,26 +50,22 @@ def main() -> None:
             print(json.dumps({"at": at, "accuracy": accuracy}), flush=True)
         return
     sides = args.sides.split(",")
-    document: dict[str, Any] = {"command": " ".join(sys.argv), "runs": {side: [] for side in sides}}
+    found: dict[str, list[dict[str, Any]]] = {side: [] for side in sides}
     for seed in range(args.seeds):
-        for side in sides[:: -1 if seed % 2 else 1]:
+        for side in alternating(sides, seed):
             run = measured([*sys.argv, "--side", side, "--seed", str(seed)])
-            document["runs"][side].append({"seed": seed, **run})
+            found[side].append({"seed": seed, **run})
             print(f"{side:10} seed {seed}  {line([run])}", flush=True)
-    # Only now: a side on the GPU must not find torch loaded, or the GPU in use, by its parent.
-    from lockstep.bench import machine
-
-    document["machine"] = machine.facts()
-    if args.save:
-        args.save.write_text(json.dumps(document, indent=1) + "\n")
+    # Last: this imports torch, and no side may have a parent that uses the GPU.
+    save(args.save, described(runs=found))
     goals = "".join(f"{f'to {goal:.2f}':>10}" for goal in GOALS)
     print(f"\n{'':10}         accuracy (lowest)   all{goals}")
-    for side, runs in document["runs"].items():
+    for side, runs in found.items():
         print(f"{side:10}         {line(runs)}")
 
 
 def measured(command: list[str]) -> dict[str, Any]:
-    """The accuracies of one run and the seconds from the start of its process to each."""
+    """Run a process; return its accuracies and the seconds from its start to each."""
     began = time.time()
     ended = subprocess.run([sys.executable, *command], text=True, stdout=subprocess.PIPE)
     ended.check_returncode()
@@ -82,7 +79,7 @@ def measured(command: list[str]) -> dict[str, Any]:
 
 
 def line(runs: list[dict[str, Any]]) -> str:
-    """Last accuracy and seconds, medians over the runs; a goal that one of them missed is a -."""
+    """Format last accuracy and median seconds; a goal that a run missed shows as -."""
     last = [run["accuracies"][-1] for run in runs]
     total = statistics.median(run["total_seconds"] for run in runs)
     text = f"{statistics.mean(last):.4f} ({min(last):.4f}) {total:7.1f} s"
@@ -99,7 +96,7 @@ def line(runs: list[dict[str, Any]]) -> str:
 
 
 def fitted(args: argparse.Namespace) -> Any:
-    """The recipe as asked for."""
+    """Return the recipe of the side with the options of the command."""
     from lockstep import data, models
     from lockstep.engine.recipe.builtin import CIFAR10_FAST, FASHION_MNIST
 
@@ -118,7 +115,7 @@ def fitted(args: argparse.Namespace) -> Any:
         model=partial(models.wideresnet, depth=16, width=args.width, channels=1, dropout=0.1),
         data=load,
         precision="bf16",
-        # All steps but the last of an epoch have one shape, as in the other loop.
+        # All steps of an epoch but the last have one shape, as in the loop of the course.
         shards=1,
         epochs=args.epochs,
         seed=args.seed,
@@ -126,16 +123,8 @@ def fitted(args: argparse.Namespace) -> Any:
 
 
 def by_lockstep(args: argparse.Namespace) -> list[tuple[float, float]]:
-    """Train with the engine; the time and the accuracy of each test."""
-    from lockstep.cluster.launch import launch
-    from lockstep.console import Console
-    from lockstep.engine.recipe.job import Job
-
-    with tempfile.TemporaryDirectory() as folder:
-        out = Path(folder) / "run"
-        job = Job(recipe=fitted(args), out=out, checkpoint_every=0, speed=args.speed)
-        summary = launch(job, device=args.device, console=Console(as_json=True))
-        records = [json.loads(text) for text in (out / "metrics.jsonl").read_text().splitlines()]
+    """Train with the engine; return time and accuracy of each test."""
+    summary, records = trained(fitted(args), args.device, speed=args.speed)
     print(summary["speed"], summary["time"], file=sys.stderr)
     return [
         (summary["began_at"] + record["seconds"], record["accuracy"])
@@ -145,7 +134,7 @@ def by_lockstep(args: argparse.Namespace) -> list[tuple[float, float]]:
 
 
 def by_course(args: argparse.Namespace) -> list[tuple[float, float]]:
-    """Train with a plain loop; the time and the accuracy of each test."""
+    """Train with a plain loop; return time and accuracy of each test."""
     import torch
     from torch import nn
     from torch.utils.data import DataLoader, TensorDataset
@@ -193,7 +182,7 @@ def by_course(args: argparse.Namespace) -> list[tuple[float, float]]:
 
 
 def shifted_and_flipped(images: Any, padding: int) -> Any:
-    """Each image moved by up to `padding` pixels, half of them mirrored."""
+    """Move each image by up to `padding` pixels, and mirror half of them."""
     import torch
 
     count, _, height, width = images.shape

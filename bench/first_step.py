@@ -1,6 +1,6 @@
-"""A bare DDP script, started by torchrun: one step, and the time at which it ended.
+"""A bare DDP script for torchrun: take one step and print the time of its end.
 
-Nothing of lockstep is imported, so that its start is that of torch alone.
+It does not import lockstep, so that its start is that of torch alone.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
 
 def main() -> None:
-    """One linear layer on random images."""
+    """Train one linear layer on random images for one step."""
     torch.set_num_threads(1)
     dist.init_process_group("gloo", timeout=datetime.timedelta(seconds=60))
     torch.manual_seed(0)

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Correctness on a machine with one GPU and no installation: bash bench/gpu.sh
+# Test correctness on a machine with one GPU where lockstep is not installed: bash bench/gpu.sh
 set -u
 export PYTHONPATH=src:tests OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE=1
 python3 - <<'P'

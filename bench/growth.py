@@ -1,33 +1,27 @@
-"""A batch that grows beside one that stays: accuracy, steps, data and time.
+"""Compare a growing batch with a constant one: accuracy, steps, data and time.
 
     python bench/growth.py --replicas 2 --seeds 3 --save bench/results/growth.json
 
-The baselines are those of bench/large_batch.py. "grown" may take up to eight batches in a step,
-"AdaScale" always takes eight, "eight times" does so with an unchanged rate and as many epochs.
-Sides alternate from seed to seed.
+The baselines are those of bench/large_batch.py. "grown" takes up to eight batches in a step,
+"AdaScale" always takes eight, and "eight times" takes eight with the rate and epochs unchanged.
+The sides alternate from seed to seed.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import statistics
-import sys
-import tempfile
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from large_batch import BASELINES, TIMES
-from lockstep.bench import machine
-from lockstep.cluster.launch import launch
-from lockstep.console import Console
-from lockstep.engine.recipe.job import Job
 from lockstep.engine.recipe.recipe import Recipe
+from measuring import alternating, described, save, trained
 
 
 def sides(base: Recipe) -> dict[str, Recipe]:
-    """The recipe as it is, and three ways to take more in a step."""
+    """Return the original recipe, and three that take more samples in a step."""
     most = TIMES * base.global_batch
     return {
         "as it is": base,
@@ -37,16 +31,9 @@ def sides(base: Recipe) -> dict[str, Recipe]:
     }
 
 
-def trained(recipe: Recipe, seed: int, replicas: int) -> dict[str, Any]:
-    """What one run ends with."""
-    with tempfile.TemporaryDirectory() as folder:
-        job = Job(
-            recipe=replace(recipe, seed=seed),
-            out=Path(folder) / "run",
-            replicas=replicas,
-            checkpoint_every=0,
-        )
-        summary = launch(job, device="cpu", console=Console(as_json=True))
+def outcome(recipe: Recipe, seed: int, replicas: int) -> dict[str, Any]:
+    """Train, and return metric, steps, epochs and seconds."""
+    summary, _ = trained(replace(recipe, seed=seed), replicas=replicas)
     return {
         "metric": summary["metrics"][recipe.metric],
         "steps": summary["steps"],
@@ -56,20 +43,20 @@ def trained(recipe: Recipe, seed: int, replicas: int) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Every side of every problem with every seed."""
+    """Train every side of every problem with every seed."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("problems", nargs="*", default=list(BASELINES))
     parser.add_argument("--replicas", type=int, default=2)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--save", type=Path)
     args = parser.parse_args()
-    document: dict[str, Any] = {"machine": machine.facts(), "command": " ".join(sys.argv)}
+    document = described()
     for name in args.problems:
         recipes = sides(BASELINES[name])
         runs: dict[str, list[dict[str, Any]]] = {side: [] for side in recipes}
         for seed in range(args.seeds):
-            for side in list(recipes)[:: -1 if seed % 2 else 1]:
-                runs[side].append(trained(recipes[side], seed, args.replicas))
+            for side in alternating(recipes, seed):
+                runs[side].append(outcome(recipes[side], seed, args.replicas))
         document[name] = runs
         print(f"\n{name:16}{'accuracy (range)':>26}{'steps':>8}{'epochs':>8}{'training':>10}")
         for side, found in runs.items():
@@ -81,8 +68,7 @@ def main() -> None:
                 f"{middle['seconds']:8.1f} s",
                 flush=True,
             )
-        if args.save:
-            args.save.write_text(json.dumps(document, indent=1) + "\n")
+        save(args.save, document)
 
 
 if __name__ == "__main__":

@@ -1,9 +1,9 @@
-"""How soon a slider's picture is there, how smooth a drag and a play are, how long a lab takes.
+"""Time the labs: one move of a control, a drag, a play, and the whole lab without a browser.
 
 python bench/lab_pages.py --save bench/results/labs.json
 
-Each control of each picture is moved five times in chromium; a move ends when the new figure is
-drawn. A drag is 60 moves of the first slider in two seconds, as a hand makes them.
+The script moves each control of each picture five times in chromium; a move ends when the new
+figure is drawn. A drag is 60 moves of the first slider in two seconds, as a hand makes them.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import platform
 import subprocess
 import sys
 import tempfile
@@ -21,7 +20,8 @@ from statistics import median
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 
 from labs.browser import Watched, browsing, served
-from lockstep.labs.shared.catalogue import LABS
+from lockstep.labs.shared.catalogue import labs
+from measuring import described, save
 
 MOVE = """async ([place, control]) => {
   const picture = pictures(document)[place];
@@ -77,7 +77,7 @@ PLAY = """async place => {
 
 
 def main() -> None:
-    """Measure all labs."""
+    """Measure the labs, print and save."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--save", type=Path)
     parser.add_argument("--labs", default="0,1,2,3")
@@ -86,21 +86,15 @@ def main() -> None:
     chosen = [int(number) for number in asked.labs.split(",")]
     found = {}
     with tempfile.TemporaryDirectory() as home:
-        for lab in LABS:
+        for lab in labs():
             if lab.number in chosen:
                 found[str(lab.number)] = measured(lab.number, Path(home), asked.moves)
                 print(json.dumps({lab.number: summary(found[str(lab.number)])}))
-    document = {
-        "command": "python bench/lab_pages.py",
-        "machine": {"cpus": os.cpu_count(), "machine": platform.machine()},
-        "labs": found,
-    }
-    if asked.save:
-        asked.save.write_text(json.dumps(document, indent=1) + "\n")
+    save(asked.save, described(labs=found))
 
 
 def measured(number: int, home: Path, moves: int) -> dict[str, object]:
-    """One lab: headless, then in the browser."""
+    """Measure one lab, first without a browser and then in it."""
     run = subprocess.run(
         [sys.executable, "-m", "lockstep", "lab", str(number), "--run", "--json"],
         env=os.environ | {"HOME": str(home)},
@@ -130,7 +124,7 @@ def measured(number: int, home: Path, moves: int) -> dict[str, object]:
 
 
 def moved(watched: Watched, place: int, control: int) -> dict[str, float]:
-    """How long one move took, and the share of the CPU time that the host took away in it."""
+    """Move a control; return its time, and the share of CPU time that the host took meanwhile."""
     before = cpu_time()
     ms = watched.page.evaluate(MOVE, [place, control])
     whole, stolen = (now - then for now, then in zip(cpu_time(), before, strict=True))
@@ -138,13 +132,13 @@ def moved(watched: Watched, place: int, control: int) -> dict[str, float]:
 
 
 def cpu_time() -> tuple[int, int]:
-    """In ticks, since the machine started: all, and what its host gave to others."""
+    """Return the ticks since the machine started: all, and those that its host gave to others."""
     ticks = [int(part) for part in Path("/proc/stat").read_text().split("\n")[0].split()[1:9]]
     return sum(ticks), ticks[7]
 
 
 def summary(lab: dict[str, object]) -> dict[str, object]:
-    """Median and slowest move, slowest drag and play."""
+    """Return median and slowest moves, drags and plays."""
     pictures: list[dict[str, object]] = lab["pictures"]  # type: ignore[assignment]
     moves, stolen = (
         [value for one in pictures for control in one[what] for value in control]  # type: ignore[attr-defined]

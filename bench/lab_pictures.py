@@ -1,4 +1,4 @@
-"""The README's pictures of the labs, as a browser shows them.
+"""Take the README's pictures of the labs in a browser.
 
 python bench/lab_pictures.py
 """
@@ -17,11 +17,11 @@ sys.path.insert(0, str(ROOT / "tests"))
 from labs.browser import Watched, browsing, served  # noqa: E402
 
 PICTURES = {1: "Surface of the last step", 3: "Rules start at batch"}
-"""By lab, a label of the picture's controls."""
+"""A label in the controls of the picture, by lab."""
 
 
 def main() -> None:
-    """Run the labs, open them, and keep one picture of each."""
+    """Run the labs, open them, and save one picture of each."""
     with tempfile.TemporaryDirectory() as folder, browsing() as browser:
         for number, label in PICTURES.items():
             subprocess.run(

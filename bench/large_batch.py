@@ -1,45 +1,39 @@
-"""Eight times the batch: as it was, with nothing else changed, and as advised.
+"""Compare a batch with one eight times as large, with nothing else changed and as advised.
 
     python bench/large_batch.py --seeds 5 --save bench/results/large_batch.json
 
-The advice is that of `lockstep tune` for this batch: the noise scale is measured along the first
-steps of the baseline, rate, warmup and epochs follow from it.
+The advice is that of `lockstep tune` for this batch: it measures the noise scale along the first
+steps of the baseline and derives rate, warmup and epochs from it.
 
-`rates` tells another story, on digits: a rate that is too large, what a warmup does for it, and
-what optimizers that scale each layer's step do for a larger batch.
+`rates` compares rates on digits: one that is too large, the same with a warmup, and optimizers that
+scale each layer's step for a larger batch.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
-import math
 import statistics
-import sys
 import tempfile
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from scipy.stats import t as student
 from torch.optim import SGD
 
 from lockstep import LARS, NovoGrad, models
-from lockstep.bench import machine
-from lockstep.cluster.launch import launch
 from lockstep.console import Console
 from lockstep.data import fashion_mnist
 from lockstep.engine.recipe.builtin import DIGITS, RECIPES
-from lockstep.engine.recipe.job import Job
 from lockstep.engine.recipe.recipe import Recipe
 from lockstep.scaling.batch.advice import advise
 from lockstep.tune import Probe, followed
 from lockstep.tune.advise import before_timing
+from measuring import described, interval, save, trained
 
 TIMES = 8
 WATCHED = 200
-"""Steps of the baseline."""
+"""Steps of the baseline in which the noise scale is measured."""
 
 BASELINES: dict[str, Recipe] = {
     "digits": replace(
@@ -87,28 +81,21 @@ RATES: dict[str, Recipe] = {
     ),
     "batch 256, NovoGrad at 0.03": replace(_LARGE, optimizer=NovoGrad, learning_rate=0.03),
 }
-"""Eight epochs each."""
+"""Recipes of `rates`, eight epochs each."""
 
 
-def trained(recipe: Recipe, seeds: int) -> list[float]:
-    """The first metric at the end, seed by seed."""
-    found = []
-    for seed in range(seeds):
-        with tempfile.TemporaryDirectory() as folder:
-            job = Job(
-                recipe=replace(recipe, seed=seed), out=Path(folder) / "run", checkpoint_every=0
-            )
-            summary = launch(job, device="cpu", console=Console(as_json=True))
-            found.append(summary["metrics"][recipe.metric])
-    return found
+def metrics(recipe: Recipe, seeds: int) -> list[float]:
+    """Return the final first metric of each seed."""
+    runs = [trained(replace(recipe, seed=seed))[0] for seed in range(seeds)]
+    return [summary["metrics"][recipe.metric] for summary in runs]
 
 
 def advised(recipe: Recipe, folder: Path) -> tuple[Recipe, dict[str, Any]]:
-    """The recipe at eight times the batch."""
+    """Return the recipe as advised for eight times the batch, and the advice."""
     probe = Probe(recipe, "cpu", {}, folder, Console(as_json=True))
     noise, facts = probe.noise(WATCHED)
     measured = before_timing(recipe, facts["train_samples"], noise.critical_batch)
-    # Time plays no part: the batch is given.
+    # The batch is given, so the measured time does not matter.
     measured = replace(measured, seconds={1: 1.0, TIMES * recipe.global_batch: 1.0})
     advice = advise(measured, 1, TIMES * recipe.global_batch)
     facts = {"critical_batch": noise.critical_batch, "rate_factor": advice.rate_factor}
@@ -116,26 +103,17 @@ def advised(recipe: Recipe, folder: Path) -> tuple[Recipe, dict[str, Any]]:
     return followed(recipe, advice), facts
 
 
-def lost(base: list[float], other: list[float]) -> dict[str, float]:
-    """Mean difference with its 95% interval, and the spread of the baseline's own seeds."""
-    differences = [b - a for a, b in zip(base, other, strict=True)]
-    mean = statistics.fmean(differences)
-    half = float(student.ppf(0.975, len(base) - 1)) * statistics.stdev(differences)
-    half /= math.sqrt(len(base))
-    return {"mean": mean, "low": mean - half, "high": mean + half}
-
-
 def main() -> None:
-    """All three, problem by problem."""
+    """Train all sides of each problem, print and save."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("problems", nargs="*", default=[*BASELINES, "rates"])
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--save", type=Path)
     args = parser.parse_args()
-    document: dict[str, Any] = {"machine": machine.facts(), "command": " ".join(sys.argv)}
+    document = described()
     for name in args.problems:
         if name == "rates":
-            document[name] = {side: trained(recipe, args.seeds) for side, recipe in RATES.items()}
+            document[name] = {side: metrics(recipe, args.seeds) for side, recipe in RATES.items()}
             for side, values in document[name].items():
                 shown = ", ".join(f"{value:.3f}" for value in values)
                 print(f"  {side:30} {statistics.fmean(values):.4f}   ({shown})", flush=True)
@@ -148,14 +126,15 @@ def main() -> None:
             "8x, rate unchanged": replace(base, global_batch=TIMES * base.global_batch),
             "8x, as advised": advice,
         }
-        found = {side: trained(recipe, args.seeds) for side, recipe in sides.items()}
+        found = {side: metrics(recipe, args.seeds) for side, recipe in sides.items()}
         own = found["as it was"]
         result: dict[str, Any] = {"advice": facts, "metrics": found, "differences": {}}
         print(f"{name}: critical batch {facts['critical_batch']:.0f}")
         for side, values in found.items():
             recipe, gap = sides[side], ""
             if side != "as it was":
-                d = result["differences"][side] = lost(own, values)
+                pairs = zip(own, values, strict=True)
+                d = result["differences"][side] = interval([b - a for a, b in pairs])
                 gap = f"   {d['mean']:+.4f} ({d['low']:+.4f} to {d['high']:+.4f})"
             print(
                 f"  {side:20} batch {recipe.global_batch:4}, rate {recipe.learning_rate:.3g}, "
@@ -164,8 +143,7 @@ def main() -> None:
                 flush=True,
             )
         document[name] = result
-    if args.save:
-        args.save.write_text(json.dumps(document, indent=2) + "\n")
+    save(args.save, document)
 
 
 if __name__ == "__main__":

@@ -1,21 +1,18 @@
-"""Images decoded per second: `lockstep.data.folder` beside the plain way, alternating.
+"""Compare the images per second of `lockstep.data.folder` and of the usual way, alternating.
 
     python bench/loader.py --rounds 5 --photos 500x375 2000x1500 --save bench/results/loader.json
 
-Both read the same generated JPEGs through the same DataLoader, one worker and then several, and
-hand out random parts resized to 224x224. The plain way decodes the whole photograph and cuts
-afterwards. Ratios are taken within a round and reported as the median with the range.
+Both read the same generated JPEGs through the same DataLoader, with one worker and with several,
+and return random crops resized to 224x224. The usual way decodes the whole photograph and crops
+afterwards. Ratios are taken within a round; the script prints their median and range.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import math
 import os
 import random
-import statistics
-import sys
 import tempfile
 import time
 from pathlib import Path
@@ -26,16 +23,16 @@ import torch
 from PIL import Image
 from torch.utils.data import DataLoader
 
-from lockstep.bench import machine
 from lockstep.data import folder
+from measuring import alternating, described, ratios, save, spread
 
 BATCH = 32
 FILES = 64
-"""Photographs on disk; they are read again and again, so the disk takes no part."""
+"""Photographs on disk: few enough to stay in memory, so that the disk does not count."""
 
 
 def photograph(width: int, height: int, seed: int) -> Image.Image:
-    """Smooth noise of several scales: about as many bytes in a JPEG as a photograph."""
+    """Return smooth noise of several scales, whose JPEG is about as large as a photograph's."""
     noise = np.random.default_rng(seed)
     pixels = np.zeros((height, width, 3))
     for scale, weight in ((4, 90.0), (16, 45.0), (64, 25.0), (256, 40.0)):
@@ -46,7 +43,7 @@ def photograph(width: int, height: int, seed: int) -> Image.Image:
 
 
 def write_photographs(root: Path, width: int, height: int) -> None:
-    """One class, and one image to test on, which a folder needs."""
+    """Write one class of images, and the one test image that a folder needs."""
     for number in range(FILES + 1):
         path = root / ("val" if number == FILES else "train") / "photo" / f"{number}.jpg"
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -54,17 +51,17 @@ def write_photographs(root: Path, width: int, height: int) -> None:
 
 
 class Plain:
-    """As it is usually written: open, convert, cut at random, resize, to a tensor."""
+    """The usual data set: open, convert, crop at random, resize, convert to a tensor."""
 
     def __init__(self, root: Path, size: int) -> None:
         self.paths, self.size = sorted((root / "train").glob("*/*.jpg")), size
 
     def __len__(self) -> int:
-        """How many samples there are."""
+        """Return the number of samples."""
         return len(self.paths)
 
     def __getitem__(self, index: int) -> tuple[torch.Tensor, int]:
-        """One sample."""
+        """Return one sample."""
         with Image.open(self.paths[index]) as file:
             image = file.convert("RGB")
         box = self._box(*image.size)
@@ -83,11 +80,11 @@ class Plain:
 
 
 def images_per_second(data: Any, workers: int, seconds: float) -> float:
-    """From the arrival of the first batches on: starting the workers is not counted."""
+    """Return the rate after the first batches, without the start of the workers."""
     indices = torch.arange(1_000_000) % len(data)
     loader: Any = DataLoader(data, BATCH, sampler=indices.tolist(), num_workers=workers)
     batches = iter(loader)
-    # What was read ahead while the workers started would count as read in no time.
+    # Skip the batches that the workers read ahead while they started.
     for _ in range(2 * workers):
         next(batches)
     started, count = time.perf_counter(), 0
@@ -97,7 +94,7 @@ def images_per_second(data: Any, workers: int, seconds: float) -> float:
 
 
 def main() -> None:
-    """Alternate the sides, print ratios."""
+    """Alternate the sides, print their rates and ratios, and save."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=3.0, help="of each measurement")
@@ -116,25 +113,21 @@ def main() -> None:
             for workers in sorted({1, args.workers}):
                 rates: dict[str, list[float]] = {side: [] for side in sides}
                 for number in range(args.rounds):
-                    for side in list(sides) if number % 2 == 0 else list(reversed(sides)):
+                    for side in alternating(sides, number):
                         rate = images_per_second(sides[side], workers, args.seconds)
                         rates[side].append(rate)
                 results.append({"photo": photo, "workers": workers, "images_per_second": rates})
                 show(photo, args.size, workers, rates)
-    if args.save:
-        document = {"machine": machine.facts(), "command": " ".join(sys.argv), "size": args.size}
-        args.save.write_text(json.dumps(document | {"results": results}, indent=2) + "\n")
+    save(args.save, described(size=args.size, results=results))
 
 
 def show(photo: str, size: int, workers: int, rates: dict[str, list[float]]) -> None:
-    """One line for each side, and their ratio."""
+    """Print one line per side, and one for their ratio."""
     print(f"{photo} to {size}, {workers} worker{'s' if workers > 1 else ''}")
     for side, values in rates.items():
-        print(f"  {side:15} {statistics.median(values):7.0f} images/s  "
-              f"({min(values):.0f} - {max(values):.0f})")  # fmt: skip
-    ratios = [a / b for a, b in zip(rates["folder"], rates["plain"], strict=True)]
-    print(f"  {'folder / plain':15} {statistics.median(ratios):7.2f}x           "
-          f"({min(ratios):.2f} - {max(ratios):.2f})")  # fmt: skip
+        print(f"  {side:15} {spread(values, '.0f', ' images/s ', width=7)}")
+    gain = ratios(rates["folder"], rates["plain"])
+    print(f"  {'folder / plain':15} {spread(gain, '.2f', 'x          ', width=7)}")
 
 
 if __name__ == "__main__":

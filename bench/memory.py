@@ -1,40 +1,36 @@
-"""Peak memory of a replica beside a hand-written DDP loop, in units of one gradient buffer.
+"""Compare the peak memory of a replica with a hand-written DDP loop, in gradient buffers.
 
     python bench/memory.py --save bench/results/memory.json
 
-A model of large layers on tiny batches, so that weights and gradients are all that counts. One
-replica of two; one gradient buffer is as large as the model.
+A model of large layers trains on tiny batches, so that weights and gradients take nearly all
+memory. The script measures one replica of two; one gradient buffer is as large as the model.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import statistics
-import tempfile
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 from lockstep import data, models
-from lockstep.bench import machine
-from lockstep.bench.assignment import Task
+from lockstep.bench.assignment import Assignment
 from lockstep.bench.sides import handwritten
 from lockstep.bench.synthetic_data import images
 from lockstep.bench.turns import Enough, Few, peak_memory
-from lockstep.bench.works import WRN_16_2
-from lockstep.cluster.launch import launch
-from lockstep.console import Console
+from lockstep.bench.works import WORKS
 from lockstep.engine.recipe.builtin import DIGITS
-from lockstep.engine.recipe.job import Job
 from lockstep.processes.ports import free_port
 from lockstep.processes.replicas import run_replicas
 from lockstep.world import World
+from measuring import described, save, trained
 
 SIZES = (784, 6144, 6144, 10)
 BUFFER = 4 * sum(p.numel() for p in models.mlp(SIZES).parameters())
 WORK = replace(
-    WRN_16_2,
+    WORKS["wrn-16-2"],
     model=partial(models.mlp, SIZES),
     samples=partial(images, 256, (1, 28, 28), 10),
     batch=8,
@@ -43,11 +39,11 @@ WORK = replace(
 
 
 def by_hand() -> dict[str, float]:
-    """Two replicas of the hand-written loop."""
+    """Run the hand-written loop on two replicas; return its peak memory."""
     port = free_port()
 
     def replica(rank: int, store: str) -> dict[str, float]:
-        task = Task(
+        assignment = Assignment(
             work=WORK,
             samples=WORK.samples(),
             world=World(rank=rank, size=2, local_rank=rank),
@@ -56,15 +52,15 @@ def by_hand() -> dict[str, float]:
             folder=Path(store).parent,
         )
         try:
-            handwritten.run(task)
+            handwritten.run(assignment)
         except Enough:
-            return {"peak_memory_bytes": peak_memory(task.device)}
+            return {"peak_memory_bytes": peak_memory(assignment.device)}
 
     return run_replicas(2, replica)
 
 
 def lockstep(shards: int, exact: bool) -> dict[str, float]:
-    """Two replicas with `shards` in all."""
+    """Run lockstep on two replicas with `shards` in all; return its summary."""
     recipe = replace(
         DIGITS,
         model=partial(models.mlp, SIZES),
@@ -74,32 +70,22 @@ def lockstep(shards: int, exact: bool) -> dict[str, float]:
         global_batch=16,
         shards=shards,
     )
-    with tempfile.TemporaryDirectory() as folder:
-        job = Job(
-            recipe=recipe,
-            out=Path(folder) / "run",
-            replicas=2,
-            exact=exact,
-            checkpoint_every=0,
-            max_steps=7,
-        )
-        return launch(job, device="cpu", console=Console(as_json=True))
+    return trained(recipe, replicas=2, exact=exact, max_steps=7)[0]
 
 
 def main() -> None:
-    """Three rounds; the median in gradient buffers, relative to the hand-written loop."""
+    """Print the median peak in gradient buffers, relative to the hand-written loop."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--save", type=Path)
     args = parser.parse_args()
-    sides = {
+    sides: dict[str, Callable[[], dict[str, float]]] = {
         "hand-written DDP": by_hand,
-        "lockstep fast": lambda: lockstep(2, False),
-        "lockstep exact, 1 shard per replica": lambda: lockstep(2, True),
-        "lockstep exact, 2 shards per replica": lambda: lockstep(4, True),
-        "lockstep exact, 4 shards per replica": lambda: lockstep(8, True),
-        "lockstep exact, 8 shards per replica": lambda: lockstep(16, True),
+        "lockstep fast": partial(lockstep, 2, False),
     }
+    for shards in (1, 2, 4, 8):
+        name = f"lockstep exact, {shards} shard{'s' * (shards > 1)} per replica"
+        sides[name] = partial(lockstep, 2 * shards, True)
     peaks: dict[str, list[float]] = {name: [] for name in sides}
     for _ in range(args.rounds):
         for name, side in sides.items():
@@ -109,9 +95,7 @@ def main() -> None:
     for name, values in peaks.items():
         extra = (statistics.median(values) - base) / BUFFER
         print(f"{name:40} {statistics.median(values) / 2**20:6.0f} MiB   {extra:+.2f} buffers")
-    if args.save:
-        document = {"machine": machine.facts(), "buffer_bytes": BUFFER, "peak_bytes": peaks}
-        args.save.write_text(json.dumps(document, indent=2) + "\n")
+    save(args.save, described(buffer_bytes=BUFFER, peak_bytes=peaks))
 
 
 if __name__ == "__main__":

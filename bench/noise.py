@@ -1,16 +1,14 @@
-"""What listening to the noise scale costs: the same DDP loop with and without it.
+"""Measure what the noise scale costs: the same DDP loop with and without it.
 
     python bench/noise.py --rounds 9 --save bench/results/noise.json
 
-Two replicas, WideResNet-10-1 on 28x28 images. Both loops live in the same processes and take turns.
+Two replicas, WideResNet-10-1 on 28x28 images. All loops run in the same processes and alternate.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import statistics
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -21,21 +19,21 @@ import torch.distributed as dist
 from torch.nn.functional import cross_entropy
 from torch.nn.parallel import DistributedDataParallel
 
-from lockstep.bench import machine
 from lockstep.engine.exchange.noise import ReplicaNoise
 from lockstep.engine.group import Group
 from lockstep.models import wideresnet
 from lockstep.processes.replicas import run_replicas
 from lockstep.scaling.noise import StepNoise
 from lockstep.world import World
+from measuring import alternating, described, ratios, save
 
 REPLICAS = 2
 STEPS = 32
-"""In one turn: two of the small exchanges that average the lengths."""
+"""Steps in one turn: enough for two of the small exchanges that average the lengths."""
 
 
 def loop(batch: int, listen: Callable[[Any, int], Any] | None) -> Callable[[], None]:
-    """A turn of a plain loop."""
+    """Build a plain loop and return its turn."""
     torch.manual_seed(0)
     model = DistributedDataParallel(wideresnet(10, 1, channels=1))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
@@ -54,7 +52,7 @@ def loop(batch: int, listen: Callable[[Any, int], Any] | None) -> Callable[[], N
 
 
 def measure(batch: int, rounds: int) -> dict[str, list[float]]:
-    """Seconds of a step, round by round, seen by the first replica."""
+    """Return the seconds of a step by side and round, as the first replica sees them."""
 
     def replica(rank: int, store: str) -> dict[str, list[float]]:
         torch.set_num_threads(1)
@@ -66,7 +64,7 @@ def measure(batch: int, rounds: int) -> dict[str, list[float]]:
         }
         times: dict[str, list[float]] = {name: [] for name in sides}
         for number in range(rounds + 1):
-            for name in sides if number % 2 else reversed(sides):
+            for name in alternating(sides, number):
                 dist.barrier()
                 began = time.perf_counter()
                 sides[name]()
@@ -80,23 +78,22 @@ def measure(batch: int, rounds: int) -> dict[str, list[float]]:
 
 
 def main() -> None:
-    """Measure and show."""
+    """Measure, print and save."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--batch", type=int, nargs="+", default=[32])
     parser.add_argument("--save", type=Path)
     args = parser.parse_args()
-    document: dict[str, Any] = {"machine": machine.facts(), "command": " ".join(sys.argv)}
+    document = described()
     for batch in args.batch:
         found = document[f"batch {batch}"] = measure(batch, args.rounds)
         for name, seconds in found.items():
-            extra = [a / b - 1 for a, b in zip(seconds, found["plain"], strict=True)]
+            extra = [ratio - 1 for ratio in ratios(seconds, found["plain"])]
             print(
                 f"batch {batch:4}  {name:9} {1e3 * statistics.median(seconds):7.2f} ms a step   "
                 f"{statistics.median(extra):+.1%} ({min(extra):+.1%} to {max(extra):+.1%})"
             )
-    if args.save:
-        args.save.write_text(json.dumps(document, indent=2) + "\n")
+    save(args.save, document)
 
 
 if __name__ == "__main__":

@@ -1,18 +1,16 @@
-"""Milliseconds of an optimizer's step, beside the optimizer of torch that it builds upon.
+"""Compare the time of an optimizer's step with the optimizer of torch that it builds upon.
 
     python bench/optimizers.py --rounds 61 --save bench/results/optimizers.json
 
-Both sides take turns on the same gradients, with the same weight decay, in torch's foreach form.
-The order turns from round to round; ratios are taken within a round. `--device cuda` for a GPU, and
-`--recorded` to replay the steps as CUDA graphs there, as lockstep does.
+Both sides alternate on the same gradients, with the same weight decay, in torch's foreach form.
+The order reverses after each round; ratios are taken within a round. `--device cuda` measures on a
+GPU; `--recorded` replays the steps as CUDA graphs there, as lockstep does.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import statistics
-import sys
 import time
 from collections.abc import Callable
 from functools import partial
@@ -25,7 +23,7 @@ from torch import nn
 from torch.optim import SGD, AdamW, Optimizer
 
 from lockstep import LAMB, LARC, LARS, NovoGrad, models
-from lockstep.bench import machine
+from measuring import alternating, described, ratios, save, spread
 
 MODELS: dict[str, Callable[[], nn.Module]] = {
     "WideResNet-16-2": partial(models.wideresnet, 16, 2),
@@ -41,9 +39,9 @@ PAIRS: dict[str, tuple[Callable[..., Optimizer], Callable[..., Optimizer]]] = {
 }
 DECAYS = (0.0, 1e-4)
 SECONDS = 0.02
-"""Length of a turn: short, as what else the machine does then falls on both sides."""
+"""Length of a turn: short, so that other load on the machine falls on both sides."""
 LIMIT = 1.3
-"""How many times as long as torch's a step may take."""
+"""Largest accepted ratio to the time of torch's step."""
 
 
 def ready(
@@ -53,12 +51,12 @@ def ready(
     device: str,
     recorded: bool,
 ) -> Any:
-    """The step of an optimizer with a model of its own, after the first."""
+    """Build a model and its optimizer, take the first step, and return the function of a step."""
     torch.manual_seed(0)
     net = model().to(device)
     for p in net.parameters():
         p.grad = 1e-3 * torch.randn_like(p)
-    # So small that the weights stay what they are, however often they are updated.
+    # The rate is so small that no number of updates changes the weights.
     more = {"capturable": True} if recorded and "capturable" in signature(build).parameters else {}
     optimizer = build(net.parameters(), lr=1e-12, weight_decay=decay, **more)
     optimizer.step()
@@ -71,7 +69,7 @@ def ready(
 
 
 def turn(step: Callable[[], Any], repeats: int) -> float:
-    """Seconds of one step."""
+    """Return the seconds of one step."""
     wait = torch.cuda.synchronize if torch.cuda.is_initialized() else lambda: None
     wait()
     began = time.perf_counter()
@@ -89,7 +87,7 @@ def measure(
     device: str,
     recorded: bool,
 ) -> Any:
-    """Seconds of each side by round."""
+    """Return the seconds of each side by round."""
     sides = {
         side: ready(build, model, decay, device, recorded)
         for side, build in zip(("ours", "torch"), PAIRS[name], strict=True)
@@ -97,13 +95,13 @@ def measure(
     repeats = max(3, int(SECONDS / turn(sides["torch"], 3)))
     times: dict[str, list[float]] = {side: [] for side in sides}
     for number in range(rounds):
-        for side in list(sides)[:: 1 if number % 2 else -1]:
+        for side in alternating(sides, number):
             times[side].append(turn(sides[side], repeats))
     return times
 
 
 def main() -> None:
-    """Measure and show."""
+    """Measure, print and save."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=61)
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
@@ -111,7 +109,7 @@ def main() -> None:
     parser.add_argument("--save", type=Path)
     args = parser.parse_args()
     torch.set_num_threads(1)
-    document: dict[str, Any] = {"machine": machine.facts(), "command": " ".join(sys.argv)}
+    document = described()
     for size, model in MODELS.items():
         parameters = list(model().parameters())
         print(f"{size}: {len(parameters)} tensors, {sum(p.numel() for p in parameters):,} weights")
@@ -119,17 +117,15 @@ def main() -> None:
             for decay in DECAYS:
                 times = measure(name, model, decay, args.rounds, args.device, args.recorded)
                 document.setdefault(size, {})[f"{name}, weight decay {decay:g}"] = times
-                ratios = [a / b for a, b in zip(times["ours"], times["torch"], strict=True)]
+                found = ratios(times["ours"], times["torch"])
                 ms = {side: 1e3 * statistics.median(seconds) for side, seconds in times.items()}
-                ratio = statistics.median(ratios)
                 print(
                     f"  {name:8} weight decay {decay:6g} {ms['ours']:7.2f} ms   "
                     f"{PAIRS[name][1].func.__name__:5} {ms['torch']:7.2f} ms   "
-                    f"{ratio:.2f}x ({min(ratios):.2f} - {max(ratios):.2f})"
-                    f"{'' if ratio <= LIMIT else f'   above {LIMIT}x'}"
+                    f"{spread(found, unit='x')}"
+                    f"{'' if statistics.median(found) <= LIMIT else f'   above {LIMIT}x'}"
                 )
-    if args.save:
-        args.save.write_text(json.dumps(document, indent=1) + "\n")
+    save(args.save, document)
 
 
 if __name__ == "__main__":

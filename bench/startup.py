@@ -1,9 +1,9 @@
-"""Seconds until the first training step has ended, lockstep and a bare torchrun script alternating.
+"""Compare the seconds to the end of the first step of lockstep and of a bare torchrun script.
 
     python bench/startup.py --rounds 5 --save bench/results/startup.json
 
-Both train one linear layer on two replicas. Also: a second launch from the same process, and
-`lockstep --help`.
+Both train one linear layer on two replicas, alternating. The script also measures a second launch
+from the same process, and `lockstep --help`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import json
 import re
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -20,6 +19,8 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+from measuring import alternating, described, ratios, save, spread, trained
+
 HERE = Path(__file__).parent
 BIN = Path(sys.executable).parent
 FLAGS = ["--model", "mlp((784, 10))", "--data", "synthetic(256, 8, (1, 28, 28), 10)"]
@@ -27,7 +28,7 @@ FLAGS += ["--augment", "none", "--global-batch", "16", "--shards", "2", "--max-s
 
 
 def lockstep_command() -> float:
-    """`lockstep train --replicas 2`, from the start of its process."""
+    """Run `lockstep train --replicas 2`; return the seconds from the start of its process."""
     with tempfile.TemporaryDirectory() as folder:
         out = str(Path(folder) / "run")
         started = time.time()
@@ -37,7 +38,7 @@ def lockstep_command() -> float:
 
 
 def torchrun() -> float:
-    """The bare script under torchrun."""
+    """Run the bare script under torchrun; return the seconds to its first step."""
     started = time.time()
     command = [BIN / "torchrun", "--standalone", "--nproc-per-node", "2", HERE / "first_step.py"]
     done = subprocess.run(command, check=True, capture_output=True, text=True)
@@ -47,12 +48,9 @@ def torchrun() -> float:
 
 
 def second_launch() -> float:
-    """Another launch from a process that has launched before."""
+    """Launch again from this process; return the seconds to the first step."""
     from lockstep import data, models
-    from lockstep.cluster.launch import launch
-    from lockstep.console import Console
     from lockstep.engine.recipe.builtin import DIGITS
-    from lockstep.engine.recipe.job import Job
 
     recipe = replace(
         DIGITS,
@@ -62,22 +60,20 @@ def second_launch() -> float:
         global_batch=16,
         shards=2,
     )
-    with tempfile.TemporaryDirectory() as folder:
-        job = Job(recipe=recipe, out=Path(folder) / "run", replicas=2, max_steps=1)
-        started = time.time()
-        summary = launch(job, device="cpu", console=Console(as_json=True))
-        return summary["first_step_at"] - started
+    started = time.time()
+    summary, _ = trained(recipe, replicas=2, max_steps=1, checkpoint_every=None)
+    return summary["first_step_at"] - started
 
 
 def show_help() -> float:
-    """`lockstep --help`."""
+    """Run `lockstep --help`; return its seconds."""
     started = time.time()
     subprocess.run([BIN / "lockstep", "--help"], check=True, capture_output=True)
     return time.time() - started
 
 
 def main() -> None:
-    """Alternate the sides."""
+    """Alternate the sides, print their seconds and save."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--save", type=Path)
@@ -89,22 +85,16 @@ def main() -> None:
     }
     seconds: dict[str, list[float]] = {name: [] for name in sides}
     for number in range(args.rounds):
-        for name in list(sides) if number % 2 == 0 else list(reversed(sides)):
+        for name in alternating(sides, number):
             seconds[name].append(sides[name]())
     second_launch()
     seconds["second launch, first step"] = [second_launch() for _ in range(args.rounds)]
     ours, theirs = seconds["lockstep train, first step"], seconds["torchrun script, first step"]
     for name, values in seconds.items():
-        print(f"{name:30} {statistics.median(values):6.3f} s  "
-              f"({min(values):.3f} - {max(values):.3f})")  # fmt: skip
-    ratios = [b / a for a, b in zip(ours, theirs, strict=True)]
-    print(f"{'torchrun / lockstep':30} {statistics.median(ratios):6.2f}x "
-          f"({min(ratios):.2f} - {max(ratios):.2f})")  # fmt: skip
-    if args.save:
-        from lockstep.bench import machine
-
-        document = {"machine": machine.facts(), "command": " ".join(sys.argv), "seconds": seconds}
-        args.save.write_text(json.dumps(document | {"ratios": ratios}, indent=2) + "\n")
+        print(f"{name:30} {spread(values, '.3f', ' s ', width=6)}")
+    gain = ratios(theirs, ours)
+    print(f"{'torchrun / lockstep':30} {spread(gain, unit='x', width=6)}")
+    save(args.save, described(seconds=seconds, ratios=gain))
 
 
 if __name__ == "__main__":

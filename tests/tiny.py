@@ -1,16 +1,16 @@
-"""A work that takes microseconds, and sides that do as they are told."""
+"""A work that takes microseconds, and sides that run a function of the test."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 
 from torch.optim import SGD
 
 from lockstep import models
-from lockstep.bench.assignment import Task
-from lockstep.bench.sides import Entry, Side
+from lockstep.bench.assignment import Assignment
+from lockstep.bench.entries import Entry
+from lockstep.bench.side import Side
 from lockstep.bench.synthetic_data import images
 from lockstep.bench.works import Work
 
@@ -25,22 +25,10 @@ TINY = Work(
 )
 
 
-@dataclass(frozen=True, kw_only=True)
-class Told(Side):
-    """A side that runs a function of the test."""
-
-    act: Callable[[Task], None]
-
-    def run(self, task: Task) -> None:
-        self.act(task)
+def entry(name: str, run: Callable[[Assignment], None], replicas: int = 1) -> Entry:
+    return Entry(name=name, side=Side(name=name, sentence=name, run=run), replicas=replicas)
 
 
-def told(name: str, act: Callable[[Task], None], replicas: int = 1) -> Entry:
-    return Entry(
-        name=name, side=Told(name=name, sentence=name, file="", act=act), replicas=replicas
-    )
-
-
-def steps_for_ever(task: Task) -> None:
+def steps_for_ever(assignment: Assignment) -> None:
     while True:
-        task.pace.step(task.work.batch)
+        assignment.pace.step(assignment.work.batch)

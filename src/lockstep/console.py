@@ -1,7 +1,7 @@
-"""The only printer: tables and progress for people, lines in a log, --json for programs.
+"""All output goes through here: tables and progress for people, lines for logs, JSON for programs.
 
 With --json, standard output carries one JSON document and nothing else; the rest goes to stderr.
-Colours follow NO_COLOR. Only the first replica is given a console that speaks.
+Rich follows NO_COLOR. Only the first replica prints.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Console:
-    """Speaks to the user."""
+    """Prints lines, tables, warnings, errors and JSON."""
 
     def __init__(self, *, as_json: bool = False) -> None:
         self.as_json = as_json
@@ -29,7 +29,7 @@ class Console:
 
     @property
     def rich(self) -> rich.console.Console:
-        """Rich's console, imported when the first word is said."""
+        """Rich's console, imported when it is first used."""
         if self._rich is None:
             from rich.console import Console as RichConsole
 
@@ -37,20 +37,20 @@ class Console:
         return self._rich
 
     def say(self, text: str) -> None:
-        """A line."""
+        """Print a line."""
         self.rich.print(text, markup=False)
 
     def warn(self, text: str) -> None:
-        """A line that says what may surprise."""
+        """Print a warning."""
         self._labelled("yellow", "warning: ", text)
 
     def error(self, text: str) -> None:
-        """What went wrong, on stderr."""
+        """Print an error on stderr."""
         if not self.as_json:
             from rich.console import Console as RichConsole
 
             self._rich = RichConsole(stderr=True, highlight=False, soft_wrap=True)
-        # A replica that was killed cannot take its bar away.
+        # A killed replica leaves its progress bar behind, and the cursor hidden.
         self.rich.show_cursor(True)
         self._labelled("bold red", "error: ", text)
 
@@ -60,7 +60,7 @@ class Console:
         self.rich.print(Text(label, style=style) + Text(text, style="default"))
 
     def table(self, title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-        """A table; the first column is the row's name."""
+        """Print a table; the first column names the rows."""
         from rich import box
         from rich.table import Table
 
@@ -78,13 +78,13 @@ class Console:
         self.rich.print(table)
 
     def lines(self, lines: Iterable[str]) -> None:
-        """The answer of a command as lines that are never wrapped, on standard output."""
+        """Print lines on standard output without wrapping them."""
         sys.stdout.flush()
         for line in lines:
             sys.stdout.write(line + "\n")
 
     def emit(self, document: Any) -> None:
-        """The answer of a command with --json."""
+        """Print a JSON document on standard output."""
         sys.stdout.flush()
         content = (json.dumps(document, indent=2) + "\n").encode()
         with os.fdopen(os.dup(1 if _reserved is None else _reserved), "wb") as output:
@@ -96,7 +96,7 @@ _reserved: int | None = None
 
 @contextmanager
 def reserved_output(wanted: bool) -> Iterator[None]:
-    """Keep standard output for `emit`: whatever a recipe or its libraries print goes to stderr."""
+    """Keep standard output for `emit`, and send all other prints to stderr."""
     global _reserved
     if not wanted:
         yield
@@ -114,38 +114,39 @@ def reserved_output(wanted: bool) -> Iterator[None]:
 
 
 class Progress:
-    """How far a run is; this one is silent, for every replica but the first."""
+    """Progress of a run. This class is silent: every replica but the first uses it."""
 
     def begin(self, steps: int, done: int, epochs: int) -> None:
-        """The run has `steps` in all, of which some are `done`; 0 `epochs`: nobody knows."""
+        """Start at step `done` of `steps`; `epochs` is 0 if their number is unknown."""
 
     def step(self, done: int) -> None:
-        """So many steps are done."""
+        """Note that `done` steps are complete."""
 
     def record(self, record: dict[str, Any]) -> None:
-        """A line of metrics.jsonl."""
+        """Show a record of metrics.jsonl."""
 
     def download(self, done: int, total: int | None) -> None:
-        """So many bytes of a file have arrived."""
+        """Note that `done` bytes of a file have arrived."""
 
     def say(self, text: str) -> None:
-        """A line."""
+        """Print a line."""
 
     def warn(self, text: str) -> None:
-        """A line that says what may surprise."""
+        """Print a warning."""
 
     def end(self) -> None:
-        """The run is over."""
+        """Finish."""
 
 
 SILENCE = 15.0
-"""Seconds after which a run without a terminal says how far it is."""
+"""Longest time in seconds without a line of progress if there is no terminal."""
 
 
 class LiveProgress(Progress):
-    """A bar with an estimate on a terminal; a line per epoch elsewhere.
+    """A progress bar with an estimate on a terminal; a line per epoch elsewhere.
 
-    A process that forks must have no thread beside it: there the bar is `still` between its steps.
+    Rich refreshes the bar in a thread. A process that forks must have no other thread, so it asks
+    for a bar that is `still`: only steps refresh it.
     """
 
     def __init__(self, console: Console, title: str, *, still: bool = False) -> None:
@@ -158,7 +159,7 @@ class LiveProgress(Progress):
         self._downloaded = 0
 
     def begin(self, steps: int, done: int, epochs: int) -> None:
-        """Show the bar, if there is a terminal."""
+        """Show the bar if there is a terminal."""
         self._started, self._first, self._steps = time.perf_counter(), done, steps
         self._spoke = self._started
         self._epochs = epochs
@@ -179,7 +180,7 @@ class LiveProgress(Progress):
             self._bar.start()
 
     def step(self, done: int) -> None:
-        """Move the bar; without one, say something now and then."""
+        """Move the bar; without a bar, print a line after `SILENCE` seconds."""
         if self._bar is not None:
             self._bar.update(self._task, completed=done, refresh=self.still)
         elif time.perf_counter() - self._spoke > SILENCE:
@@ -187,7 +188,7 @@ class LiveProgress(Progress):
             self._say(f"{self.title}  step {done:,}/{self._steps:,}  {duration(left)} left")
 
     def record(self, record: dict[str, Any]) -> None:
-        """Show the newest numbers; after an epoch, as a line that stays."""
+        """Show the newest loss in the bar; print a line after each evaluation."""
         if record["kind"] == "train":
             self._train.append(record)
             if self._bar is not None:
@@ -219,7 +220,7 @@ class LiveProgress(Progress):
         self.console.say(text)
 
     def download(self, done: int, total: int | None) -> None:
-        """A line for every tenth of the file, or for every 10 MB if its size is unknown."""
+        """Print a line for every tenth of the file, or every 10 MB if its size is unknown."""
         tenth = total // 10 if total else 10_000_000
         if done // max(1, tenth) > self._downloaded // max(1, tenth) or done < self._downloaded:
             of = f" of {total / 1e6:.1f}" if total else ""
@@ -227,22 +228,22 @@ class LiveProgress(Progress):
         self._downloaded = done
 
     def say(self, text: str) -> None:
-        """A line."""
+        """Print a line."""
         self.console.say(text)
 
     def warn(self, text: str) -> None:
-        """A line that says what may surprise."""
+        """Print a warning."""
         self.console.warn(text)
 
     def end(self) -> None:
-        """Take the bar away."""
+        """Remove the bar."""
         if self._bar is not None:
             self._bar.stop()
             self._bar = None
 
 
 def duration(seconds: float) -> str:
-    """A time as people say it.
+    """Format a time for people.
 
     >>> duration(0.0123), duration(4.56), duration(75), duration(7500)
     ('12 ms', '4.6 s', '1 min 15 s', '2 h 05 min')

@@ -1,26 +1,26 @@
-"""Every error that lockstep raises on purpose, and the exit code each one ends in.
+"""Every error that lockstep raises on purpose, with its exit code.
 
 LockstepError
 ├── UsageError        2   the request cannot work: change what you typed
 │   ├── RecipeError       a recipe is unknown, broken, or contradicts itself
 │   ├── PlanError         batch, shards and replicas do not fit together
-│   ├── DataError         a data file is missing, damaged or not what it should be
+│   ├── DataError         a data file is missing, damaged or of another kind
 │   ├── FolderError       the run folder holds something else, or nothing to resume
 │   ├── SourceError       a script cannot be read
-│   └── AssessError       a folder holds no task, or no certificate can be made of it
+│   └── AssessError       a folder holds no task, or nothing to certify
 ├── Refused           1   a certificate is forged, edited or expired
-├── ConvertError      1   a script is not converted, and why
-│   └── Already       0   it runs on several GPUs already
-└── RunError          1   the request was fine, the run did not end well
+├── ConvertError      1   a script cannot be converted
+│   └── Already       0   the script runs on several GPUs already
+└── RunError          1   the request was fine, but the run failed
     ├── NotFinite         the loss became NaN or infinite
     ├── Interrupted       Ctrl-C or SIGTERM; a checkpoint was written first
     ├── CheckpointError   no checkpoint in the folder can be trusted
-    └── ReplicaDied       a replica ended before the training did
+    └── ReplicaDied       a replica exited before the end of the training
 """
 
 
 class LockstepError(Exception):
-    """The root: catching it catches every error that lockstep raises on purpose."""
+    """Base class of every error that lockstep raises on purpose."""
 
     exit_code = 1
 
@@ -40,7 +40,7 @@ class PlanError(UsageError):
 
 
 class DataError(UsageError):
-    """A data file is missing, damaged, or not what its name says."""
+    """A data file is missing, damaged, or of another kind than its name says."""
 
 
 class FolderError(UsageError):
@@ -48,15 +48,15 @@ class FolderError(UsageError):
 
 
 class SourceError(UsageError):
-    """A script cannot be read: it is missing, no text, or no Python."""
+    """A script cannot be read: it is missing, not text, or not valid Python."""
 
 
 class AssessError(UsageError):
-    """What an assessment needs is missing or not what it should be."""
+    """A file that an assessment needs is missing or damaged."""
 
 
 class Refused(LockstepError):
-    """A certificate that cannot be trusted."""
+    """A certificate cannot be trusted."""
 
 
 class ConvertError(LockstepError):
@@ -64,13 +64,13 @@ class ConvertError(LockstepError):
 
 
 class Already(ConvertError):
-    """A script runs on several GPUs already: there is nothing to do."""
+    """A script runs on several GPUs already, so nothing has to be converted."""
 
     exit_code = 0
 
 
 class RunError(LockstepError):
-    """The run started and did not end well."""
+    """The run started and failed."""
 
 
 class NotFinite(RunError):
@@ -78,12 +78,12 @@ class NotFinite(RunError):
 
 
 class Interrupted(RunError):
-    """The run was asked to stop and did so, after a checkpoint."""
+    """The user stopped the run; it wrote a checkpoint first."""
 
 
 class CheckpointError(RunError):
-    """No checkpoint can be trusted."""
+    """No checkpoint in the folder can be trusted."""
 
 
 class ReplicaDied(RunError):
-    """A replica ended before the training did."""
+    """A replica exited before the end of the training."""

@@ -1,7 +1,7 @@
-"""Keys: numbers that look random and are a function of what they belong to.
+"""Keys: numbers that look random but depend only on their parts, such as seed and epoch.
 
-The finaliser of splitmix64 (Steele et al. 2014) scrambles 64 bits, of a number or of every element
-of an int64 tensor.
+The finaliser of splitmix64 (Steele et al. 2014) scrambles the 64 bits of a number, or of every
+element of an int64 tensor.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _FIRST, _SECOND = 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
 
 
 def key(*parts: int | str) -> int:
-    """One 63-bit key from several parts.
+    """Return one 63-bit key for several parts.
 
     >>> key(0, 7, "flip") == key(0, 7, "flip"), key(0, 7) == key(7, 0)
     (True, False)
@@ -31,7 +31,7 @@ def key(*parts: int | str) -> int:
 
 
 def signed_key(*parts: int | str) -> int:
-    """The same as int64 tensors hold it, in the upper 63 bits."""
+    """Return the key in the upper 63 bits of a signed number, as int64 tensors need it."""
     return signed(key(*parts) << 1)
 
 
@@ -43,13 +43,13 @@ def _mix(x: int) -> int:
 
 
 def mixed(x: Tensor) -> Tensor:
-    """Scramble every element; the upper half of the bits comes out best."""
+    """Scramble every element; the upper bits are the most random."""
     x = (x ^ shifted(x, 30)) * signed(_FIRST)
     return (x ^ shifted(x, 27)) * signed(_SECOND)
 
 
 def signed(x: int) -> int:
-    """The two's complement of 64 bits, as int64 tensors multiply.
+    """Return 64 bits as a signed number (two's complement), as int64 tensors multiply.
 
     >>> signed(2**64 - 1)
     -1
@@ -59,5 +59,5 @@ def signed(x: int) -> int:
 
 
 def shifted(x: Tensor, bits: int) -> Tensor:
-    """A shift to the right that brings in zeros: torch's own copies the sign."""
+    """Shift to the right and fill with zeros; torch's own shift copies the sign."""
     return x >> bits & ((1 << (64 - bits)) - 1)

@@ -1,4 +1,4 @@
-"""Rank, size, device: what the machine and the launcher say about this process.
+"""Rank, size, device: the place of this process among the others.
 
 The only module that reads or writes the environment.
 """
@@ -21,11 +21,11 @@ class World:
     rank: int = 0
     """Number of this replica, from 0."""
     size: int = 1
-    """How many replicas there are."""
+    """Number of replicas."""
     local_rank: int = 0
     """Number of this replica on its own machine."""
     device: str = "cpu"
-    """Where it computes, as torch spells it: `cpu` or `cuda:0`."""
+    """The device that this replica computes on, as torch spells it: `cpu` or `cuda:0`."""
 
     @property
     def is_first(self) -> bool:
@@ -34,7 +34,7 @@ class World:
 
 
 def launched() -> tuple[int, int, int] | None:
-    """(rank, size, local rank) if torchrun or a like launcher started this process, else None."""
+    """Return (rank, size, local rank) if a launcher such as torchrun started this process."""
     if "RANK" not in os.environ or "WORLD_SIZE" not in os.environ:
         return None
     rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
@@ -42,14 +42,14 @@ def launched() -> tuple[int, int, int] | None:
 
 
 def watched_by() -> str | None:
-    """The file that tells the probes what to do, if this process is watched."""
+    """Return the file with the settings of the probes, if this process is watched."""
     return os.environ.get("LOCKSTEP_PROBES")
 
 
 def environment_of(
     rank: int, size: int, port: int, settings: Path, entry: Path, *, on_gpus: bool
 ) -> dict[str, str]:
-    """The environment of a script's rank that is watched; without a size, of a plain process."""
+    """Return the environment for one rank of a watched script; size 0 means a plain process."""
     found = without_rank(os.environ) | {
         "LOCKSTEP_PROBES": str(settings),
         "PYTHONPATH": os.pathsep.join([str(entry), *_import_folders()]),
@@ -58,7 +58,7 @@ def environment_of(
         "MASTER_PORT": str(port),
     }
     if not on_gpus:
-        # Accelerate's own word for it; without, it starts ranks that do not know of each other.
+        # Without this, Accelerate starts ranks that do not find each other.
         found.setdefault("ACCELERATE_USE_CPU", "true")
     # Two threads beside a busy neighbour are slower than one.
     found.setdefault("OMP_NUM_THREADS", "1")
@@ -110,18 +110,18 @@ def replace_environment(env: Mapping[str, str]) -> None:
 
 
 def _import_folders() -> list[str]:
-    """The folders of PYTHONPATH, as they are called from anywhere."""
+    """Return the folders of PYTHONPATH as absolute paths."""
     given = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     return [os.path.abspath(folder) for folder in given if folder]
 
 
 def elsewhere() -> dict[str, str]:
-    """This environment, for a process that starts in another folder."""
+    """Return this environment for a process that starts in another folder."""
     return dict(os.environ) | {"PYTHONPATH": os.pathsep.join(_import_folders())}
 
 
 def confined(home: Path, mark: str, *, see_gpus: bool) -> dict[str, str]:
-    """The environment of a program that nobody trusts: little is left, and home is elsewhere."""
+    """Return a small environment, with another home, for a program that is not trusted."""
     kept = ("PATH", "LANG", "LANGUAGE", "TZ", "LD_LIBRARY_PATH")
     known = ("LC_", "CUDA_", "NVIDIA_", "NCCL_", "GLOO_")
     found = {k: v for k, v in os.environ.items() if k in kept or k.startswith(known)}
@@ -129,9 +129,9 @@ def confined(home: Path, mark: str, *, see_gpus: bool) -> dict[str, str]:
         "HOME": str(home),
         "TMPDIR": str(home),
         "XDG_CACHE_HOME": str(home),
-        # What this process can import, it can too.
+        # The program can import what this process can.
         "PYTHONPATH": os.pathsep.join([str(Path(__file__).parents[1]), *_import_folders()]),
-        # Whoever it starts has it too, and is found by it.
+        # Processes that the program starts inherit the mark, and are found by it.
         "LOCKSTEP_ASSESSED": mark,
     }
     if not see_gpus:
@@ -140,12 +140,12 @@ def confined(home: Path, mark: str, *, see_gpus: bool) -> dict[str, str]:
 
 
 def restarts() -> int:
-    """How often the launcher has started this job anew."""
+    """Return how often the launcher has restarted this job."""
     return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
 
 
 def announce(world: World, port: int) -> None:
-    """Say what torchrun would say, for libraries that look for it in the environment."""
+    """Set the variables that torchrun sets, for libraries that read them."""
     os.environ.update(
         RANK=str(world.rank),
         WORLD_SIZE=str(world.size),
@@ -158,7 +158,7 @@ def announce(world: World, port: int) -> None:
 
 
 def die_with(parent: int) -> None:
-    """Have the kernel end this process when its parent is gone, even if that is killed."""
+    """Have the kernel kill this process when its parent ends, however the parent ends."""
     if sys.platform == "linux":
         pr_set_pdeathsig = 1
         ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGKILL)
@@ -167,22 +167,22 @@ def die_with(parent: int) -> None:
 
 
 def writable(path: Path) -> bool:
-    """Whether this process may write `path`, or make it if it is not there."""
+    """Return whether this process may write `path`, or create it."""
     return os.access(path if path.exists() else path.resolve().parent, os.W_OK)
 
 
 def hide_gpus() -> None:
-    """From this process, if it has not used one yet, and from those that it starts."""
+    """Hide GPUs from this process, if it has used none yet, and from processes that it starts."""
     os.environ["CUDA_VISIBLE_DEVICES"] = ""
 
 
 def gpus_here() -> int:
-    """GPUs that torch can use; without one, found without importing torch."""
+    """Return the number of GPUs that torch can use; import torch only if there is a driver."""
     return gpu_count() if Path("/proc/driver/nvidia").exists() else 0
 
 
 def gpu_count() -> int:
-    """GPUs that torch can use here; found without touching them, so that a fork stays possible."""
+    """Return the number of GPUs that torch can use, without CUDA, so that forking stays safe."""
     os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")
     import torch
 
@@ -190,5 +190,5 @@ def gpu_count() -> int:
 
 
 def use_deterministic_blas() -> None:
-    """Fix cuBLAS's workspace, as deterministic kernels need; must precede the first CUDA call."""
+    """Fix the workspace of cuBLAS, as deterministic kernels require, before the first CUDA call."""
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")

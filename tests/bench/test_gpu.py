@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
+from lockstep.bench.entries import parse_entries
 from lockstep.bench.measure import Settings, measure
-from lockstep.bench.sides import parse_entries
 from lockstep.world import gpu_count
 from tiny import TINY
 

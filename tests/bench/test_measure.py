@@ -10,18 +10,18 @@ from pathlib import Path
 
 import pytest
 
-from lockstep.bench.assignment import Task
+from lockstep.bench.assignment import Assignment
+from lockstep.bench.entries import parse_entries
 from lockstep.bench.measure import Settings, Taken, document, measure
 from lockstep.bench.side_processes import Failure
-from lockstep.bench.sides import parse_entries
-from tiny import TINY, steps_for_ever, told
+from tiny import TINY, entry, steps_for_ever
 
 QUICK = Settings(rounds=3, steps=2, warmup=0.0, speed="eager")
 
 
 def test_the_order_turns_from_round_to_round():
     heard: list[str] = []
-    entries = [told("a", steps_for_ever), told("b", steps_for_ever)]
+    entries = [entry("a", steps_for_ever), entry("b", steps_for_ever)]
     measure(TINY, entries, QUICK, heard.append)
     assert heard == ["a", "b", "a", "b", "b", "a", "a", "b"]
 
@@ -40,9 +40,9 @@ def test_lockstep_is_measured_on_one_and_on_two_replicas_beside_the_hand_written
     assert sides["lockstep"]["base_over_this"] == [1.0] * QUICK.rounds
 
 
-def fails(after: int, how: str, task: Task) -> None:
+def fails(after: int, how: str, assignment: Assignment) -> None:
     for _ in range(after):
-        task.pace.step(task.work.batch)
+        assignment.pace.step(assignment.work.batch)
     if how == "raise":
         raise RuntimeError("the library says no\nand more")
     if how == "kill":
@@ -59,7 +59,7 @@ def fails(after: int, how: str, task: Task) -> None:
     ],
 )
 def test_a_side_that_fails_is_reported_and_the_others_go_on(after: int, how: str, reason: str):
-    entries = [told("good", steps_for_ever), told("bad", partial(fails, after, how))]
+    entries = [entry("good", steps_for_ever), entry("bad", partial(fails, after, how))]
     sides = measure(TINY, entries, QUICK)["sides"]
     assert sides["bad"]["error"] == reason
     assert len(sides["bad"]["samples_per_second"]) < QUICK.rounds
@@ -68,12 +68,12 @@ def test_a_side_that_fails_is_reported_and_the_others_go_on(after: int, how: str
 
 
 def test_if_one_replica_fails_its_side_fails():
-    def second_fails(task: Task) -> None:
-        if task.world.rank == 1:
+    def second_fails(assignment: Assignment) -> None:
+        if assignment.world.rank == 1:
             raise ImportError("no such thing")
-        steps_for_ever(task)
+        steps_for_ever(assignment)
 
-    sides = measure(TINY, [told("bad", second_fails, replicas=2)], QUICK)["sides"]
+    sides = measure(TINY, [entry("bad", second_fails, replicas=2)], QUICK)["sides"]
     assert sides["bad"]["error"] == "ImportError: no such thing"
 
 
@@ -84,7 +84,7 @@ def test_ctrl_c_leaves_no_process_behind():
 
     # That no child is left is checked after every test.
     with pytest.raises(KeyboardInterrupt):
-        measure(TINY, [told("a", steps_for_ever), told("b", steps_for_ever)], QUICK, interrupt)
+        measure(TINY, [entry("a", steps_for_ever), entry("b", steps_for_ever)], QUICK, interrupt)
 
 
 def test_no_file_is_left_behind(tmp_path: Path, monkeypatch):
@@ -94,22 +94,22 @@ def test_no_file_is_left_behind(tmp_path: Path, monkeypatch):
 
 
 def test_what_a_side_prints_stays_out_of_the_way(capfd):
-    def chatty(task: Task) -> None:
+    def chatty(assignment: Assignment) -> None:
         os.write(1, b"hello")
-        steps_for_ever(task)
+        steps_for_ever(assignment)
 
-    assert measure(TINY, [told("a", chatty)], QUICK)["sides"]["a"]["error"] is None
+    assert measure(TINY, [entry("a", chatty)], QUICK)["sides"]["a"]["error"] is None
     assert "hello" not in capfd.readouterr().out
 
 
 def test_without_a_number_of_steps_a_round_takes_as_many_as_fill_it():
     settings = Settings(rounds=1, warmup=0.0, speed="eager")
-    sides = measure(TINY, [told("a", steps_for_ever)], settings)["sides"]
+    sides = measure(TINY, [entry("a", steps_for_ever)], settings)["sides"]
     assert sides["a"]["steps_per_round"] > 1000
 
 
 def taken(name: str, rates: list[float], failure: Failure | None = None) -> Taken:
-    return Taken(told(name, steps_for_ever), "fp32", rates=rates, failure=failure)
+    return Taken(entry(name, steps_for_ever), "fp32", rates=rates, failure=failure)
 
 
 def test_ratios_are_taken_within_a_round():

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from lockstep.bench.synthetic_data import Repeated, images, text
-from lockstep.bench.works import ON_CPU, ON_GPU, WORKS
+from lockstep.bench.works import WORKS
 from lockstep.data import Resident
 
 
@@ -31,8 +31,13 @@ def test_tokens_lie_in_the_vocabulary_and_small_ones_are_common():
     assert (inputs < 50).float().mean() > 0.7
 
 
-def test_the_works_that_run_unasked_exist():
-    assert {*ON_CPU, *ON_GPU} <= WORKS.keys()
+def test_each_device_has_its_works():
+    def measured_on(device: str) -> list[str]:
+        return [name for name, work in WORKS.items() if device in work.devices]
+
+    assert list(WORKS) == ["mlp", "wrn-16-2", "wrn-16-10", "wrn-16-10-512", "resnet50", "gpt"]
+    assert measured_on("cpu") == ["mlp", "wrn-16-2"]
+    assert measured_on("cuda") == ["mlp", "wrn-16-10", "wrn-16-10-512", "resnet50", "gpt"]
 
 
 @pytest.mark.parametrize("replicas", [1, 4])

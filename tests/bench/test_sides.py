@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import warnings
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +13,8 @@ import torch
 from torch.nn.functional import cross_entropy
 from torch.utils.data import DataLoader, DistributedSampler
 
-from lockstep.bench.assignment import Task
-from lockstep.bench.sides import SIDES, default_entries, parse_entries
+from lockstep.bench.assignment import Assignment
+from lockstep.bench.entries import SIDES, default_entries, parse_entries
 from lockstep.bench.turns import Enough, Few
 from lockstep.errors import UsageError
 from lockstep.processes.ports import free_port
@@ -28,9 +30,9 @@ def _peers_are_imported_once() -> None:
     """Here, before the forks: importing them takes seconds, and their warnings are theirs."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        for side in SIDES.values():
-            if side.installed:
-                __import__(f"lockstep.bench.sides.{side.file}")
+        for name in {name for side in SIDES.values() for name in side.needs}:
+            if find_spec(name):
+                import_module(name)
 
 
 def trained(name: str, replicas: int = 1, steps: int = STEPS, **options: Any) -> dict[str, Any]:
@@ -40,7 +42,7 @@ def trained(name: str, replicas: int = 1, steps: int = STEPS, **options: Any) ->
     def replica(rank: int, store: str) -> dict[str, Any]:
         warnings.simplefilter("ignore")
         pace = Few(steps)
-        task = Task(
+        assignment = Assignment(
             speed="eager",
             work=TINY,
             samples=samples,
@@ -51,7 +53,7 @@ def trained(name: str, replicas: int = 1, steps: int = STEPS, **options: Any) ->
             **options,
         )
         try:
-            SIDES[name].run(task)
+            SIDES[name].run(assignment)
         except Enough:
             assert pace.model is not None
             return {"samples": pace.samples, "state": state(pace.model)}
@@ -70,6 +72,19 @@ def loss_of(weights: list[Any]) -> float:
         for p, values in zip(model.parameters(), weights, strict=True):
             p.copy_(torch.tensor(values))
         return float(cross_entropy(model(samples.inputs), samples.targets))
+
+
+def test_the_files_in_the_folder_are_the_sides_in_their_order():
+    assert [(side.name, side.order) for side in SIDES.values()] == [
+        ("lockstep", 1),
+        ("lockstep-exact", 2),
+        ("handwritten", 3),
+        ("accelerate", 4),
+        ("fabric", 5),
+        ("trainer", 6),
+        ("workshop", 7),
+        ("tuned", 8),
+    ]
 
 
 BOTH = [(name, n) for name, s in SIDES.items() for n in (1, 2) if n == 1 or not s.one_replica]
@@ -148,7 +163,7 @@ def test_sides_that_cannot_be_are_refused(text: str, message: str):
 
 
 def test_a_peer_that_is_not_installed_is_named(monkeypatch):
-    monkeypatch.setattr("lockstep.bench.sides.find_spec", lambda name: None)
+    monkeypatch.setattr("lockstep.bench.side.find_spec", lambda name: None)
     with pytest.raises(UsageError, match=r"accelerate is not installed.*lockstep\[bench\]"):
         parse_entries("accelerate", 1)
     entries, missing = default_entries(1, "cpu")

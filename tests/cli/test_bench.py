@@ -14,10 +14,11 @@ import pytest
 from torch import nn
 
 from lockstep.bench import works
-from lockstep.bench.assignment import Task
-from lockstep.bench.sides import SIDES
+from lockstep.bench.assignment import Assignment
+from lockstep.bench.entries import SIDES
+from lockstep.bench.side import Side
 from replicas import lockstep as command
-from tiny import TINY, Told, steps_for_ever
+from tiny import TINY, steps_for_ever
 
 QUICK = ["--device", "cpu", "--rounds", "2", "--steps", "2", "--warmup", "0", "--speed", "eager"]
 
@@ -77,10 +78,10 @@ def test_a_place_that_cannot_be_written_is_refused_before_anything_is_measured(
 
 
 def test_a_side_that_fails_is_in_the_table_and_in_the_exit_code(monkeypatch, capfd):
-    def fails(task: Task) -> None:
+    def fails(assignment: Assignment) -> None:
         raise RuntimeError("no luck")
 
-    bad = Told(name="workshop", sentence="", file="", act=fails)
+    bad = Side(name="workshop", sentence="", run=fails)
     monkeypatch.setitem(SIDES, "workshop", bad)
     assert lockstep(monkeypatch, "tiny", *QUICK, "--sides", "lockstep,workshop") == 1
     assert "failed" in (shown := capfd.readouterr().out)
@@ -91,11 +92,11 @@ def test_a_side_that_fails_is_in_the_table_and_in_the_exit_code(monkeypatch, cap
 def test_a_signal_ends_all_sides_and_is_said(monkeypatch, capfd, number: int):
     bench = os.getpid()
 
-    def signals(task: Task) -> None:
+    def signals(assignment: Assignment) -> None:
         os.kill(bench, number)
-        steps_for_ever(task)
+        steps_for_ever(assignment)
 
-    noisy = Told(name="workshop", sentence="", file="", act=signals)
+    noisy = Side(name="workshop", sentence="", run=signals)
     monkeypatch.setitem(SIDES, "workshop", noisy)
     # That no child is left is checked after every test.
     assert lockstep(monkeypatch, "tiny", *QUICK, "--sides", "lockstep,workshop") == 1
@@ -118,20 +119,20 @@ def test_a_signal_in_the_midst_of_a_fork_is_not_lost(monkeypatch, capfd):
 def test_a_bench_that_is_stopped_keeps_its_rounds(monkeypatch, capfd, tmp_path):
     bench, turns = os.getpid(), []
 
-    def signals(task: Task) -> None:
-        task.pace.begin(nn.Linear(1, 1))
+    def signals(assignment: Assignment) -> None:
+        assignment.pace.begin(nn.Linear(1, 1))
         while True:
             # Two rounds of three steps each follow the set-up.
             turns.append(0)
             if len(turns) == 25:
                 os.kill(bench, signal.SIGINT)
                 time.sleep(60)  # ended with the bench
-            task.pace.step(1)
+            assignment.pace.step(1)
 
-    monkeypatch.setitem(SIDES, "workshop", Told(name="w", sentence="", file="", act=signals))
+    monkeypatch.setitem(SIDES, "workshop", Side(name="w", sentence="", run=signals))
     flags = [*QUICK, "--sides", "lockstep,workshop", "--rounds", "9", "--save"]
     assert lockstep(monkeypatch, "tiny", *flags, str(tmp_path / "a.json")) == 1
-    assert "what was measured until then" in capfd.readouterr().err
+    assert "The finished rounds are above" in capfd.readouterr().err
     document = json.loads((tmp_path / "a.json").read_text())
     assert document["stopped"]
     assert 0 < len(document["works"][0]["sides"]["workshop"]["samples_per_second"]) < 9
@@ -161,9 +162,9 @@ def test_misuse_ends_in_code_2_before_anything_runs(
 
 
 def test_what_is_not_installed_is_said(monkeypatch, capfd):
-    monkeypatch.setattr("lockstep.bench.sides.find_spec", lambda name: None)
+    monkeypatch.setattr("lockstep.bench.side.find_spec", lambda name: None)
     assert lockstep(monkeypatch, "tiny", *QUICK) == 0
-    assert "not installed: accelerate, fabric, trainer" in capfd.readouterr().out
+    assert "Not installed, so left out: accelerate, fabric, trainer" in capfd.readouterr().out
 
 
 def test_the_bench_needs_no_report():

@@ -57,7 +57,7 @@ def test_accuracy_that_is_not_retained_is_exit_code_1(tmp_path, monkeypatch, cap
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--replicas", "1"], "two or more"),
+        (["--replicas", "1"], "give 2 or more"),
         (["--replicas", "3"], "Nearest that do: 2, 4"),
         (["--seeds", "0"], "1 or more"),
         (["--margin", "-1"], "0 or more"),

@@ -143,7 +143,7 @@ def test_rules_are_chosen_by_name_or_code(doctor, flags, codes):
         (["--ignore", "nothing", BAD], "--ignore nothing: no such rule"),
         (["--format", "xml", BAD], "known are text, json, sarif, github"),
         ([], "name a script, a notebook or a folder"),
-        (["-", BAD], "name nothing beside it"),
+        (["-", BAD], "give no other path with it"),
         (["--nonsense", BAD], "--nonsense"),
     ],
 )
@@ -177,7 +177,7 @@ def test_standard_input_is_a_script(doctor):
     assert doctor("-", stdin=b"").code == 0
     assert "not Python" in doctor("-", stdin=b"def f(:\n").err
     mended = doctor("--fix", "-", stdin=BAD.read_bytes())
-    assert mended.code == 2 or "only scripts are" in mended.err
+    assert mended.code == 2 or "--fix changes .py files only" in mended.err
 
 
 def test_a_folder_is_looked_through(doctor, tmp_path):
@@ -242,7 +242,7 @@ def test_a_notebook_is_read_with_its_magic_and_shell_lines(doctor, tmp_path):
     before = path.read_bytes()
     mended = doctor("--fix", path)
     assert mended.code == 1
-    assert "only scripts are" in mended.err
+    assert "--fix changes .py files only" in mended.err
     assert path.read_bytes() == before
 
 
@@ -255,13 +255,13 @@ def test_a_fix_changes_its_line_and_nothing_else(doctor, tmp_path):
     path.write_bytes(source.encode())
     run = doctor("--fix", path)
     assert run.code == 0
-    assert "1 finding(s) mended." in run.out
+    assert "1 finding(s) fixed." in run.out
     before, after = source.splitlines(), path.read_text().splitlines()
     added = [line for line in after if line not in before]
     assert [line.strip() for line in added] == ["sampler.set_epoch(epoch)"]
     after.remove(added[0])
     assert after == before
-    assert "0 finding(s) mended." in doctor("--fix", path).out
+    assert "0 finding(s) fixed." in doctor("--fix", path).out
 
 
 @pytest.mark.parametrize(

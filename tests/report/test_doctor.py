@@ -142,7 +142,7 @@ def banner(html):
         (document(**NOT_BEGUN), ("The script failed", "bad")),
         (
             document(**NOT_BEGUN | {"ended": "finished"}),
-            ("It did not train on several ranks", "warn"),
+            ("The script did not train on several ranks", "warn"),
         ),
     ],
 )
@@ -159,7 +159,7 @@ def test_a_finding_says_where_what_and_what_to_do(html):
     assert "error LS01 missing_set_epoch train.py:20" in shown
     assert "seen while running passes 1 and 2 took the same order" in shown
     assert "what to do Call sampler.set_epoch(epoch)." in shown
-    assert "done for you by" not in shown
+    assert "fix it with" not in shown
 
 
 def test_what_is_possible_comes_after_errors_and_names_its_fix(html):
@@ -224,16 +224,16 @@ def test_drift_is_told_from_none(html):
 
 def test_the_oracle_speaks_in_sentences(html):
     shown = text(html(document()))
-    assert "the first step of the 2 ranks was repeated by one process" in shown
+    assert "one process repeated the first step of the 2 ranks" in shown
     assert "and they have. The largest relative difference of any parameter is 1.9e-07" in shown
-    assert "Batch norm and dropout were computed rank by rank" in shown
+    assert "The process computed batch norm and dropout rank by rank" in shown
     differs = AGREES | {"verdict": "differs", "worst": 0.5, "first": "fc.weight", "by_rank": []}
     shown = text(html(document(oracle=differs | {"ratio": 0.5})))
     assert "they differ by up to 0.5, where rounding alone explains 0.00035" in shown
     assert "first parameter that differs is fc.weight" in shown
-    assert "points the same way, but is 0.5 times as long" in shown
+    assert "has the same direction but 0.5 times the length" in shown
     assert "rank by rank" not in shown
-    assert "the angle between the two is 0.300" in text(
+    assert "the angle between them is 0.300" in text(
         html(document(oracle=differs | {"cosine": 0.3}))
     )
 
@@ -259,7 +259,7 @@ def test_of_a_hang_each_rank_is_shown_and_equal_ones_together(html):
     shown = text(found)
     assert "ranks 0, 1 was all_reduce at train.py:26 last collective all_reduce" in shown
     assert "rank 3 and 1 process without a rank was loading data" in shown
-    assert "Ranks 2, 4 were not there any more" in shown
+    assert "Ranks 2, 4 had already exited" in shown
     assert "<b>train.py:26 in main</b>" in found, "the script's own line stands out"
     assert "<b>/lib" not in found
 
@@ -273,15 +273,16 @@ def test_of_a_crash_the_last_words_are_shown(html):
 def test_what_was_not_seen_comes_with_how_to_see_it(html):
     shown = text(html(document()))
     assert "a second epoch Let each epoch end early with --batches 5" in shown
-    assert "a resume Say how the script is told to go on: --resume" in shown
-    assert "Not seen" not in text(html(document(not_seen=[])))
+    assert "a resume Give the arguments that make the script resume: --resume" in shown
+    assert "Not part of this run" in shown
+    assert "Not part of this run" not in text(html(document(not_seen=[])))
 
 
 def test_a_run_that_never_began_shows_its_last_words_and_no_empty_sections(html):
     shown = text(html(document(**NOT_BEGUN)))
     assert "before its ranks met" in shown
     assert "--data is required" in shown
-    for heading in ("What to fix", "What the run showed", "samples", "one model", "Not seen"):
+    for heading in ("What to fix", "What the run showed", "samples", "one model", "Not part of"):
         assert heading not in shown
 
 
@@ -303,7 +304,7 @@ def test_no_run_and_unreadable_files_make_a_page_too(html):
 def test_frameworks_and_faked_gpus_are_named(html):
     shown = text(html(document(fake_cuda=["2 GPUs"]) | {"frameworks": ["Lightning"]}))
     assert "The CPU stood in for 2 GPUs." in shown
-    assert "Written with Lightning." in shown
+    assert "The script uses Lightning." in shown
 
 
 def hostile(value):

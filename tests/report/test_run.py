@@ -149,9 +149,9 @@ def test_a_run_without_any_record_still_has_a_page(report):
 
 def test_a_run_without_tests_says_so_and_shows_its_loss(report):
     html = report(BEGUN, [train(1)])
-    assert "not been evaluated" in html
+    assert "no evaluation on the test data" in html
     assert figures(html)["Loss"]["data"][0]["x"] == [1]
-    assert "not been evaluated" not in report(FINISHED, RECORDS)
+    assert "no evaluation on the test data" not in report(FINISHED, RECORDS)
 
 
 def test_values_that_are_no_numbers_leave_gaps_and_are_counted(report):
@@ -216,13 +216,13 @@ def measured(offset=0.0, exchange=4.0, waiting=1.0, beside=()):
 )
 def test_the_timeline_says_how_much_of_the_all_reduce_is_not_hidden(report, waiting, said):
     html = report(FINISHED | {"timeline": [measured(waiting=waiting)] * 2}, RECORDS)
-    assert f"The all-reduce takes 4.00 ms per step; {said} is not hidden behind backward." in html
+    assert f"The all-reduce takes 4.00 ms per step; backward does not hide {said}." in html
     assert all(part in html for part in PARTS)
 
 
 def test_one_replica_has_no_all_reduce_and_no_lane_beside(report):
     html = report(FINISHED | {"timeline": [measured(exchange=0.0, waiting=0.0)]}, RECORDS)
-    assert "There is no all-reduce" in html
+    assert "needs no all-reduce" in html
     found = figures(html)["The last steps, 119 to 120"]
     assert found["layout"]["yaxis"]["categoryarray"] == ["replica 0"]
 

@@ -1,4 +1,4 @@
-"""What a side is told: the same for every side of a bench."""
+"""An assignment: all that a side gets to know, the same for every side of a bench."""
 
 from __future__ import annotations
 
@@ -21,30 +21,33 @@ Batch = tuple[Tensor, Tensor]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Task:
-    """Train `work` on `samples` as one of several replicas, and tell `pace` of every step."""
+class Assignment:
+    """One replica of one side: train `work` on `samples`, and report every step to `pace`.
+
+    A work says what is trained, a side says how, and an assignment joins them in one process.
+    """
 
     work: Work
     samples: Resident
     world: World
     pace: Pace
     port: int
-    """Where the replicas meet, for those who meet as torchrun's processes do."""
+    """Port where the replicas meet, for sides that start as torchrun's processes do."""
     folder: Path
-    """Exists, is empty, and is the side's own."""
+    """An empty folder that only this side uses."""
     precision: Precision = "fp32"
-    """For the sides that can choose it."""
+    """Number format, for sides that can choose one."""
     speed: Speed = "auto"
-    """Passed on to lockstep's own sides."""
+    """How a step is executed, for lockstep's own sides."""
 
     @property
     def device(self) -> torch.device:
-        """Where this replica computes."""
+        """The device of this replica."""
         return torch.device(self.world.device)
 
     @property
     def on_gpu(self) -> bool:
-        """Whether that is a GPU."""
+        """Whether this replica computes on a GPU."""
         return self.device.type == "cuda"
 
     @property
@@ -56,10 +59,16 @@ class Task:
         """Make this process look as if torchrun had started it."""
         announce(self.world, self.port)
 
+    def set_up_torch(self) -> None:
+        """Use one thread, and TF32 where the precision asks for it."""
+        torch.set_num_threads(1)
+        if self.precision == "tf32":
+            torch.set_float32_matmul_precision("high")
+
     def loader(self, sampler: torch.utils.data.Sampler[int] | None = None) -> DataLoader[Batch]:
-        """The DataLoader of the sides that use one; without a sampler it shuffles."""
+        """Return a DataLoader over the samples; without a sampler it shuffles."""
         workers = self.work.workers if self.on_gpu else 0
-        dataset: Dataset[Batch] = self.samples  # type: ignore[assignment]  # it has all it takes
+        dataset: Dataset[Batch] = self.samples  # type: ignore[assignment]  # has all that a data set needs
         return DataLoader(
             dataset,
             batch_size=self.work.batch,
@@ -73,13 +82,13 @@ class Task:
 
 
 def forever(loader: DataLoader[Batch]) -> Iterator[Batch]:
-    """Epoch after epoch."""
+    """Yield the batches of epoch after epoch."""
     while True:
         yield from loader
 
 
 def shuffled(size: int, batch: int, device: torch.device) -> Iterator[Tensor]:
-    """The indices of one batch after another, drawn and kept on the device."""
+    """Yield the indices of one random batch after another, drawn on the device."""
     while True:
         order = torch.randperm(size, device=device)
         for first in range(0, size - batch + 1, batch):

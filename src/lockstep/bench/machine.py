@@ -1,4 +1,4 @@
-"""What a measurement was made on."""
+"""Describe the machine of a measurement."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PEERS = ("accelerate", "lightning", "pytorch-lightning", "lightning-fabric")
 
 
 def facts() -> dict[str, Any]:
-    """Processor, cores, GPUs, versions."""
+    """Return processor, cores, GPUs and versions."""
     return {
         "cpu": _cpu(),
         "cores": os.cpu_count(),
@@ -29,7 +29,7 @@ def facts() -> dict[str, Any]:
 
 
 def name(facts: dict[str, Any], device: str) -> str:
-    """The machine in a line, for a table.
+    """Name the machine in one line, for a table.
 
     >>> name({"cpu": "Xeon", "cores": 2, "torch": "2.13.0", "gpus": [], "peers": {}}, "cpu")
     'Xeon, 2 cores, torch 2.13.0'
@@ -40,7 +40,7 @@ def name(facts: dict[str, Any], device: str) -> str:
         what = f"{len(gpus)} x {gpus[0]}" if gpus else "a GPU without a name"
         what += f", driver {facts['driver']}, CUDA {facts['cuda']}"
     versions = [f"torch {facts['torch']}"]
-    # Lightning brings its parts under names of their own.
+    # Lightning also installs its parts under other names.
     peers = {n: v for n, v in facts["peers"].items() if facts["peers"].get("lightning") != v}
     peers |= {n: v for n, v in facts["peers"].items() if n == "lightning"}
     versions += [f"{peer} {number}" for peer, number in peers.items()]
@@ -57,7 +57,7 @@ def _cpu() -> str:
 
 
 def _gpus() -> dict[str, Any]:
-    """Names and driver from nvidia-smi: torch would touch the GPU, and then no fork could."""
+    """Ask nvidia-smi for names and driver: a fork cannot use a GPU that torch has opened."""
     command = ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=True)

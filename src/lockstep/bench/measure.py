@@ -1,8 +1,8 @@
-"""Measure a work: sides alternate round by round, and ratios are taken within a round.
+"""Measure the sides on one work: they alternate, and ratios are taken within a round.
 
 Machines drift: clocks change with the temperature, neighbours come and go. Two sides that run one
-after the other see nearly the same machine, and the order turns from round to round, so that
-neither is always the first.
+after the other see nearly the same machine. The order reverses after each round, so that no side
+is always the first.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from typing import Any
 
 import torch
 
-from lockstep.bench.assignment import Task
+from lockstep.bench.assignment import Assignment
+from lockstep.bench.entries import Entry
 from lockstep.bench.side_processes import Crew, Failure
-from lockstep.bench.sides import Entry
 from lockstep.bench.turns import Piped, Report, Turn
 from lockstep.bench.works import Work
 from lockstep.data import Resident
@@ -32,9 +32,9 @@ from lockstep.processes.ports import free_port
 from lockstep.world import World
 
 ROUND_SECONDS = 1.5
-"""A side's turn in a round, where the number of steps is not given."""
+"""Length of a turn if the number of steps is not given."""
 WARM_STEPS = 10
-"""Steps before the first round, at least: a side may change how it computes on the way."""
+"""Fewest steps before the first round: a side may change how it computes on the way."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,25 +45,25 @@ class Settings:
     """`cpu` or `cuda`."""
     rounds: int = 5
     steps: int = 0
-    """Steps of a side in a round; 0: as many as take about a second and a half."""
+    """Steps in a turn; 0 means as many as take about a second and a half."""
     warmup: float = 3.0
     """Seconds that each side trains before the first round."""
     precision: Precision | None = None
-    """For the sides that can choose; default: the work's on a GPU, fp32 on the CPU."""
+    """For sides that can choose. None means the work's on a GPU and fp32 on the CPU."""
     speed: Speed = "auto"
     """How lockstep executes a step."""
 
 
 @dataclass
 class Taken:
-    """What was measured of one side."""
+    """The measurements of one side."""
 
     entry: Entry
     precision: str
     rates: list[float] = field(default_factory=list)
-    """Samples per second in each round, of all replicas together."""
+    """Samples per second of all replicas together, by round."""
     steps: int = 0
-    """Timed steps in a round."""
+    """Timed steps in a turn."""
     seconds_to_first_step: float | None = None
     parameters: int | None = None
     peak_memory_bytes: int | None = None
@@ -77,7 +77,7 @@ def measure(
     settings: Settings,
     advance: Callable[[str], None] = lambda name: None,
 ) -> dict[str, Any]:
-    """Run all sides; `advance` hears the name of a side after each of its turns."""
+    """Run all sides and return their numbers; call `advance` with a side's name after each turn."""
     prepare()
     samples = work.samples()
     precision = settings.precision or (work.precision if settings.device == "cuda" else "fp32")
@@ -108,7 +108,7 @@ def measure(
 
 
 class Stopped(KeyboardInterrupt):
-    """Stopped after a round or more, with what was measured until then."""
+    """The user stopped the bench after a round or more; `document` holds those rounds."""
 
     def __init__(self, document: dict[str, Any]) -> None:
         super().__init__()
@@ -116,7 +116,7 @@ class Stopped(KeyboardInterrupt):
 
 
 def order(names: list[str], number: int) -> list[str]:
-    """Who comes when in round `number`.
+    """Return the order of the sides in round `number`.
 
     >>> order(["a", "b", "c"], 0), order(["a", "b", "c"], 1)
     (['a', 'b', 'c'], ['c', 'b', 'a'])
@@ -136,7 +136,7 @@ def _replica(
 
     def run(rank: int, pipe: Connection) -> None:
         device = "cpu" if settings.device == "cpu" else f"cuda:{rank}"
-        task = Task(
+        assignment = Assignment(
             work=work,
             samples=samples,
             world=World(rank=rank, size=entry.replicas, local_rank=rank, device=device),
@@ -146,7 +146,7 @@ def _replica(
             precision=precision,
             speed=settings.speed,
         )
-        entry.side.run(task)
+        entry.side.run(assignment)
 
     return run
 
@@ -158,7 +158,7 @@ def _start(
     taken: Taken,
     settings: Settings,
 ) -> None:
-    """Set the side up and warm it up; find out how many steps make a round."""
+    """Start a side, warm it up, and find how many steps fill a turn."""
     started = time.perf_counter()
     reports = crew.start(taken.entry.replicas, replica, log)
     taken.seconds_to_first_step = time.perf_counter() - started
@@ -168,7 +168,7 @@ def _start(
         left = settings.warmup - (time.perf_counter() - warm)
         if left <= 0 and done >= WARM_STEPS:
             break
-        # The number of steps is decided here, because all replicas must do the same.
+        # The bench decides the number of steps, because all replicas must do the same.
         reports = crew.turn(Turn(lead=0, steps=turn, frees=False))
         if isinstance(reports, Failure):
             break
@@ -184,7 +184,7 @@ def _start(
 def _round(crew: Crew, taken: Taken, settings: Settings) -> None:
     if taken.failure is not None:
         return
-    # On a GPU the memory that was given back has to be asked for again.
+    # On a GPU the side must allocate again the memory that it gave back.
     lead = 3 if settings.device == "cuda" else 1
     reports = crew.turn(Turn(lead=lead, steps=taken.steps, frees=True))
     if _note(crew, taken, reports):
@@ -193,7 +193,7 @@ def _round(crew: Crew, taken: Taken, settings: Settings) -> None:
 
 
 def _note(crew: Crew, taken: Taken, reports: list[Report] | Failure) -> bool:
-    """Keep what does not change from round to round; a side that failed ends here."""
+    """Note what does not change from round to round; end a side that failed."""
     if isinstance(reports, Failure):
         taken.failure = reports
         crew.end()
@@ -205,7 +205,7 @@ def _note(crew: Crew, taken: Taken, reports: list[Report] | Failure) -> bool:
 
 
 def rate(reports: Sequence[Report]) -> float:
-    """Samples per second of all replicas; the slowest decides.
+    """Return the samples per second of all replicas; the slowest replica sets the time.
 
     >>> rate([Report(2.0, 64, 0, 0), Report(4.0, 64, 0, 0)])
     32.0
@@ -214,7 +214,7 @@ def rate(reports: Sequence[Report]) -> float:
 
 
 def ratios(base: Sequence[float], other: Sequence[float]) -> list[float]:
-    """How much faster the base is, in each round that both have finished.
+    """Return how much faster the base is, in each round that both have finished.
 
     >>> ratios([30.0, 20.0], [10.0, 20.0])
     [3.0, 1.0]
@@ -223,7 +223,7 @@ def ratios(base: Sequence[float], other: Sequence[float]) -> list[float]:
 
 
 def spread(values: Sequence[float]) -> dict[str, float] | None:
-    """Median, smallest and largest.
+    """Return the median, the smallest and the largest value.
 
     >>> spread([3.0, 1.0, 2.0])
     {'median': 2.0, 'min': 1.0, 'max': 3.0}
@@ -234,7 +234,7 @@ def spread(values: Sequence[float]) -> dict[str, float] | None:
 
 
 def document(work: Work, taken: Sequence[Taken]) -> dict[str, Any]:
-    """What was measured of one work, for JSON and for the tables."""
+    """Return the result of one work, for JSON and for the tables."""
     names = [t.entry.name for t in taken]
     base = taken[names.index("lockstep") if "lockstep" in names else 0]
     sides: dict[str, Any] = {}

@@ -1,4 +1,4 @@
-"""The processes of one side, seen from the bench: started once, told when to run, ended."""
+"""The processes of one side: the bench starts them, gives each a turn, and ends them."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from lockstep.processes.fork import end_group, fork
 from lockstep.processes.signals import DeferredSignals, describe_exit
 
 PATIENCE = 900.0
-"""Seconds without a word after which a side counts as stuck; compiling takes minutes."""
+"""How long a side may stay silent, in seconds; compiling takes minutes."""
 
-Work = Callable[[int, Connection], None]
-"""Runs one replica, given its rank and its end of the pipe; never returns by itself."""
+RunReplica = Callable[[int, Connection], None]
+"""A function that runs one replica, given its rank and its end of the pipe, until it is killed."""
 
 
 class Failure(NamedTuple):
-    """Why a side ended before it was told to."""
+    """Why a side ended by itself."""
 
     reason: str
-    """In one line."""
+    """One line."""
     trace: str = ""
 
 
@@ -35,22 +35,22 @@ class _Child(NamedTuple):
 
 
 class Crew:
-    """All replicas of one side."""
+    """The replicas of one side."""
 
     def __init__(self) -> None:
         self.children: list[_Child] = []
 
-    def start(self, replicas: int, work: Work, log: Path) -> list[Report] | Failure:
-        """Fork the replicas; their first report. Whatever they print goes to the file `log`."""
+    def start(self, replicas: int, work: RunReplica, log: Path) -> list[Report] | Failure:
+        """Fork the replicas and return their first reports. They print to the file `log`."""
         with DeferredSignals() as deferred:
             for rank in range(replicas):
                 self.children.append(_fork(rank, work, log, deferred))
         return self.reports()
 
     def turn(self, turn: Turn) -> list[Report] | Failure:
-        """Have all replicas take a turn; what each of them reports."""
+        """Give all replicas a turn and return their reports."""
         for child in self.children:
-            with suppress(BrokenPipeError):  # it has failed, and said so
+            with suppress(BrokenPipeError):  # the replica has sent its failure already
                 child.pipe.send(turn)
         return self.reports()
 
@@ -75,7 +75,7 @@ class Crew:
         return [reports[rank] for rank in sorted(reports)]
 
     def _ending(self, rank: int) -> str:
-        """How a replica ended that could not say it."""
+        """Describe how a replica ended that sent no failure."""
         child = self.children.pop(rank)
         child.pipe.close()
         end_group(child.pid)
@@ -83,10 +83,10 @@ class Crew:
         return f"replica {rank} {describe_exit(os.waitstatus_to_exitcode(status))}"
 
     def end(self) -> None:
-        """End all replicas, and what they have started.
+        """Kill all replicas and the processes that they have started.
 
-        By force: a side holds nothing worth saving, and leaving a group of replicas in good order
-        takes seconds and may hang.
+        A side holds nothing worth saving, and leaving a group of replicas in good order takes
+        seconds and may hang.
         """
         for child in self.children:
             end_group(child.pid)
@@ -96,7 +96,7 @@ class Crew:
         self.children.clear()
 
 
-def _fork(rank: int, work: Work, log: Path, deferred: DeferredSignals) -> _Child:
+def _fork(rank: int, work: RunReplica, log: Path, deferred: DeferredSignals) -> _Child:
     ours, theirs = Pipe()
 
     def run() -> int:

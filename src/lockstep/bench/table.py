@@ -1,4 +1,4 @@
-"""The result of a bench as tables: for a terminal, and in Markdown for a README."""
+"""Tables of a bench's result: for a terminal, and in Markdown for a README."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from lockstep.bench import machine
 
 
 def columns(work: dict[str, Any]) -> list[str]:
-    """The heads of a work's table."""
+    """Return the column heads of a work's table."""
     return ["", "replicas", "samples/s", "peak MiB", f"{work['base']} is"]
 
 
 def rows(work: dict[str, Any]) -> list[list[str]]:
-    """A row for each side."""
+    """Return one row per side."""
     return [_row(name, side, work["base"]) for name, side in work["sides"].items()]
 
 
@@ -37,7 +37,7 @@ def _ratio(ratio: dict[str, float]) -> str:
 
 
 def markdown(document: dict[str, Any]) -> str:
-    """All works in one table, under the name of the machine and the command that repeats it."""
+    """Return one table of all works, under the machine's name and the command."""
     named = machine.name(document["machine"], document["device"])
     lines = [f"{named}. Median and range of {document['rounds']} alternating rounds:"]
     lines += [f"`{document['command']}`", ""]

@@ -1,7 +1,7 @@
-"""Sides take turns without being started anew: this half lives in the process of a side.
+"""Let sides take turns without restarting them: this module runs in the processes of a side.
 
-A side tells its `Pace` of every step. When the steps of a turn are done, the pace reports how long
-they took and blocks until the side's next turn: a resting side uses no processor.
+A side reports every step to its `Pace`. After the last step of a turn, the pace sends the time to
+the bench and blocks until the side's next turn, so a resting side uses no processor.
 """
 
 from __future__ import annotations
@@ -18,52 +18,52 @@ from torch import nn
 
 
 class Turn(NamedTuple):
-    """What a side is told to do."""
+    """An order from the bench to a side: train for some steps."""
 
     lead: int
-    """Steps before the clock starts: after a rest, caches and allocator are cold."""
+    """Untimed steps at the start: after a rest, caches and allocator are cold."""
     steps: int
-    """Steps that are timed."""
+    """Timed steps."""
     frees: bool
-    """Whether to give back unused device memory afterwards: the other sides need it."""
+    """Whether to free unused device memory afterwards: the other sides need it."""
 
 
 class Report(NamedTuple):
-    """What one replica of a side says after its turn."""
+    """The answer of one replica after a turn."""
 
     seconds: float
     samples: int
-    """Samples that this replica has trained on in the timed steps."""
+    """Samples of this replica in the timed steps."""
     parameters: int
     peak_memory_bytes: int
     path: str = ""
-    """How the steps are executed, if the side has a choice."""
+    """How the side executes its steps, if it has a choice."""
 
 
 FIRST = Turn(lead=0, steps=1, frees=False)
-"""The turn nobody has to ask for: its only step ends the set-up."""
+"""The turn that every side takes without an order: its only step ends the set-up."""
 
 
 class Pace(Protocol):
-    """Told what a side does."""
+    """Counts the steps of a side."""
 
-    told: Callable[[], tuple[int, str]] | None
-    """Peak memory in bytes and path, of a side that knows better than the allocator."""
+    facts: Callable[[], tuple[int, str]] | None
+    """Returns peak memory in bytes and path, for a side that knows better than the allocator."""
 
     def begin(self, model: nn.Module) -> None:
-        """The model is built; it has not been trained yet."""
+        """Take note of the model before its training."""
 
     def step(self, samples: int) -> None:
-        """This replica has done one step, on so many samples."""
+        """Count one step of this replica on that number of `samples`."""
 
 
 class Piped:
-    """The pace of a side in a bench: turns come through a pipe, reports go back."""
+    """The pace of a side in a bench: it gets turns through a pipe and sends reports back."""
 
     def __init__(self, pipe: Connection, device: torch.device) -> None:
         self.pipe, self.device = pipe, device
         self.parameters = 0
-        self.told: Callable[[], tuple[int, str]] | None = None
+        self.facts: Callable[[], tuple[int, str]] | None = None
         self._start(FIRST)
 
     def begin(self, model: nn.Module) -> None:
@@ -71,7 +71,7 @@ class Piped:
         self.parameters = sum(p.numel() for p in model.parameters())
 
     def step(self, samples: int) -> None:
-        """Count; where the lead or the turn ends, do what has to be done."""
+        """Count a step; start the clock after the lead, and rest after the turn."""
         self.done += 1
         self.samples += samples
         if self.done == self.next:
@@ -93,7 +93,7 @@ class Piped:
         seconds = time.perf_counter() - self.since
         if self.turn.frees and self.device.type == "cuda":
             torch.cuda.empty_cache()
-        peak, path = self.told() if self.told else (peak_memory(self.device), "")
+        peak, path = self.facts() if self.facts else (peak_memory(self.device), "")
         self.pipe.send(Report(seconds, self.samples, self.parameters, peak, path))
         try:
             turn = self.pipe.recv()
@@ -107,26 +107,26 @@ class Piped:
 
 
 def peak_memory(device: torch.device) -> int:
-    """Bytes: the most that was allocated on a GPU, the most that was resident on the CPU."""
+    """Return the largest number of bytes allocated on a GPU, or resident on the CPU."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device)
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
 class Enough(BaseException):
-    """Ends a side that has done its `Few` steps; no library takes it for an error of its own."""
+    """Ends a side that has done its `Few` steps; not an Exception, so no library catches it."""
 
 
 class Few:
-    """The pace of a side outside a bench: a few steps, then it ends with `Enough`."""
+    """The pace of a side outside a bench: it raises `Enough` after a few steps."""
 
     def __init__(self, steps: int) -> None:
         self.left, self.samples = steps, 0
-        self.told: Callable[[], tuple[int, str]] | None = None
+        self.facts: Callable[[], tuple[int, str]] | None = None
         self.model: nn.Module | None = None
 
     def begin(self, model: nn.Module) -> None:
-        """Keep the model for whoever wants to look at it."""
+        """Keep the model for the caller."""
         self.model = model
 
     def step(self, samples: int) -> None:

@@ -1,4 +1,4 @@
-"""The command line: one thin file per command, loaded when it is called for."""
+"""The command line: one thin file per command, imported when the user calls it."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from lockstep.world import launched
 
 
 def main() -> None:
-    """Run a command; lockstep's own errors end in one line and an exit code, without a trace."""
+    """Run a command; print lockstep's own errors in one line, without a traceback."""
     from lockstep.console import Console
 
     try:
-        # Typer and the other commands take longer to load than a script to be looked at.
+        # Importing Typer and the other commands takes longer than checking a script.
         if sys.argv[1:2] == ["doctor"]:
             from lockstep.cli import doctor
 
@@ -30,7 +30,7 @@ def main() -> None:
         app()
     except LockstepError as error:
         joined = launched()
-        # Under torchrun all processes find the same: one of them says so.
+        # Under torchrun all processes raise these errors: only rank 0 prints them.
         shared = isinstance(error, PlanError | RecipeError | Interrupted | NotFinite)
         if joined is None or joined[0] == 0 or not shared:
             Console().error(str(error))

@@ -1,4 +1,4 @@
-"""All commands, for Typer."""
+"""The Typer app with all commands."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ app.add_typer(assess.app, name="assess")
     context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
 )
 def _doctor(context: typer.Context) -> None:
-    """Find the bugs that data parallelism brings, in anyone's script. Runs nothing."""
+    """Find data-parallel bugs in a training script."""
     sys.exit(doctor.run(context.args))
 
 
@@ -40,7 +40,7 @@ def _doctor(context: typer.Context) -> None:
     context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
 )
 def _convert(context: typer.Context) -> None:
-    """Turn a training script for one GPU into a script for many, in plain PyTorch."""
+    """Convert a single-GPU script to DistributedDataParallel."""
     sys.exit(convert.run(context.args))
 
 

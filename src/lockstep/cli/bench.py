@@ -1,4 +1,4 @@
-"""lockstep bench: this machine, against peers."""
+"""lockstep bench: compare lockstep with its peers on this machine."""
 
 import shlex
 import sys
@@ -13,43 +13,45 @@ from lockstep.errors import Interrupted, UsageError
 from lockstep.world import launched, writable
 
 if TYPE_CHECKING:
+    from lockstep.bench.entries import Entry
     from lockstep.bench.measure import Settings
-    from lockstep.bench.sides import Entry
     from lockstep.bench.works import Work
 
 
 def command(
     works: Annotated[
-        list[str] | None, typer.Argument(help="What to train; default: those for the device.")
+        list[str] | None, typer.Argument(help="What to train. Default: the works for this device.")
     ] = None,
     *,
     sides: Annotated[
         str | None,
-        typer.Option(help="Sides, separated by commas; SIDE@1: on one replica. Default: all."),
+        typer.Option(help="Sides, separated by commas. SIDE@1 runs on one replica. Default: all."),
     ] = None,
     replicas: Annotated[
-        int | None, typer.Option(help="Processes of each side; default: all GPUs, or 1.")
+        int | None, typer.Option(help="Processes per side. Default: all GPUs, or 1.")
     ] = None,
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
-    rounds: Annotated[int, typer.Option(help="Turns of each side.")] = 5,
+    rounds: Annotated[int, typer.Option(help="Turns per side.")] = 5,
     steps: Annotated[
-        int, typer.Option(help="Steps in a turn; 0: as many as take about 1.5 s.")
+        int, typer.Option(help="Steps in a turn. 0: as many as take about 1.5 s.")
     ] = 0,
-    warmup: Annotated[float, typer.Option(help="Seconds before a side's first turn.")] = 3.0,
+    warmup: Annotated[
+        float, typer.Option(help="Seconds that each side trains before its first turn.")
+    ] = 3.0,
     precision: Annotated[
         str | None,
-        typer.Option(help="fp32, tf32 or bf16; default: fp32 on the CPU, the work's on a GPU."),
+        typer.Option(help="fp32, tf32 or bf16. Default: fp32 on the CPU, the work's own on a GPU."),
     ] = None,
     speed: Annotated[
-        str, typer.Option(help="How lockstep runs a step: auto, eager, compile or graph.")
+        str, typer.Option(help="How lockstep executes a step: auto, eager, compile or graph.")
     ] = "auto",
-    save: Annotated[Path | None, typer.Option(help="Write the result as JSON here.")] = None,
+    save: Annotated[Path | None, typer.Option(help="Write the result to this JSON file.")] = None,
     markdown: Annotated[
-        bool, typer.Option("--markdown", help="A table for a README, the machine named.")
+        bool, typer.Option("--markdown", help="Print a Markdown table that names the machine.")
     ] = False,
     json: Json = False,
 ) -> None:
-    """The same work through lockstep and its peers, taking turns: ratios with their spread."""
+    """Compare the speed of lockstep and its peers on the same work."""
     _one_of("--device", device, ("auto", "cpu", "cuda"))
     _one_of("--precision", precision or "fp32", ("fp32", "tf32", "bf16"))
     _one_of("--speed", speed, ("auto", "eager", "compile", "graph"))
@@ -64,14 +66,14 @@ def command(
         raise UsageError(f"--save {save}: its folder does not exist. Make it first.")
     if save is not None and (save.is_dir() or not writable(save)):
         raise UsageError(
-            f"--save {save}: this cannot be written. Name a file in a folder of yours."
+            f"--save {save}: this cannot be written. Name a file in a folder that you can write to."
         )
     if launched() is not None:
         raise UsageError("bench starts its replicas itself: run it without torchrun.")
     console = Console(as_json=json)
     with reserved_output(json):
+        from lockstep.bench.entries import check_replicas, default_entries, parse_entries
         from lockstep.bench.measure import Settings
-        from lockstep.bench.sides import check_replicas, default_entries, parse_entries
         from lockstep.cluster.launch import choose
 
         kind, replicas = choose(device, replicas)
@@ -80,7 +82,7 @@ def command(
             entries, missing = default_entries(replicas, kind)
             if missing:
                 console.say(
-                    f"Left out, not installed: {', '.join(missing)} "
+                    f"Not installed, so left out: {', '.join(missing)} "
                     "(pip install 'lockstep[bench]')."
                 )
         else:
@@ -98,7 +100,7 @@ def command(
         document = _measure(console, chosen, entries, settings)
         _tell(console, document, save, markdown)
     if document["stopped"]:
-        raise Interrupted("Stopped; what was measured until then is above.")
+        raise Interrupted("Stopped. The finished rounds are above.")
     failed = [s for work in document["works"] for s in work["sides"].values() if s["error"]]
     raise typer.Exit(1 if failed else 0)
 
@@ -109,16 +111,18 @@ def _one_of(flag: str, value: str, known: tuple[str, ...]) -> None:
 
 
 def _works(names: list[str] | None, device: str) -> "list[Work]":
-    from lockstep.bench.works import ON_CPU, ON_GPU, WORKS
+    from lockstep.bench.works import WORKS
 
     for name in names or ():
         if name not in WORKS:
             raise UsageError(f"there is no work {name!r}. Known: {', '.join(WORKS)}.")
-    return [WORKS[name] for name in names or (ON_GPU if device == "cuda" else ON_CPU)]
+    if names:
+        return [WORKS[name] for name in names]
+    return [work for work in WORKS.values() if device in work.devices]
 
 
 def _command(arguments: list[str]) -> str:
-    """What was typed, without where the result goes.
+    """Return the command as typed, without the flags that choose the output.
 
     >>> _command(["bench", "mlp", "--json", "--save", "a.json", "--rounds", "2"])
     'lockstep bench mlp --rounds 2'
@@ -157,7 +161,9 @@ def _measure(
         stopped = True
     except KeyboardInterrupt:
         if not measured:
-            raise Interrupted("Stopped before a round was complete.") from None
+            raise Interrupted(
+                "Stopped before a round was complete, so there is no result."
+            ) from None
         stopped = True
     finally:
         progress.end()

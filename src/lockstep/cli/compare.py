@@ -1,4 +1,4 @@
-"""lockstep compare: one replica against N. Same? Faster?"""
+"""lockstep compare: train on one replica and on N, then compare result and speed."""
 
 import time
 from collections.abc import Callable
@@ -22,19 +22,22 @@ def command(
     recipe: "Recipe",
     run: dict[str, Any],
     *,
-    replicas: Annotated[int, typer.Option(help="Compare one replica with so many.")] = 2,
-    exact: Annotated[bool, typer.Option("--exact", help="Exact mode only.")] = False,
-    fast: Annotated[bool, typer.Option("--fast", help="Fast mode only.")] = False,
-    seeds: Annotated[int, typer.Option(help="Seeds; from two on, a paired test is made.")] = 1,
+    replicas: Annotated[int, typer.Option(help="Number of replicas to compare with one.")] = 2,
+    exact: Annotated[bool, typer.Option("--exact", help="Compare exact mode only.")] = False,
+    fast: Annotated[bool, typer.Option("--fast", help="Compare fast mode only.")] = False,
+    seeds: Annotated[
+        int, typer.Option(help="Seeds to train with. Two or more allow a paired test.")
+    ] = 1,
     margin: Annotated[
-        float, typer.Option(help="Largest loss of the first metric that still counts as retained.")
+        float,
+        typer.Option(help="How much worse the first metric may be and still count as retained."),
     ] = 0.01,
     out: Annotated[
-        Path | None, typer.Option(help="Folder; default: runs/compare-RECIPE-TIME.")
+        Path | None, typer.Option(help="Folder for the runs. Default: runs/compare-RECIPE-TIME.")
     ] = None,
     json: Json = False,
 ) -> None:
-    """One replica against N: is the result the same, and is it faster?"""
+    """Compare one replica with N: is the result the same, and is it faster?"""
     from lockstep.cluster.launch import choose, launch
     from lockstep.engine.recipe.job import Job
     from lockstep.engine.run.atomic_write import replace_file
@@ -42,7 +45,7 @@ def command(
     from lockstep.report.comparison import write_comparison_report
 
     if replicas < 2:
-        raise PlanError(f"--replicas {replicas}: one replica is compared with two or more.")
+        raise PlanError(f"--replicas {replicas}: give 2 or more to compare with one replica.")
     if seeds < 1:
         raise PlanError(f"--seeds {seeds}: give 1 or more.")
     if margin < 0:
@@ -55,10 +58,10 @@ def command(
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise FolderError(f"--out {out} is not empty. Name a new or an empty folder.")
     modes = [mode for mode, wanted in (("fast", fast), ("exact", exact)) if wanted]
-    # What exact mode refuses is compared in fast mode alone.
+    # Exact mode refuses these options, so compare them in fast mode only.
     only_fast = recipe.batch_norm == "sync" or run["wire"] != "fp32" or run["speed"] == "compile"
     if not modes and only_fast:
-        console.say("Fast mode alone: exact mode would refuse what was asked for.")
+        console.say("Comparing fast mode only: exact mode does not support these options.")
     modes = modes or (["fast"] if only_fast else ["fast", "exact"])
     numbers = range(recipe.seed, recipe.seed + seeds)
 
@@ -72,7 +75,7 @@ def command(
             **(run if mode == "fast" else run | {"micro_batch": None}),
         )
 
-    # All of them before the first run starts: a plan that does not fit shows at once.
+    # Build all jobs before the first run: a plan that does not fit fails at once.
     jobs = {(m, n, s): job(m, n, s) for m in modes for s in numbers for n in (1, replicas)}
     summaries: dict[tuple[str, int], list[dict[str, Any]]] = {}
     for done, ((mode, size, seed), one) in enumerate(jobs.items(), 1):
@@ -81,7 +84,9 @@ def command(
         try:
             summary = launch(one, device=device, console=console, title=label)
         except Interrupted:
-            raise Interrupted(f"Stopped in run {done} of {len(jobs)}; start again.") from None
+            raise Interrupted(
+                f"Stopped in run {done} of {len(jobs)}. Start the comparison again."
+            ) from None
         summaries.setdefault((mode, size), []).append(summary | {"folder": str(one.out)})
     compared = {m: compare_mode(summaries[m, 1], summaries[m, replicas]) for m in modes}
     document = judge(recipe, replicas, compared, numbers, margin)

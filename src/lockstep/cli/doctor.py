@@ -1,4 +1,4 @@
-"""lockstep doctor: the bugs that data parallelism brings, in a script."""
+"""lockstep doctor: find data-parallel bugs in a script."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ FORMATS = ("text", "json", "sarif", "github")
 
 
 def parser() -> argparse.ArgumentParser:
-    """The flags. Not Typer's: to load it takes longer than to look at a script."""
+    """Build the parser. Typer is not used: importing it takes longer than checking a script."""
     found = argparse.ArgumentParser(
         "lockstep doctor",
-        description="Find the bugs that data parallelism brings, in anyone's script. Runs nothing "
-        "without --run.",
+        description="Find data-parallel bugs in a training script. Without --run, the script does "
+        "not run.",
         usage="lockstep doctor [options] paths ... [-- arguments of the script, with --run]",
-        epilog="Exit code: 0 nothing found, 1 something found, 2 something could not be read.",
+        epilog="Exit codes: 0 no findings, 1 findings, 2 a file could not be read.",
         allow_abbrev=False,
     )
     add = found.add_argument
@@ -38,44 +38,53 @@ def parser() -> argparse.ArgumentParser:
         type=Path,
         help="scripts, notebooks or folders; - reads a script from standard input",
     )
-    add("--select", default="", metavar="RULES", help="only these rules, by name or code: a,b,c")
-    add("--ignore", default="", metavar="RULES", help="not these rules, by name or code")
+    add(
+        "--select",
+        default="",
+        metavar="RULES",
+        help="check only these rules, by name or code: a,b,c",
+    )
+    add("--ignore", default="", metavar="RULES", help="skip these rules, by name or code")
     add("--format", default="text", metavar="FORMAT", help=f"one of {', '.join(FORMATS)}")
-    add("--json", action="store_true", help="the same as --format json")
-    add("--fix", action="store_true", help="mend what can be mended safely")
-    add("--unsafe-fixes", action="store_true", help="mend also what a person should look at")
+    add("--json", action="store_true", help="short for --format json")
+    add("--fix", action="store_true", help="apply the fixes that are safe")
+    add("--unsafe-fixes", action="store_true", help="also apply fixes that you should review")
     add("--rules", action="store_true", help="list all rules")
-    run = found.add_argument_group(
-        "running the script as well, unchanged, on this machine"
-    ).add_argument
-    run("--run", action="store_true", help="run it on several ranks and look at what they do")
-    run("--replicas", type=int, default=2, metavar="N", help="ranks to start (2)")
+    run = found.add_argument_group("run the script too, unchanged, on this machine").add_argument
+    run("--run", action="store_true", help="run the script on several ranks and watch them")
+    run("--replicas", type=int, default=2, metavar="N", help="number of ranks (2)")
     run(
         "--steps",
         type=int,
         default=30,
         metavar="N",
-        help="end it after so many steps (30); 0: never",
+        help="stop after N steps (30); 0: no limit",
     )
+    run("--batches", type=int, metavar="N", help="end each pass over a loader after N batches")
     run(
-        "--batches", type=int, metavar="N", help="end each pass over a loader after so many batches"
+        "--timeout",
+        type=float,
+        default=60.0,
+        metavar="S",
+        help="stop after S seconds without progress (60)",
     )
-    run("--timeout", type=float, default=60.0, metavar="S", help="seconds without progress (60)")
     run(
         "--launch",
         default="auto",
         metavar="HOW",
-        help="torchrun or python; auto looks at the script",
+        help="torchrun or python; auto decides by the script",
     )
-    run(
-        "--resume", metavar="ARGS", help="start it again, with these arguments, after the first run"
-    )
+    run("--resume", metavar="ARGS", help="run the script a second time with these arguments added")
     run(
         "--stand-in-data",
         action="store_true",
-        help="synthetic data, and silent libraries, for those that are not here",
+        help="replace missing data and libraries by synthetic ones",
     )
-    run("--no-oracle", action="store_true", help="do not repeat the first step on one rank")
+    run(
+        "--no-oracle",
+        action="store_true",
+        help="do not repeat the first step on one rank to check the gradient",
+    )
     run(
         "--out",
         type=Path,
@@ -86,7 +95,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def run(arguments: Sequence[str]) -> int:
-    """The command; its exit code."""
+    """Run the command and return its exit code."""
     arguments, own = list(arguments), None
     if "--" in arguments:
         at = arguments.index("--")
@@ -94,13 +103,13 @@ def run(arguments: Sequence[str]) -> int:
     given = parser().parse_args(arguments)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
-            # Names of files may be anything, and a terminal may know ASCII only.
+            # File names may hold any character, and a terminal may support only ASCII.
             stream.reconfigure(errors="backslashreplace")
     try:
         code = _run(given, own)
         sys.stdout.flush()
     except BrokenPipeError:
-        # `| head` has seen enough.
+        # The reader of the pipe, such as `head`, has closed it.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         return 1
     except KeyboardInterrupt:
@@ -127,17 +136,17 @@ def _run(given: argparse.Namespace, own: list[str] | None) -> int:
     if not paths:
         raise UsageError("name a script, a notebook or a folder, or - for standard input.")
     if own is not None and not given.run:
-        raise UsageError("arguments of the script after -- need --run: without it nothing is run.")
+        raise UsageError("arguments after -- need --run: without it the script does not run.")
     if given.run:
         from lockstep.cli.doctor_run import refuse
 
         refuse(given)
     checked = _check(paths, _chosen(RULES, select, ignore))
     if given.fix or given.unsafe_fixes:
-        mended, notes = _mend(checked, given.unsafe_fixes)
+        fixed, notes = _apply(checked, given.unsafe_fixes)
         for note in notes:
             console.error(note)
-        done = f"{mended} finding(s) mended."
+        done = f"{fixed} finding(s) fixed."
         if output == "text":
             console.lines([done])
         else:
@@ -185,38 +194,40 @@ def _check(paths: list[Path], rules: list[Rule]) -> Checked:
     if Path("-") not in paths:
         return check(paths, rules)
     if len(paths) > 1:
-        raise UsageError("- is standard input: name nothing beside it.")
+        raise UsageError("- means standard input: give no other path with it.")
     name = Path("standard input")
     content = sys.stdin.buffer.read(MOST_BYTES + 1)
     if len(content) > MOST_BYTES:
-        raise SourceError(f"{name} has more than {MOST_BYTES / 1e6:g} MB: that is no script.")
+        raise SourceError(f"{name} has more than {MOST_BYTES / 1e6:g} MB, too much for a script.")
     return check_scripts([parse(name, decoded(name, content))], rules, Checked())
 
 
-def _mend(checked: Checked, unsafe: bool) -> tuple[int, list[str]]:
-    """Write the fixes into the files; how many there were, and what could not be mended."""
-    mended, notes = 0, []
+def _apply(checked: Checked, unsafe: bool) -> tuple[int, list[str]]:
+    """Write the fixes into the files; return their number, and a note for each file not fixed."""
+    fixed, notes = 0, []
     for path in dict.fromkeys(finding.path for finding in checked.findings):
         here = [f.fix for f in checked.findings if f.path == path and f.fix is not None]
         fixes = _apart([fix for fix in here if fix.safe or unsafe])
         if not fixes:
             continue
         if path.suffix != ".py" or not path.is_file():
-            notes.append(f"{path} is not mended: only scripts are, not notebooks or input.")
+            notes.append(f"{path} is not fixed: --fix changes .py files only.")
             continue
         try:
             _write(checked.scripts[path], fixes)
         except OSError as error:
-            notes.append(f"{path} cannot be written: {error.strerror}. Nothing in it was mended.")
+            notes.append(f"{path} cannot be written: {error.strerror}. It is unchanged.")
         except SourceError:
-            notes.append(f"{path} is not mended: it would not be Python then. Mend it by hand.")
+            notes.append(
+                f"{path} is not fixed: the result would not be valid Python. Fix it by hand."
+            )
         else:
-            mended += len(fixes)
-    return mended, notes
+            fixed += len(fixes)
+    return fixed, notes
 
 
 def _apart(fixes: Sequence[Fix]) -> list[Fix]:
-    """Fixes that do not touch each other's text; the others wait for the next time."""
+    """Choose fixes whose edits do not overlap; the next --fix applies the others."""
     chosen: list[Fix] = []
     taken: list[Edit] = []
     for fix in dict.fromkeys(fixes):

@@ -1,4 +1,4 @@
-"""lockstep doctor --run: the script is run as well, and its ranks are watched."""
+"""lockstep doctor --run: run the script too, and watch its ranks."""
 
 from __future__ import annotations
 
@@ -23,23 +23,23 @@ MOST_RANKS = 64
 
 
 def refuse(given: argparse.Namespace) -> None:
-    """What cannot work."""
+    """Raise an error if the flags of --run cannot work."""
     path = given.paths[0]
     if len(given.paths) != 1 or path.suffix != ".py" or path.is_dir():
         raise UsageError(
-            "--run runs one script: name one .py file. A notebook must be exported first, "
-            "with jupyter nbconvert --to script."
+            "--run runs one script: name one .py file. Export a notebook first, with "
+            "jupyter nbconvert --to script."
         )
     if find_spec("torch") is None:
         raise UsageError("--run needs torch: pip install 'lockstep[train]'.")
     if given.fix or given.unsafe_fixes:
-        raise UsageError("--run and --fix: mend the script first, then run it.")
+        raise UsageError("--run and --fix cannot be combined: fix the script first, then run it.")
     if not 2 <= given.replicas <= MOST_RANKS:
         raise UsageError(f"--replicas {given.replicas}: give 2 to {MOST_RANKS}.")
     if given.steps < 0 or (given.batches is not None and given.batches < 1):
-        raise UsageError("--steps and --batches count: give a positive number.")
+        raise UsageError("--steps must be 0 or more, and --batches 1 or more.")
     if not given.timeout > 0:
-        raise UsageError(f"--timeout {given.timeout:g}: give seconds, more than 0.")
+        raise UsageError(f"--timeout {given.timeout:g}: give a number of seconds above 0.")
     if given.launch not in LAUNCHES:
         raise UsageError(f"--launch {given.launch}: known are {', '.join(LAUNCHES)}.")
     if given.out is not None and given.out.exists() and not given.out.is_dir():
@@ -54,7 +54,7 @@ def examined(
     console: Console,
     output: str,
 ) -> int:
-    """Run it; the exit code."""
+    """Run the script, print the findings, and return the exit code."""
     from lockstep.doctor import output as show
     from lockstep.doctor.facts import facts
     from lockstep.doctor.run import acquitted, examine
@@ -103,7 +103,7 @@ def _alone(found: dict[str, Any], replicas: int) -> str:
     if found["ended"] == "crashed":
         return "the script failed before its ranks met. Give it its arguments after --."
     if found["ended"] == "hung":
-        return "the script hung before its ranks met; see above where."
+        return "the script hung before its ranks met; the lines above show where."
     return (
         f"the script did not train on {replicas} ranks: it ended without a process group of "
         "several. "
@@ -121,7 +121,7 @@ def _examination(given: argparse.Namespace, own: list[str]) -> Examination:
 
     training = Training(programs([read_script(given.paths[0])])[0])
     by_python = given.launch == "python" or (given.launch == "auto" and starts_itself(training))
-    # Frameworks ask the machine what it has, and are right to.
+    # A framework asks the machine which devices it has, so nothing stands in for them.
     enough = gpus_here() >= given.replicas
     stands_in = training.framework is None and not enough
     return Examination(
@@ -141,7 +141,7 @@ def _examination(given: argparse.Namespace, own: list[str]) -> Examination:
 
 
 def _write(out: Path, document: dict[str, Any], folder: Path, script: Path) -> None:
-    """The report and what the ranks said."""
+    """Write the report and copy the logs of the ranks."""
     from lockstep.report.doctor import write_doctor
 
     out.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""Flags that several commands share: one for every field of a recipe, and how to run it."""
+"""Flags that several commands share: one per field of a recipe, and those of a run."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 RecipeArgument = Annotated[
     str, typer.Argument(help="A built-in recipe, path/to/file.py, or package.module:recipe.")
 ]
-Json = Annotated[bool, typer.Option("--json", help="One JSON document on standard output.")]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on standard output.")]
 
 _FUNCTION = "a name, name(arguments), or module:function"
 _FLAGS: dict[str, tuple[type, str]] = {
-    "name": (str, "What the run is called."),
+    "name": (str, "Name of the run."),
     "model": (str, f"Model: {_FUNCTION}. E.g. 'wideresnet(16, 2)'."),
     "data": (str, f"Data: {_FUNCTION}. E.g. 'fashion-mnist(samples=10000)'."),
     "loss": (str, f"Loss, one value per item: {_FUNCTION}."),
@@ -31,39 +31,39 @@ _FLAGS: dict[str, tuple[type, str]] = {
     "optimizer": (str, f"Optimizer: {_FUNCTION}. E.g. 'adamw(weight_decay=0.1)'."),
     "learning_rate": (float, "Peak learning rate, for this global batch."),
     "schedule": (str, f"Learning-rate schedule: {_FUNCTION}."),
-    "warmup": (float, "Epochs over which the rate rises from --warmup-start."),
-    "warmup_start": (float, "Share of the rate that a warmup starts from: 0 to 1."),
+    "warmup": (float, "Epochs during which the rate rises from --warmup-start to its peak."),
+    "warmup_start": (float, "Share of the peak rate at the start of the warmup, 0 to 1."),
     "global_batch": (int, "Samples per optimizer step, over all replicas."),
-    "grow_to": (str, "Samples that a step may take at most, by its noise, or 'none'."),
-    "grow_from": (str, "Samples that it takes at least then, or 'none'."),
-    "shards": (int, "Slices of the global batch: a power of two."),
+    "grow_to": (str, "Let the global batch grow with the noise scale up to this size, or 'none'."),
+    "grow_from": (str, "Smallest global batch with --grow-to, or 'none'."),
+    "shards": (int, "Number of slices of the global batch, a power of two."),
     "epochs": (int, "Passes over the training data."),
     "precision": (str, "fp32, tf32 or bf16."),
-    "seed": (int, "Decides weights, order, augmentation and dropout."),
+    "seed": (int, "Seed of weights, order, augmentation and dropout."),
     "augment": (str, f"Augmentation, separated by ';', or 'none': {_FUNCTION}."),
-    "batch_norm": (str, "Statistics over each 'shard', or 'sync' over the global batch."),
-    "clip": (str, "Largest global norm of the gradient, or 'none'."),
-    "target": (str, "Value of the first metric to reach, or 'none'."),
+    "batch_norm": (str, "Compute statistics per 'shard', or 'sync' them over the global batch."),
+    "clip": (str, "Largest norm of the whole gradient, or 'none'."),
+    "target": (str, "Value that the first metric should reach, or 'none'."),
     "channels_last": (bool, "Keep images and convolutions in channels_last order."),
-    "lower_is_better": (bool, "Whether the first metric should fall."),
+    "lower_is_better": (bool, "Whether a smaller first metric is better."),
 }
 _RUN: dict[str, tuple[type, Any, str]] = {
     "device": (str, "auto", "auto, cpu or cuda."),
-    "micro_batch": (int, None, "Samples that go through the model together (fast mode)."),
-    "speed": (str, "auto", "How steps are executed: auto, eager, compile or graph."),
-    "threads": (int, 1, "CPU threads of each replica."),
-    "workers": (int, 2, "Processes that read data, for each replica."),
-    "resident": (bool, None, "Whether the data live on the device; default: if they fit."),
-    "max_steps": (int, None, "Stop after so many steps."),
-    "timeout": (float, 600.0, "Seconds after which a replica gives up waiting for the others."),
-    "wire": (str, "fp32", "What carries gradients: fp32, bf16, or powersgd for thin links."),
-    "bucket_mb": (float, None, "MiB of gradients exchanged at once; default: from the link."),
-    "share_gpu": (bool, False, "Let all replicas use one GPU, over gloo: to test."),
+    "micro_batch": (int, None, "Samples that pass through the model at once (fast mode)."),
+    "speed": (str, "auto", "How to execute steps: auto, eager, compile or graph."),
+    "threads": (int, 1, "CPU threads per replica."),
+    "workers": (int, 2, "Processes that read data, per replica."),
+    "resident": (bool, None, "Keep the data on the device. Default: if they fit."),
+    "max_steps": (int, None, "Stop after this many steps."),
+    "timeout": (float, 600.0, "Seconds that a replica waits for the others before it gives up."),
+    "wire": (str, "fp32", "Format of exchanged gradients: fp32, bf16, or powersgd for slow links."),
+    "bucket_mb": (float, None, "MiB of gradients exchanged at once. Default: chosen for the link."),
+    "share_gpu": (bool, False, "Let all replicas share one GPU over gloo, for tests."),
 }
 
 
 def with_recipe_flags(command: Callable[..., None]) -> Callable[..., None]:
-    """Give `command` the shared flags: it gets the changed `recipe` and the `run` options."""
+    """Add the shared flags to `command`, and pass it the changed `recipe` and the `run` options."""
 
     @functools.wraps(command)
     def wrapped(recipe: str, **given: Any) -> None:
@@ -99,7 +99,7 @@ def _parameter(name: str, kind: Any, default: Any) -> inspect.Parameter:
 
 
 def override(recipe: Recipe, given: dict[str, Any]) -> Recipe:
-    """`recipe` with the fields that flags gave; functions are looked up by name."""
+    """Return `recipe` with the fields of the given flags; look functions up by name."""
     from lockstep.engine.recipe import builtin, resolve
 
     changes: dict[str, Any] = {}

@@ -21,27 +21,33 @@ def command(
     run: dict[str, Any],
     *,
     replicas: Annotated[
-        int | None, typer.Option(help="Processes, each with one device; default: all GPUs.")
+        int | None,
+        typer.Option(help="Number of processes, each with one device. Default: all GPUs."),
     ] = None,
-    exact: Annotated[bool, typer.Option("--exact", help="Same bits on any replica count.")] = False,
+    exact: Annotated[
+        bool, typer.Option("--exact", help="Same bits on any number of replicas.")
+    ] = False,
     out: Annotated[
-        Path | None, typer.Option(help="The run's folder; default: runs/RECIPE-TIME.")
+        Path | None, typer.Option(help="Folder of the run. Default: runs/RECIPE-TIME.")
     ] = None,
     resume: Annotated[
-        bool, typer.Option("--resume", help="Continue the run in --out at its next sample.")
+        bool, typer.Option("--resume", help="Continue the run in --out from its last checkpoint.")
     ] = False,
     checkpoint_every: Annotated[
-        int | None, typer.Option(help="Steps between checkpoints (0: none); default: epochs.")
+        int | None, typer.Option(help="Steps between checkpoints. 0: none. Default: one per epoch.")
     ] = None,
-    keep: Annotated[int, typer.Option(help="Checkpoints that are kept.")] = 3,
+    keep: Annotated[int, typer.Option(help="Number of checkpoints to keep.")] = 3,
     max_restarts: Annotated[
-        int, typer.Option(help="Restarts from the last checkpoint when a replica dies.")
+        int, typer.Option(help="How often to restart from the last checkpoint if a replica dies.")
     ] = 0,
     timeline: Annotated[
-        bool, typer.Option("--timeline", help="Measure the fifteen parts of a step.")
+        bool,
+        typer.Option(
+            "--timeline", help="Measure how long each of the fifteen parts of a step takes."
+        ),
     ] = False,
     noise: Annotated[
-        bool, typer.Option("--noise", help="Measure the gradient noise scale on the way.")
+        bool, typer.Option("--noise", help="Measure the gradient noise scale while training.")
     ] = False,
     json: Json = False,
 ) -> None:
@@ -73,7 +79,7 @@ def command(
     try:
         summary = launch(job, device=device, console=console, max_restarts=max_restarts)
     except RunError:
-        # Also a run that ended badly has something to show.
+        # The report also shows a run that failed.
         if speaks and (job.out / "run.json").exists():
             write_run_report(job.out)
         raise
@@ -106,13 +112,13 @@ def _show(console: Console, summary: dict[str, Any], out: Path, report: Path) ->
 
 
 def _spoken(noise: dict[str, Any]) -> str:
-    """The noise scale with its interval, which may have no end.
+    """Format the noise scale with its interval, which may have no upper end.
 
     >>> _spoken({"value": 1234.5, "low": 900.0, "high": None, "source": "shards"})
     '1,234 samples (900 or more), by shards'
     """
     value, low, high = noise["value"], noise["low"], noise["high"]
     if value is None:
-        return "cannot be told from these steps"
+        return "not clear from these steps"
     interval = f"{low:,.0f} or more" if high is None else f"{low:,.0f} - {high:,.0f}"
     return f"{value:,.0f} samples ({interval}), by {noise['source']}"

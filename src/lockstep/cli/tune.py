@@ -1,4 +1,4 @@
-"""lockstep tune: batch size, learning rate and warmup for N replicas."""
+"""lockstep tune: choose batch size, learning rate and warmup for N replicas."""
 
 import sys
 import time
@@ -23,26 +23,31 @@ def command(
     run: dict[str, Any],
     *,
     replicas: Annotated[
-        str, typer.Option(help="Numbers of replicas to advise on, here or elsewhere.")
+        str, typer.Option(help="Numbers of replicas to advise on; this machine need not have them.")
     ] = "1,2,4,8",
-    steps: Annotated[int, typer.Option(help="Steps that the noise scale is watched for.")] = 200,
+    steps: Annotated[int, typer.Option(help="Steps for which the noise scale is measured.")] = 200,
     link: Annotated[
         float | None,
-        typer.Option(help="GB/s between replicas; default: measured here, where that can be."),
+        typer.Option(help="GB/s between replicas. Default: measured on this machine if possible."),
     ] = None,
     verify: Annotated[
-        bool, typer.Option("--verify", help="Train as it was and as advised: accuracy retained?")
+        bool,
+        typer.Option(
+            "--verify",
+            help="Train the original and the advised recipe, and compare their accuracy.",
+        ),
     ] = False,
-    seeds: Annotated[int, typer.Option(help="Seeds of --verify.")] = 3,
+    seeds: Annotated[int, typer.Option(help="Seeds for --verify.")] = 3,
     margin: Annotated[
-        float, typer.Option(help="Largest loss of the first metric that still counts as retained.")
+        float,
+        typer.Option(help="How much worse the first metric may be and still count as retained."),
     ] = 0.01,
     out: Annotated[
-        Path | None, typer.Option(help="Folder; default: runs/tune-RECIPE-TIME.")
+        Path | None, typer.Option(help="Folder for the result. Default: runs/tune-RECIPE-TIME.")
     ] = None,
     json: Json = False,
 ) -> None:
-    """Global batch, learning rate and warmup for each number of replicas, and what they bring."""
+    """Choose global batch, learning rate and warmup for each number of replicas."""
     from lockstep.cluster.launch import choose
     from lockstep.engine.run.atomic_write import replace_file
     from lockstep.report.tuning import write_tuning_report
@@ -50,7 +55,7 @@ def command(
 
     numbers = check_replicas(replicas)
     if steps < 10:
-        raise PlanError(f"--steps {steps}: give 10 or more; 200 tell something.")
+        raise PlanError(f"--steps {steps}: give 10 or more; 200 give a reliable estimate.")
     if seeds < 1:
         raise PlanError(f"--seeds {seeds}: give 1 or more.")
     if margin < 0:
@@ -59,7 +64,7 @@ def command(
         raise PlanError(f"--link {link}: give gigabytes per second, above 0.")
     for name in ("micro_batch", "max_steps"):
         if run.pop(name) is not None:
-            raise PlanError(f"--{name.replace('_', '-')}: tune finds this by itself. Leave it out.")
+            raise PlanError(f"--{name.replace('_', '-')}: tune chooses this itself. Leave it out.")
     if launched() is not None:
         raise PlanError("tune starts its replicas itself: run it without torchrun.")
     console = Console(as_json=json)
@@ -85,7 +90,7 @@ def command(
 def _verify(
     recipe: "Recipe", document: dict[str, Any], probe: Any, seeds: int, margin: float
 ) -> dict[str, Any]:
-    """Train the recipe as it is, and as advised on the most replicas that this machine has."""
+    """Train the recipe as it is, and as advised for the most replicas that fit this machine."""
     from lockstep.cluster.launch import launch
     from lockstep.engine.recipe.job import Job
     from lockstep.engine.run.comparison import retained
@@ -109,7 +114,7 @@ def _verify(
                 checkpoint_every=0,
                 **(probe.options | {"micro_batch": micro}),
             )
-            title = f"verify, {'as advised' if size is None else 'as it was'}, seed {seed}"
+            title = f"verify, {'as advised' if size is None else 'original'}, seed {seed}"
             found[side].append(launch(job, device=probe.device, console=probe.console, title=title))
     one, many = ([s["metrics"][recipe.metric] for s in found[side]] for side in ("one", "many"))
     verdict = retained(one, many, margin=margin, lower_is_better=recipe.lower_is_better)
@@ -141,7 +146,7 @@ def _show(console: Console, document: dict[str, Any], report: Path) -> None:
     console.say(f"Largest micro-batch: {micro['largest']:,} ({micro['limit']}).")
     console.say(f"Exchange: {document['exchange']['how']}.")
     console.table(
-        f"{document['recipe']}: {document['global_batch']:,} samples in a step as it is",
+        f"{document['recipe']}: {document['global_batch']:,} samples per step in the recipe",
         ["replicas", "global batch", "rate", "warmup", "epochs", "steps", "time", "speed-up"],
         [
             [

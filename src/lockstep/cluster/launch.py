@@ -1,4 +1,4 @@
-"""From a job to its summary: choose devices, start the replicas here or join a launcher's."""
+"""Run a job: choose devices, start replicas on this machine or join those of a launcher."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def choose(device: str, replicas: int | None, share_gpu: bool = False) -> tuple[str, int]:
-    """The kind of device and the number of replicas, from what was asked and what is here."""
+    """Return the kind of device and the number of replicas, as requested and available."""
     joined = launched()
     if joined is not None:
         size = joined[1]
@@ -49,7 +49,7 @@ def choose(device: str, replicas: int | None, share_gpu: bool = False) -> tuple[
 def launch(
     job: Job, *, device: str, console: Console, max_restarts: int = 0, title: str | None = None
 ) -> dict[str, Any]:
-    """Run `job` and return its summary. Replicas that die are started anew `max_restarts` times."""
+    """Run `job` and return its summary; restart replicas that die up to `max_restarts` times."""
     if max_restarts < 0:
         raise PlanError(f"--max-restarts {max_restarts}: it must be 0 or more.")
     joined = launched()
@@ -72,12 +72,12 @@ def launch(
                 raise ReplicaDied(f"{error}{_way_on(job)}") from None
             max_restarts -= 1
             console.warn(f"{error} Restarting from the last checkpoint; {max_restarts} more to go.")
-            # Dead before it could take its folder: there is nothing to resume.
+            # A replica that died before it claimed its folder left nothing to resume.
             job = replace(job, resume=(job.out / "run.json").exists())
 
 
 def _way_on(job: Job) -> str:
-    """What is left after a replica died."""
+    """Say how to continue after a replica died, if there is a checkpoint."""
     if not any((job.out / "checkpoints").glob("step-*.safetensors")):
         return ""
     return f"\nContinue from its last checkpoint with --resume --out {job.out}."
@@ -95,12 +95,12 @@ def _worker(
 
 
 def replica(job: Job, world: World, store: str | None, progress: Progress) -> dict[str, Any]:
-    """One replica from joining to leaving."""
+    """Run one replica: join the group, train, leave the group."""
     from lockstep.engine.group import Group
     from lockstep.engine.loop import train
 
     group = Group(world, store=store, timeout=job.timeout, share_gpu=job.share_gpu)
-    # Not on errors: their traces keep DDP alive, and leaving then may hang or abort the process.
+    # Do not leave after an error: its traceback keeps DDP alive, and leaving may hang or abort.
     summary = train(job, group, progress)
     group.leave()
     return summary

@@ -103,7 +103,8 @@ def run(job: Job, progress: Callable[[], None] = lambda: None) -> Outcome:
 def _start(job: Job, env: dict[str, str], log: Path) -> Process:
     """Start one rank: forked if the script cannot notice it, fresh otherwise."""
     command = [str(job.script), *job.arguments]
-    may_fork = job.fork and not job.on_gpus and reason_for_fresh(job.script, env, PRELOAD) is None
+    preload = (*PRELOAD, *job.settings.early)
+    may_fork = job.fork and not job.on_gpus and reason_for_fresh(job.script, env, preload) is None
     with log.open("wb") as output:
         if not may_fork:
             return start_fresh(command, env=env, output=output, cwd=job.folder)
@@ -113,7 +114,7 @@ def _start(job: Job, env: dict[str, str], log: Path) -> Process:
             output=output,
             cwd=job.folder,
             hook="lockstep.probes.enter:enter",
-            preload=PRELOAD,
+            preload=preload,
         )
 
 

@@ -84,7 +84,7 @@ class _Server:
             self.process.wait()
 
 
-_servers: dict[tuple[object, ...], _Server] = {}
+_servers: dict[tuple[tuple[str, str], ...], _Server] = {}
 _lock = Lock()
 MOST_SERVERS = 2
 """Servers kept at a time: each holds torch in memory."""
@@ -101,8 +101,9 @@ def start_forked(
     hook: str = "",
     preload: Sequence[str] = (),
 ) -> Forked:
-    """Start `python *command` as a fork of a process that has imported torch and `preload`.
+    """Start `python *command` as a fork of a process that has imported torch.
 
+    A server that has to be started first imports `preload` too, which programs then find loaded.
     `hook` names a function, as `module:function`, that the program's process calls first. The
     other arguments are those of `start_fresh`. The program dies with this process.
     """
@@ -169,8 +170,7 @@ def _ask(env: dict[str, str], preload: Sequence[str], files: Sequence[int]) -> i
 
 
 def _server(env: dict[str, str], preload: Sequence[str]) -> _Server:
-    modules = tuple(dict.fromkeys((*TORCH, *preload)))
-    key = (tuple(sorted(world.read_at_import(env).items())), modules)
+    key = tuple(sorted(world.read_at_import(env).items()))
     found = _servers.pop(key, None)
     if found is not None and not found.usable:
         found.close()
@@ -179,7 +179,7 @@ def _server(env: dict[str, str], preload: Sequence[str]) -> _Server:
         _servers.pop(next(iter(_servers))).close()
     if found is None:
         atexit.register(close_servers)
-        found = _start(world.without_rank(env), modules)
+        found = _start(world.without_rank(env), [*TORCH, *preload])
     _servers[key] = found
     return _servers[key]
 

@@ -1,4 +1,4 @@
-"""The page of a comparison: one replica against several. Same? Faster?"""
+"""Write the page of a comparison between one replica and several."""
 
 from __future__ import annotations
 
@@ -15,30 +15,30 @@ from lockstep.report.run import points
 COLOURS = {"fast": page.BLUE, "exact": page.ORANGE}
 PALE = {"fast": "#a9cbea", "exact": "#f5c7a6"}
 NOTES = {
-    "fast": "Fast mode: a replica computes its part of the global batch at once, and gradients are "
-    "exchanged while backward still runs. Several replicas add the same numbers in another order "
-    "than one, so the weights agree up to rounding, which training then amplifies. Judge this mode "
+    "fast": "Fast mode: each replica computes its part of the global batch at once and exchanges "
+    "gradients while backward still runs. Several replicas add the same numbers in another order "
+    "than one, so the weights differ by rounding, which training then amplifies. Judge this mode "
     "by the metric.",
-    "exact": "Exact mode: replicas compute shard by shard, and gradients are added in one fixed "
-    "order, however many replicas there are. The final weights are identical to the bit. That "
-    "order costs some speed.",
+    "exact": "Exact mode: replicas compute shard by shard and add gradients in one fixed order, "
+    "for any number of replicas. The final weights are identical to the bit. The fixed order "
+    "costs some speed.",
 }
 Document = Mapping[str, Any]
 
 
 def write_comparison_report(document: dict[str, Any], path: Path) -> Path:
-    """Write what `lockstep compare --json` prints as a page; its path."""
+    """Write the document of `lockstep compare --json` as a page; return its path."""
     verdict, metric = document["verdict"], _metric(document)
     word, tone = ("Passed", "good") if verdict["ok"] else ("Failed", "bad")
     return page.write_page(
         path,
         f"{document['recipe']}: one replica against {document['replicas']}",
-        page.banner(word, verdict["sentence"], tone),
-        page.section("The numbers", *_numbers(document)),
-        page.section(f"The {metric} on the way", _curves(document)),
-        page.section("Faster?", _faster(document)),
-        page.section("Same?", *_same(document)),
-        page.section("The modes", *(page.paragraph(NOTES.get(m, m)) for m in document["modes"])),
+        page.banner(word, page.sentence(verdict["sentence"]), tone),
+        page.section("Numbers", *_numbers(document)),
+        page.section(f"{metric.capitalize()} during training", _curves(document)),
+        page.section("Is it faster?", _faster(document)),
+        page.section("Is the result the same?", *_same(document)),
+        page.section("Modes", *(page.paragraph(NOTES.get(m, m)) for m in document["modes"])),
     )
 
 
@@ -47,7 +47,7 @@ def _metric(document: Document) -> str:
 
 
 def _counts(document: Document) -> dict[str, str]:
-    """The two sides of the comparison, in words."""
+    """Return the names of the two sides of the comparison."""
     return {"one": "1 replica", "many": f"{document['replicas']} replicas"}
 
 
@@ -96,7 +96,7 @@ def _ratio(value: Any, form: str) -> str:
 
 
 def _records(run: Document) -> list[Mapping[str, Any]]:
-    """The run's metrics.jsonl; nothing when its folder is gone."""
+    """Read the run's metrics.jsonl; return nothing if its folder is gone."""
     try:
         found = RunFolder(Path(run["folder"])).metrics()
     except (KeyError, OSError, UnicodeDecodeError):
@@ -124,13 +124,13 @@ def _curves(document: Document) -> str:
 def _curve(
     document: Document, mode: str, side: str, number: int, records: Sequence[Any], x: str
 ) -> page.Trace:
-    # One replica broad and pale, several narrow on top: curves that agree stay visible.
+    # Draw one replica broad and pale, several narrow on top, so that equal curves stay visible.
     line = {"one": (PALE, 7), "many": (COLOURS, 2)}[side]
     width = line[1] if len(document["seeds"]) == 1 else 0.7 * line[1]
     name = f"{mode}, {_counts(document)[side]}"
     found = points(records, x, document["metric"])
     trace = page.curve(name, found, line[0].get(mode, page.GREY), width=width)
-    # Dots would hide which of two lines lies on top; only a single point needs one.
+    # Dots would hide which line lies on top; only a single point needs one.
     shape = "markers" if len(found) == 1 else "lines"
     return trace | {"legendgroup": name, "showlegend": number == 0, "mode": shape}
 
@@ -163,7 +163,7 @@ def _seconds(runs: Iterable[Document]) -> float | None:
 
 def _same(document: Document) -> Iterator[str]:
     found = document["accuracy"]
-    yield page.paragraph(found["sentence"])
+    yield page.paragraph(page.sentence(found["sentence"]))
     margin, differences = document["margin"], found["differences"]
     if len(differences) > 1:
         yield _differences(document, margin, differences)

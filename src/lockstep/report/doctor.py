@@ -1,7 +1,7 @@
-"""report.html of `lockstep doctor --run`: what is wrong with a script, and what its ranks did.
+"""Write report.html of `lockstep doctor --run`: the findings, and what the ranks did.
 
-Made from what --json prints. A run may have ended anywhere, so any fact may be missing. There is no
-figure: the page is small enough to be sent around, and needs no Plotly.
+The page shows the document of --json. A run may end anywhere, so any fact may be missing. The page
+has no figure: it needs no Plotly and is small enough to send by mail.
 """
 
 from __future__ import annotations
@@ -15,25 +15,25 @@ from lockstep.console import duration
 from lockstep.report import page
 
 MOST_RANKS = 8
-"""Ranks whose numbers are given one by one."""
+"""Most ranks whose numbers are listed one by one."""
 MOST_ROWS = 40
-"""Rows of a table; a script may write a thousand files."""
+"""Most rows of a table; a script may write a thousand files."""
 Document = Mapping[str, Any]
 _TONES = {"error": ("bad", "error"), "warning": ("warn", "possible")}
 _HOW_TO_SEE = {
-    "training from a DataLoader": "Samples are followed through torch's DataLoader only. If the "
-    "script has one, let it come to its first step: --steps 0 sets no limit.",
+    "training from a DataLoader": "The doctor follows samples only through torch's DataLoader. If "
+    "the script has one, let it reach its first step: --steps 0 sets no limit.",
     "a second epoch": "Let each epoch end early with --batches 5, or run longer with --steps 0.",
     "a whole evaluation": "If the script has one, run longer with --steps 0, and without "
     "--batches, which cuts it.",
-    "a checkpoint": "Run longer with --steps 0, or let the script save sooner with an argument of "
-    "its own after --.",
-    "a resume": "Say how the script is told to go on: --resume followed by its arguments, quoted.",
+    "a checkpoint": "Run longer with --steps 0, or give the script an argument after -- that makes "
+    "it save sooner.",
+    "a resume": 'Give the arguments that make the script resume: --resume "ARGUMENTS".',
 }
 
 
 def write_doctor(path: Path, document: Document, name: str) -> Path:
-    """Write what `lockstep doctor --run --json` prints as a page; its path."""
+    """Write the document of `lockstep doctor --run --json` as a page; return its path."""
     run = document.get("run") or {}
     findings = document.get("findings") or []
     return page.write_page(
@@ -52,7 +52,7 @@ def write_doctor(path: Path, document: Document, name: str) -> Path:
 
 
 def _verdict(run: Document, findings: Sequence[Document]) -> tuple[str, str, str]:
-    """A word, a sentence and a tone."""
+    """Return a word, a sentence and a tone for the banner."""
     errors = sum(finding.get("severity") == "error" for finding in findings)
     possible = len(findings) - errors
     counts = [f"{errors} error{'s' * (errors != 1)}"] * bool(errors)
@@ -61,7 +61,9 @@ def _verdict(run: Document, findings: Sequence[Document]) -> tuple[str, str, str
     beside = f" The doctor found: {found}." if findings else ""
     ended, seconds = run.get("ended"), duration(run.get("seconds") or 0.0)
     if ended == "hung":
-        text = f"No rank made progress any more, so the run was ended after {seconds}.{beside}"
+        text = (
+            f"No rank made progress any more, so the doctor ended the run after {seconds}.{beside}"
+        )
         return "The script hung", text, "bad"
     if ended == "crashed":
         early = ", before its ranks met. If arguments are missing, give them after --"
@@ -69,20 +71,20 @@ def _verdict(run: Document, findings: Sequence[Document]) -> tuple[str, str, str
         return "The script failed", f"It failed after {seconds}{before}.{beside}", "bad"
     if run and not _several(run):
         text = (
-            "It ended without a process group of several ranks, so nothing could be seen while it "
-            "ran. If it starts its ranks by itself, add --launch python; if it takes their number "
-            f"as an argument, give it after --.{beside}"
+            "The script ended without a process group of several ranks, so there was nothing to "
+            "watch. If it starts its ranks by itself, add --launch python; if it takes their "
+            f"number as an argument, give it after --.{beside}"
         )
-        return "It did not train on several ranks", text, "warn"
+        return "The script did not train on several ranks", text, "warn"
     watched = f"{run.get('ranks')} ranks ran {_count(run.get('steps', 0), 'step')} in {seconds}. "
     watched = watched if run else ""
     if errors:
-        return found, f"{watched}Errors are certain; what is possible needs your judgement.", "bad"
+        return found, f"{watched}Errors are certain; check what is only possible.", "bad"
     if possible:
-        return found, f"{watched}Nothing is certainly wrong; look at what is possible.", "warn"
+        return found, f"{watched}Nothing is certainly wrong; check what is possible.", "warn"
     return (
         found,
-        f"{watched}No rule fired, neither on the source nor on what the ranks did.",
+        f"{watched}No rule found a bug, neither in the source nor in the run.",
         "good",
     )
 
@@ -107,25 +109,25 @@ def _finding(finding: Document) -> str:
     fix = finding.get("fix")
     if fix:
         flag = "--fix" if fix.get("safe") else "--unsafe-fixes"
-        rows.append(("done for you by", f"lockstep doctor {flag}: {fix.get('title', '')}"))
+        rows.append(("fix it with", f"lockstep doctor {flag}: {fix.get('title', '')}"))
     title = f"{finding.get('code', '')} {finding.get('rule', '')}"
     place = f"{finding.get('path', '')}:{finding.get('line', '')}"
     return page.item(tone, word, title, place, rows)
 
 
 def _ending(run: Document) -> Iterator[str]:
-    """How a run ended, if not well."""
+    """Show how a run failed or hung."""
     words = run.get("last_words") or []
     if words:
         yield page.section(
-            "Its last words",
+            "Last output",
             page.verbatim(words, _is_error),
-            page.paragraph("All that the ranks said is in the .log files beside this page."),
+            page.paragraph("The .log files beside this page hold the whole output of the ranks."),
         )
     stuck = run.get("stuck") or []
     if not stuck and run.get("ended") != "hung":
         return
-    # Many ranks wait in the same place: it is said once.
+    # Many ranks wait in the same place: show it once.
     together: dict[tuple[str, str, tuple[str, ...]], list[Any]] = {}
     for one in stuck:
         where = (one.get("doing"), one.get("last_collective"), tuple(one.get("stack") or ()))
@@ -134,14 +136,13 @@ def _ending(run: Document) -> Iterator[str]:
     known = {one.get("rank") for one in stuck}
     gone = [rank for rank in range(int(run.get("ranks") or 0)) if rank not in known]
     if gone:
-        were = "was" if len(gone) == 1 else "were"
-        text = f"{_ranks(gone).capitalize()} {were} not there any more to be asked."
+        text = f"{_ranks(gone).capitalize()} had already exited."
         parts.append(page.paragraph(text))
     yield page.section("Where each rank was", *parts)
 
 
 def _is_error(line: str) -> bool:
-    """Whether a line of a traceback is its last: the name of an error and a colon."""
+    """Return whether a line is the last of a traceback: the name of an error and a colon."""
     name = line.rpartition("]: ")[2] if line.startswith("[rank") else line
     first = name.partition(":")[0]
     return first.endswith(("Error", "Exception", "error")) and not first.startswith(" ")
@@ -153,8 +154,8 @@ def _stuck(ranks: list[Any], doing: str, collective: str, stack: tuple[str, ...]
     if len(numbers) < len(ranks):
         who.append(_count(len(ranks) - len(numbers), "process", "processes") + " without a rank")
     rows = [("was", doing)] * bool(doing) + [("last collective", collective)] * bool(collective)
-    rows += [("its calls", "the innermost first; lines near the script are bold")] * bool(stack)
-    # Paths that are not whole are near the script: lines that its author can change.
+    rows += [("call stack", "innermost first; lines near the script are bold")] * bool(stack)
+    # Relative paths are near the script: its author can change these lines.
     parts = [page.verbatim(stack, lambda frame: not Path(frame).is_absolute())] if stack else []
     return page.item("bad", "", " and ".join(who), "", rows, *parts)
 
@@ -166,11 +167,9 @@ def _shown(document: Document, run: Document) -> Iterator[str]:
     if run.get("fake_cuda"):
         notes.append(f"The CPU stood in for {', '.join(map(str, run['fake_cuda']))}.")
     if run.get("fake_data"):
-        notes.append(
-            f"Missing here, and replaced by stand-ins: {'; '.join(map(str, run['fake_data']))}."
-        )
+        notes.append(f"Missing here, so replaced: {'; '.join(map(str, run['fake_data']))}.")
     if document.get("frameworks"):
-        notes.append(f"Written with {', '.join(map(str, document['frameworks']))}.")
+        notes.append(f"The script uses {', '.join(map(str, document['frameworks']))}.")
     yield page.section("What the run showed", page.cards(_cards(run)), *map(page.paragraph, notes))
 
 
@@ -185,7 +184,7 @@ def _cards(run: Document) -> Iterator[page.Card]:
         mine += f", {_count(batches, 'batch', 'batches')} each"
     yield "effective global batch", page.number(run.get("global_batch")), mine
     reductions = run.get("reductions_per_step")
-    yield "reductions per step", page.number(reductions), "exchanges of gradients by DDP"
+    yield "reductions per step", page.number(reductions), "gradient exchanges by DDP"
     waiting = run.get("waiting")
     share = f"{waiting:.0%}" if page.is_number(waiting) else "-"
     yield "waiting for data", share, "of the time between steps"
@@ -206,7 +205,7 @@ def _passes(passes: Sequence[Document]) -> Iterator[str]:
     for one in passes:
         loaders.setdefault((str(one.get("loader", "")), bool(one.get("trains"))), []).append(one)
     counts = ("samples per rank", "distinct", "on all ranks", "repeated", "never taken")
-    columns = ("pass", *counts, "epoch told", "order", "finished")
+    columns = ("pass", *counts, "set_epoch", "order", "finished")
     parts = []
     for (place, trains), mine in loaders.items():
         kind = "Training" if trains else "Evaluation"
@@ -217,10 +216,10 @@ def _passes(passes: Sequence[Document]) -> Iterator[str]:
         if len(mine) > MOST_ROWS:
             parts.append(page.paragraph(f"And {len(mine) - MOST_ROWS} more passes."))
     note = (
-        "Distinct: different samples, over all ranks. On all ranks: taken by every one of them, as "
-        "happens to all samples without a sampler. Repeated: taken once more than needed; samplers "
-        "do so to give all ranks the same number. Epoch told: by set_epoch; if it stays the same, "
-        "so does the order."
+        "Distinct: different samples over all ranks. On all ranks: samples that every rank took; "
+        "without a sampler these are all samples. Repeated: samples taken once more than needed; a "
+        "sampler repeats some to give all ranks the same number. set_epoch: the epoch that the "
+        "script passed; if it stays the same, so does the order."
     )
     yield page.section("Which samples the ranks took", *parts, page.paragraph(note))
 
@@ -228,26 +227,26 @@ def _passes(passes: Sequence[Document]) -> Iterator[str]:
 def _pass(one: Document) -> list[str]:
     counts = [page.number(one.get(n)) for n in ("distinct", "shared", "twice", "missing", "epoch")]
     samples = _each(one.get("samples") or [])
-    # An evaluation has no need of a new order.
+    # An evaluation needs no new order.
     order = str(one.get("order") or "-") if one.get("trains") else "-"
     finished = "yes" if one.get("complete") else "no"
     return [page.number(one.get("pass")), samples, *counts, order, finished]
 
 
 def _replicas(run: Document) -> Iterator[str]:
-    """Whether the ranks hold one model, and take the step that one process would."""
+    """Show whether the ranks hold one model and take the step that one process would."""
     drift, oracle = run.get("drift") or {}, run.get("oracle")
     parts = []
     if drift.get("looked"):
         step = drift.get("parameters_differ_after_step")
         looked = f"in the {_count(drift['looked'], 'step')} looked at"
         same = f"equal to the bit on all ranks, {looked}"
-        apart = f"differ between ranks from step {step} on: they train models of their own"
+        apart = f"differ between ranks from step {step} on: the ranks train different models"
         buffers = "equal on all ranks"
         if drift.get("buffers_differ"):
             buffers = (
-                "differ between ranks, as the running statistics of batch norm do unless it is "
-                "SyncBatchNorm; what is saved or evaluated is one rank's"
+                "differ between ranks, as running statistics of batch norm do without "
+                "SyncBatchNorm; a save or an evaluation uses those of one rank"
             )
         rows = [("parameters", apart if step else same), ("buffers", buffers)]
         parts.append(page.table((), rows))
@@ -260,13 +259,13 @@ def _replicas(run: Document) -> Iterator[str]:
 def _oracle(oracle: Document, ranks: Any) -> Iterator[str]:
     verdict = oracle.get("verdict")
     how = (
-        f"The gradient oracle: the first step of the {ranks} ranks was repeated by one process, "
-        "from the same parameters, on the batches of all ranks joined. Data parallelism promises "
-        "that both have the same gradient"
+        f"The gradient oracle: one process repeated the first step of the {ranks} ranks, from the "
+        "same parameters, on the joined batches of all ranks. Data parallelism promises that both "
+        "have the same gradient"
     )
     if verdict not in ("agrees", "differs"):
-        why = oracle.get("why") or "it did not come to an end"
-        yield page.paragraph(f"{how}. This time there is no verdict: {why}.")
+        why = oracle.get("why") or "the repetition did not finish"
+        yield page.paragraph(f"{how}. There is no verdict: {why}.")
         return
     worst, bound = (_small(oracle.get(name)) for name in ("worst", "tolerance"))
     if verdict == "agrees":
@@ -276,8 +275,8 @@ def _oracle(oracle: Document, ranks: Any) -> Iterator[str]:
         text = f"{how}, but they differ by up to {worst}, where rounding alone explains {bound}."
         text += _way(oracle)
     if oracle.get("by_rank"):
-        names = " and ".join(map(str, oracle["by_rank"])).capitalize()
-        text += f" {names} were computed rank by rank there, as the ranks do."
+        names = " and ".join(map(str, oracle["by_rank"]))
+        text += f" The process computed {names} rank by rank, as the ranks do."
     beside = "with" if verdict == "agrees" else "from"
     yield page.cards(
         [
@@ -290,7 +289,7 @@ def _oracle(oracle: Document, ranks: Any) -> Iterator[str]:
 
 
 def _way(oracle: Document) -> str:
-    """In what way a gradient differs."""
+    """Describe how a gradient differs."""
     first = (
         f" The first parameter that differs is {oracle['first']}." if oracle.get("first") else ""
     )
@@ -298,8 +297,10 @@ def _way(oracle: Document) -> str:
     if ratio is None or cosine is None or not page.is_number(ratio * cosine):
         return first
     if cosine > 0.999:
-        return f"{first} The ranks' gradient points the same way, but is {ratio:.3g} times as long."
-    return f"{first} The cosine of the angle between the two is {cosine:.3f}; 1 is the same way."
+        return (
+            f"{first} The ranks' gradient has the same direction but {ratio:.3g} times the length."
+        )
+    return f"{first} The cosine of the angle between them is {cosine:.3f}; 1 is the same direction."
 
 
 def _files(files: Sequence[Document]) -> Iterator[str]:
@@ -308,16 +309,18 @@ def _files(files: Sequence[Document]) -> Iterator[str]:
     rows = [(_ranks(one.get("ranks") or []), str(one.get("path", ""))) for one in files[:MOST_ROWS]]
     more = len(files) - len(rows)
     rest = [page.paragraph(f"And {more} more.")] if more else []
-    yield page.section("Who wrote which file", page.table((), rows), *rest)
+    yield page.section("Files, and the ranks that wrote them", page.table((), rows), *rest)
 
 
 def _not_seen(run: Document) -> Iterator[str]:
     missing = run.get("not_seen") or []
-    # A run that never began has seen nothing: mend that first.
+    # A run that never began shows nothing: its author must fix that first.
     if missing and _several(run):
         rows = [(str(one), _HOW_TO_SEE.get(one, "")) for one in missing]
-        note = page.paragraph("Bugs that show only there were looked for in the source alone.")
-        yield page.section("Not seen in this run, and how to see it", page.table((), rows), note)
+        note = page.paragraph("The doctor looked for bugs of this kind in the source only.")
+        yield page.section(
+            "Not part of this run, and how to include it", page.table((), rows), note
+        )
 
 
 def _count(number: Any, one: str, many: str = "") -> str:
@@ -325,14 +328,14 @@ def _count(number: Any, one: str, many: str = "") -> str:
 
 
 def _ranks(numbers: Sequence[int]) -> str:
-    """Which ranks.
+    """Name the ranks.
 
     >>> _ranks([0]), _ranks([0, 1, 2]), _ranks([0, *range(2, 64)])
     ('rank 0', 'ranks 0, 1, 2', 'ranks 0, 2 to 63')
     """
     said = [str(number) for number in numbers]
     if len(numbers) > MOST_RANKS:
-        # Numbers that follow on each other lie equally far from their place in the list.
+        # Consecutive numbers differ from their place in the list by the same amount.
         runs = groupby(enumerate(numbers), key=lambda pair: pair[1] - pair[0])
         ends = [[number for _, number in run] for _, run in runs]
         said = [
@@ -342,7 +345,7 @@ def _ranks(numbers: Sequence[int]) -> str:
 
 
 def _each(numbers: Sequence[float]) -> str:
-    """A number of every rank.
+    """Join the numbers of all ranks.
 
     >>> _each([9, 8]), _each([9] * 64), _each([9] * 63 + [8])
     ('9 + 8', '64 x 9', '8 to 9')

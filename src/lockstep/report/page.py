@@ -1,8 +1,8 @@
-"""One self-contained HTML page: cards, tables, notes and Plotly figures. It opens offline.
+"""Build a self-contained HTML page of cards, tables, notes and Plotly figures. It opens offline.
 
-Functions return pieces of HTML whose text is escaped; `write_page` joins them. A figure is plain
-data: importing Plotly's own classes would take longer than writing the page. A page without a
-figure needs no Plotly, and runs no script at all.
+Functions return pieces of HTML with their text escaped; `write_page` joins them. A figure is plain
+data, because importing Plotly's classes takes longer than writing the page. A page without a figure
+needs no Plotly and runs no script.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 from lockstep.engine.run.atomic_write import replace_file
 
 MOST_POINTS = 2000
-"""Points per curve; more make a page heavy and no picture better."""
+"""Most points per curve; more would make the page heavy and the picture no better."""
 BLUE, ORANGE, GREEN, PURPLE, RED = "#3b82c4", "#e07b39", "#2f9e6e", "#8a63c9", "#d6453d"
 GREY = "#8a8f98"
 Card = tuple[str, str, str]
@@ -89,7 +89,7 @@ matchMedia("(prefers-color-scheme: dark)").addEventListener("change", draw);
 
 
 def write_page(path: Path, title: str, *parts: str) -> Path:
-    """Write the page as a whole; Plotly's script is in it if a figure is."""
+    """Write the page and return its path; include Plotly's script if there is a figure."""
     body, policy, scripts = "".join(parts), _POLICY, ""
     if _PLOT in body:
         from plotly.offline import get_plotlyjs
@@ -107,29 +107,38 @@ def write_page(path: Path, title: str, *parts: str) -> Path:
 {body}
 {scripts}</html>
 """
-    # A lone surrogate, as JSON can carry one, has no UTF-8.
+    # JSON can carry a lone surrogate, which UTF-8 cannot encode.
     replace_file(path, page.encode(errors="replace"))
     return path
 
 
 def section(title: str, *parts: str) -> str:
-    """A heading and what belongs under it."""
+    """Return a heading with its content."""
     return f"<section><h2>{escape(title)}</h2>{''.join(parts)}</section>\n"
 
 
 def paragraph(text: str) -> str:
-    """A few sentences."""
+    """Return a paragraph of text."""
     return f"<p>{escape(text)}</p>\n"
 
 
+def sentence(text: str) -> str:
+    """Turn words into a sentence.
+
+    >>> sentence("accuracy retained"), sentence("Nothing found.")
+    ('Accuracy retained.', 'Nothing found.')
+    """
+    return f"{text[:1].upper()}{text[1:].removesuffix('.')}."
+
+
 def banner(word: str, text: str, tone: str) -> str:
-    """The first thing to see: a word in large type, a sentence; `tone` is good, bad or plain."""
+    """Return a word in large type with a sentence; `tone` is good, warn, bad or plain."""
     style = f'class="banner" style="--tone: var(--{tone})"'
     return f"<div {style}><b>{escape(word)}</b>{escape(text)}</div>\n"
 
 
 def cards(items: Iterable[Card]) -> str:
-    """Key numbers: (name, value, note). A long value gets a row of its own."""
+    """Return cards of (name, value, note). A long value takes a whole row."""
     pieces = [
         f'<div class="card{" long" if len(value) > 40 else ""}">'
         f"{escape(name)}<b>{escape(value)}</b>{escape(note)}</div>"
@@ -141,7 +150,7 @@ def cards(items: Iterable[Card]) -> str:
 def item(
     tone: str, word: str, title: str, place: str, rows: Iterable[tuple[str, str]], *parts: str
 ) -> str:
-    """One thing to look at: how bad, what, where; (name, text) row by row; what belongs to it."""
+    """Return one finding: its severity, title and place, rows of (name, text), and more `parts`."""
     lines = "".join(f"<dt>{escape(name)}</dt><dd>{escape(text)}</dd>" for name, text in rows)
     head = f"<span>{escape(word)}</span>" if word else ""
     head += escape(title) + (f"<code>{escape(place)}</code>" if place else "")
@@ -150,7 +159,7 @@ def item(
 
 
 def verbatim(lines: Iterable[str], stands_out: Callable[[str], bool] = lambda line: False) -> str:
-    """Lines of a program's own, as they are; some in the colour of ink."""
+    """Return the output of a program line by line; `stands_out` picks the bold lines."""
     said = (f"<b>{escape(a)}</b>" if stands_out(a) else escape(a) for a in lines)
     return f"<pre>{chr(10).join(said)}</pre>\n"
 
@@ -160,7 +169,7 @@ def table(
     rows: Iterable[Sequence[str]],
     colours: Mapping[str, str] | None = None,
 ) -> str:
-    """A table; without `columns`, of facts. A row whose name has a colour shows it."""
+    """Return a table; without `columns` it lists facts. `colours` mark rows by their names."""
     names = "".join(f'<th scope="col">{escape(column)}</th>' for column in columns)
     head = f"<thead><tr>{names}</tr></thead>" if columns else ""
     body = "".join(
@@ -174,7 +183,7 @@ def table(
 
 
 def legend(colours: Mapping[str, str]) -> str:
-    """Names beside their colours; unlike Plotly's own it wraps on a narrow screen."""
+    """Return names beside their colours; unlike Plotly's legend it wraps on a narrow screen."""
     items = "".join(f"<span>{_chip(c)}{escape(name)}</span>" for name, c in colours.items())
     return f'<div class="legend">{items}</div>\n'
 
@@ -184,14 +193,14 @@ def _chip(colour: str | None) -> str:
 
 
 def grid(*figures: str) -> str:
-    """Figures side by side where there is room."""
+    """Return figures side by side, as far as they fit."""
     return f'<div class="grid">{"".join(figures)}</div>\n'
 
 
 def figure(
     title: str, data: Iterable[Trace], *, x: str = "", height: int = 320, **layout: Any
 ) -> str:
-    """A Plotly figure; nothing when there is nothing to show."""
+    """Return a Plotly figure, or nothing if no trace has data."""
     traces = [trace for trace in data if trace["x"]]
     if not traces:
         return ""
@@ -202,7 +211,7 @@ def figure(
         "xaxis": {"title": {"text": label(x)}},
         **layout,
     }
-    # With no "<" in it, no text can close the element; JSON.parse gives the sign back.
+    # Without "<" no text can close the element; JSON.parse restores the sign.
     content = json.dumps({"data": traces, "layout": layout}).replace("<", "\\u003c")
     return (
         f"<figure><figcaption>{escape(title)}</figcaption>"
@@ -212,7 +221,7 @@ def figure(
 
 
 def curve(name: str, points: Points, colour: str, **line: Any) -> Trace:
-    """A line through points; a value that is no number leaves a gap."""
+    """Return a line through points; a value that is not a number leaves a gap."""
     points = thin([(x, y if is_number(y) else None) for x, y in points])
     return {
         "x": [x for x, _ in points],
@@ -226,7 +235,7 @@ def curve(name: str, points: Points, colour: str, **line: Any) -> Trace:
 
 
 def level(line: Trace, value: float | None, name: str = "target") -> list[Trace]:
-    """A value as a dashed line, as long as the curve `line`."""
+    """Return a dashed line at a value, as long as the curve `line`."""
     if value is None or not line["x"]:
         return []
     ends = [(line["x"][0], value), (line["x"][-1], value)]
@@ -234,7 +243,7 @@ def level(line: Trace, value: float | None, name: str = "target") -> list[Trace]
 
 
 def bars(name: str, lanes: Sequence[str], lengths: Sequence[float | None], colour: str) -> Trace:
-    """Bars that lie, one in each lane."""
+    """Return horizontal bars, one per lane."""
     return {
         "type": "bar",
         "orientation": "h",
@@ -248,7 +257,7 @@ def bars(name: str, lanes: Sequence[str], lengths: Sequence[float | None], colou
 
 
 def thin(points: Points) -> Points:
-    """At most MOST_POINTS: of each stretch the lowest and the highest, so that no peak is lost."""
+    """Keep up to MOST_POINTS: the lowest and highest of each stretch, so that all peaks stay."""
     if len(points) <= MOST_POINTS:
         return points
     size = math.ceil(2 * len(points) / MOST_POINTS)
@@ -261,17 +270,17 @@ def thin(points: Points) -> Points:
 
 
 def label(text: str) -> str:
-    """Text for a figure: Plotly reads a little HTML, which a name must not become."""
+    """Escape text for a figure: Plotly would read some HTML in it."""
     return escape(text, quote=False)
 
 
 def is_number(value: Any) -> bool:
-    """Whether it is a finite number."""
+    """Return whether a value is a finite number."""
     return isinstance(value, int | float) and math.isfinite(value)
 
 
 def number(value: Any) -> str:
-    """A number as people read it.
+    """Format a number for people.
 
     >>> number(0.98611), number(4319.87), number(1437), number(None)
     ('0.9861', '4,320', '1,437', '-')

@@ -1,4 +1,4 @@
-"""report.html of a run: what it reached, how it got there, and where the time went."""
+"""Write report.html of a run: its result, its curves, and where the time went."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from lockstep.engine.step.timeline import EXCHANGE, PARTS, WAITING
 from lockstep.report import page
 
 MOST_LANES = 8
-"""Replicas drawn one by one; of more, the first ones."""
+"""Most replicas that the pictures show; of more, the first ones."""
 _FAMILIES = (
     ("#0b7a6b", "#2fa08d", "#5cc0a8", "#9bd3c2", "#7fae4e"),  # data
     ("#1d4f91", "#2f78c4", "#62a3e0", "#9cc7ef"),  # forward
@@ -28,14 +28,14 @@ _DOWN = {"autorange": "reversed"}
 
 
 def write_run_report(folder: Path) -> Path:
-    """Write report.html into the folder of a run, finished or not; its path."""
+    """Write report.html into the folder of a run, finished or not; return its path."""
     source = RunFolder(folder)
     run = source.summary()
     records = [r for r in source.metrics() if isinstance(r, dict) and page.is_number(r.get("step"))]
     recipe = run.get("recipe", {})
     return page.write_page(
         folder / "report.html",
-        f"{recipe.get('name', 'A run')}: a run of lockstep",
+        f"{recipe.get('name', 'A run')}: report of a lockstep run",
         _state(run),
         page.cards(_headlines(run, recipe, records)),
         page.section("Learning", *_learning(recipe, records)),
@@ -55,7 +55,7 @@ def _state(run: Record) -> str:
 
 
 def _headlines(run: Record, recipe: Record, records: Sequence[Record]) -> list[page.Card]:
-    # A run that did not finish has no totals; its last records say how far it came.
+    # An unfinished run has no totals; its last records show how far it got.
     known: dict[str, Any] = {"step": 0, "epoch": 0.0, "seconds": 0.0}
     for found in (*records, run.get("metrics") or {}, run):
         known |= found
@@ -79,7 +79,7 @@ def _headlines(run: Record, recipe: Record, records: Sequence[Record]) -> list[p
 
 
 def points(records: Sequence[Record], x: str, y: str) -> page.Points:
-    """(x, y) of every record that has both."""
+    """Return (x, y) of every record that has both."""
     return [(r[x], r[y]) for r in records if page.is_number(r.get(x)) and y in r]
 
 
@@ -105,16 +105,18 @@ def _learning(recipe: Record, records: Sequence[Record]) -> list[str]:
         pictures.append(_noise(recipe, records, noise))
     notes = []
     if not any(record.get("kind") == "test" for record in records):
-        notes.append("The run has not been evaluated on the test data yet.")
+        notes.append("The run has no evaluation on the test data yet.")
     values = [v for r in records for k, v in r.items() if k in ("loss", "test_loss", *names)]
     bad = sum(not page.is_number(value) for value in values)
     if bad:
-        notes.append(f"{bad} of {len(values)} values are NaN or infinite: gaps in the curves.")
+        notes.append(
+            f"{bad} of {len(values)} values are NaN or infinite; the curves have gaps there."
+        )
     return [page.grid(*pictures), *map(page.paragraph, notes)]
 
 
 def _noise(recipe: Record, records: Sequence[Record], noise: page.Points) -> str:
-    """How large a batch may be before it stops to pay, beside the batch that it was."""
+    """Draw the noise scale, up to which larger batches help, beside the batch that was used."""
     ends = [points(records, "step", name) for name in ("noise_low", "noise_high")]
     curves = [page.curve("noise scale", noise, page.BLUE)]
     curves += [
@@ -182,7 +184,9 @@ def _timeline(run: Record) -> str:
     if len(replicas) > len(shown):
         notes.append(f"The pictures show the first {len(shown)} of {len(replicas)} replicas.")
     if beside - {EXCHANGE}:
-        notes.append("Data workers read beside the step: the bars count it, the step does not.")
+        notes.append(
+            "Data workers read in parallel: the bars show their time, the step does not include it."
+        )
     return page.section(
         "Inside a step",
         *map(page.paragraph, notes),
@@ -196,11 +200,11 @@ def _timeline(run: Record) -> str:
 def _exchange(replicas: Sequence[Record]) -> str:
     total = fmean(r["exchange"] for r in replicas)
     if total == 0:
-        return "There is no all-reduce in this run."
-    # What a step waits for also holds the moments around the all-reduce itself.
+        return "This run needs no all-reduce."
+    # The waiting time also includes moments just before and after the all-reduce.
     waiting = min(total, fmean(r["parts"][WAITING] for r in replicas))
     share = f"{waiting:.2f} ms of it ({waiting / total:.0%})"
-    return f"The all-reduce takes {total:.2f} ms per step; {share} is not hidden behind backward."
+    return f"The all-reduce takes {total:.2f} ms per step; backward does not hide {share}."
 
 
 def _means(replicas: Sequence[Record]) -> str:
@@ -210,7 +214,7 @@ def _means(replicas: Sequence[Record]) -> str:
         for part, colour in COLOURS.items()
     ]
     layout = {"barmode": "stack", "showlegend": False, "yaxis": _DOWN}
-    return page.figure("A mean step", data, x="ms", height=100 + 40 * len(lanes), **layout)
+    return page.figure("Mean step", data, x="ms", height=100 + 40 * len(lanes), **layout)
 
 
 def _last_steps(run: Record, replicas: Sequence[Record]) -> str:
@@ -222,7 +226,7 @@ def _last_steps(run: Record, replicas: Sequence[Record]) -> str:
         for kind, lane in (("step", "replica"), ("beside", "beside"))
         for step in replica["detail"]
         for part, start, end in step[kind]
-        # Workers read far ahead, and on a GPU they go by another clock.
+        # Workers read far ahead, and on a GPU they use another clock.
         if -window < end - zero <= window
     ]
     data = []
@@ -243,17 +247,17 @@ def _last_steps(run: Record, replicas: Sequence[Record]) -> str:
 
 
 def _end(replica: Record) -> float:
-    # The last return of control may hold an evaluation and dwarf the rest: it is left out.
+    # Leave out the last return of control: it may contain a long evaluation.
     return max(float(end) for part, _, end in replica["detail"][-1]["step"] if part != PARTS[-1])
 
 
 def _zeros(run: Record, replicas: Sequence[Record]) -> list[float]:
-    """Where the common time axis starts, on the clock of each replica."""
+    """Return where the common time axis starts on the clock of each replica."""
     starts = [float(r["detail"][0]["step"][0][1]) for r in replicas]
     on_cpu = run.get("machine", {}).get("device") == "cpu"
     if on_cpu and max(starts) < min(_end(r) for r in replicas):
         return [min(starts)] * len(replicas)
-    # Clocks of their own: an all-reduce ends on all replicas at once, so let these ends meet.
+    # The clocks differ. An all-reduce ends on all replicas at once, so align these ends.
     beside = [r["detail"][0]["beside"] for r in replicas]
     ends = [[end for part, _, end in spans if part == EXCHANGE] for spans in beside]
     return [max(end) - max(ends[0]) + starts[0] for end in ends] if all(ends) else starts
@@ -261,7 +265,7 @@ def _zeros(run: Record, replicas: Sequence[Record]) -> list[float]:
 
 def _parts(replicas: Sequence[Record]) -> str:
     own = {name: [r["parts"].get(name, 0.0) for r in replicas] for name in (*PARTS, WAITING)}
-    own |= {"the step in all": [r["step"] for r in replicas]}
+    own |= {"whole step": [r["step"] for r in replicas]}
     columns = [f"replica {rank}, ms" for rank in range(len(replicas))]
     if len(replicas) > MOST_LANES:
         columns = ["mean, ms", "least, ms", "most, ms"]

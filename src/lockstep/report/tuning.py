@@ -1,4 +1,4 @@
-"""The page of `lockstep tune`: how far more replicas help, and why no further."""
+"""Write the page of `lockstep tune`: how much more replicas help, and what limits them."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ _LOG = {"type": "log"}
 
 
 def write_tuning_report(document: Document, path: Path) -> Path:
-    """Write what `lockstep tune --json` prints as a page; its path."""
+    """Write the document of `lockstep tune --json` as a page; return its path."""
     advice = document["advice"]
     best = max(advice, key=lambda one: one["speed_up"])
     word = f"{best['speed_up']:.1f}x with {best['replicas']} replicas"
     return page.write_page(
         path,
-        f"{document['recipe']}: how many replicas, and how",
-        page.banner(word, best["why"], "plain"),
-        page.section("The advice", _table(document)),
+        f"{document['recipe']}: advice for more replicas",
+        page.banner(word, page.sentence(best["why"]), "plain"),
+        page.section("Advice", _table(document)),
         page.section("Time and batch", _pictures(document)),
-        page.section("What was measured", _measured(document), *_notes(document)),
+        page.section("Measurements", _measured(document), *_notes(document)),
         *_verified(document),
     )
 
@@ -71,7 +71,7 @@ def _pictures(document: Document) -> str:
     ticks = {"tickvals": [a["replicas"] for a in advice], "title": {"text": "replicas"}}
     return page.grid(
         page.figure(
-            "Time to the end (seconds)", [times, ideal, marked], xaxis=_LOG | ticks, yaxis=_LOG
+            "Training time (seconds)", [times, ideal, marked], xaxis=_LOG | ticks, yaxis=_LOG
         ),
         page.figure("Global batch (samples)", [batches, *critical], xaxis=_LOG | ticks, yaxis=_LOG),
         page.figure("Gradient noise scale (samples)", [scale], x="steps", yaxis=_LOG),
@@ -97,7 +97,7 @@ def _measured(document: Document) -> str:
                 "noise scale at the end",
                 f"{noise['value']:,.0f} samples ({noise['low']:,.0f} to {end})",
             ),
-            ("from", f"{noise['steps']:,} steps, by {noise['source']}"),
+            ("measured over", f"{noise['steps']:,} steps, by {noise['source']}"),
             ("largest micro-batch", f"{micro['largest']:,} ({micro['limit']})"),
             ("parameters", f"{document['parameters']:,}"),
             ("exchange", document["exchange"]["how"]),
@@ -111,8 +111,8 @@ def _measured(document: Document) -> str:
 
 def _notes(document: Document) -> list[str]:
     text = (
-        "Steps follow from S = Smin (1 + Bcrit / B). The noise scale was measured at the start of "
-        "the training; it usually grows later, so larger batches may pay more than this says."
+        "The number of steps is S = Smin (1 + Bcrit / B). tune measures the noise scale at the "
+        "start of the training. It usually grows later, so larger batches may help more than this."
     )
     return [page.paragraph(text)]
 
@@ -125,9 +125,9 @@ def _verified(document: Document) -> list[str]:
     return [
         page.section(
             "Verified",
-            page.banner(word, found["sentence"], tone),
+            page.banner(word, page.sentence(found["sentence"]), tone),
             page.table(
-                ["seed", "one replica, as it was", f"{found['replicas']} replicas, as advised"],
+                ["seed", "one replica, original", f"{found['replicas']} replicas, as advised"],
                 [
                     (str(seed), f"{one:.4f}", f"{many:.4f}")
                     for seed, one, many in zip(

@@ -3,28 +3,29 @@
 from __future__ import annotations
 
 import torch
-from accelerate import Accelerator
 
-from lockstep.bench.assignment import Task, forever
+from lockstep.bench.assignment import Assignment, forever
+from lockstep.bench.side import Side
 
 
-def run(task: Task) -> None:
-    """Prepare, then train."""
-    if not task.alone:
-        task.announce()
+def run(assignment: Assignment) -> None:
+    """Let Accelerate prepare model, optimizer and loader, then train."""
+    from accelerate import Accelerator
+
+    if not assignment.alone:
+        assignment.announce()
     torch.manual_seed(0)
-    work = task.work
+    work = assignment.work
     accelerator = Accelerator(
-        cpu=not task.on_gpu, mixed_precision="bf16" if task.precision == "bf16" else "no"
+        cpu=not assignment.on_gpu,
+        mixed_precision="bf16" if assignment.precision == "bf16" else "no",
     )
-    # It would take all cores; every side has one thread for each replica.
-    torch.set_num_threads(1)
-    if task.precision == "tf32":
-        torch.set_float32_matmul_precision("high")
+    # Accelerate would take all cores; every side gets one thread per replica.
+    assignment.set_up_torch()
     model = work.model()
-    task.pace.begin(model)
+    assignment.pace.begin(model)
     optimizer = work.optimizer(model.parameters(), lr=work.learning_rate)
-    model, optimizer, loader = accelerator.prepare(model, optimizer, task.loader())
+    model, optimizer, loader = accelerator.prepare(model, optimizer, assignment.loader())
     for inputs, targets in forever(loader):
         optimizer.zero_grad()
         loss = work.loss(model(inputs), targets)
@@ -32,4 +33,9 @@ def run(task: Task) -> None:
         if work.clip is not None:
             accelerator.clip_grad_norm_(model.parameters(), work.clip)
         optimizer.step()
-        task.pace.step(len(inputs))
+        assignment.pace.step(len(inputs))
+
+
+SIDE = Side(
+    name="accelerate", sentence="Hugging Face Accelerate", run=run, order=4, needs=("accelerate",)
+)

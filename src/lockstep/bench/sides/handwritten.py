@@ -11,31 +11,32 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.nn.utils import clip_grad_norm_
 from torch.utils.data import DistributedSampler
 
-from lockstep.bench.assignment import Task
+from lockstep.bench.assignment import Assignment
+from lockstep.bench.side import Side
 
 
-def run(task: Task) -> None:
+def run(assignment: Assignment) -> None:
     """Join as one of torchrun's processes, then train."""
-    task.announce()
+    assignment.announce()
     torch.set_num_threads(1)
-    if task.on_gpu:
-        torch.cuda.set_device(task.device)
+    if assignment.on_gpu:
+        torch.cuda.set_device(assignment.device)
     dist.init_process_group(
-        "nccl" if task.on_gpu else "gloo", timeout=datetime.timedelta(seconds=600)
+        "nccl" if assignment.on_gpu else "gloo", timeout=datetime.timedelta(seconds=600)
     )
-    train(task)
+    train(assignment)
 
 
-def train(task: Task) -> None:
-    """The loop; the process group is there already."""
-    work, device = task.work, task.device
+def train(assignment: Assignment) -> None:
+    """Run the training loop; the process group exists already."""
+    work, device = assignment.work, assignment.device
     torch.manual_seed(0)
     model = work.model().to(device)
-    task.pace.begin(model)
-    ddp = DistributedDataParallel(model, device_ids=[device.index] if task.on_gpu else None)
+    assignment.pace.begin(model)
+    ddp = DistributedDataParallel(model, device_ids=[device.index] if assignment.on_gpu else None)
     optimizer = work.optimizer(ddp.parameters(), lr=work.learning_rate)
-    sampler: DistributedSampler[int] = DistributedSampler(task.samples, shuffle=True, seed=0)  # type: ignore[arg-type]
-    loader = task.loader(sampler)
+    sampler: DistributedSampler[int] = DistributedSampler(assignment.samples, shuffle=True, seed=0)  # type: ignore[arg-type]
+    loader = assignment.loader(sampler)
     for epoch in count():
         sampler.set_epoch(epoch)
         for inputs, targets in loader:
@@ -47,4 +48,9 @@ def train(task: Task) -> None:
             if work.clip is not None:
                 clip_grad_norm_(ddp.parameters(), work.clip)
             optimizer.step()
-            task.pace.step(len(inputs))
+            assignment.pace.step(len(inputs))
+
+
+SIDE = Side(
+    name="handwritten", sentence="a hand-written DDP loop, fp32", run=run, order=3, only_fp32=True
+)

@@ -1,8 +1,9 @@
-"""lockstep: the engine as `lockstep train` runs it, from an ordinary recipe."""
+"""lockstep: the engine runs an ordinary recipe, as `lockstep train` does."""
 
 from __future__ import annotations
 
-from lockstep.bench.assignment import Task
+from lockstep.bench.assignment import Assignment
+from lockstep.bench.side import Side
 from lockstep.bench.turns import Pace
 from lockstep.console import Progress
 from lockstep.engine.group import Group
@@ -14,41 +15,40 @@ from lockstep.engine.sampler import Step
 
 
 class Paced(Record):
-    """A record that also tells the pace of every step: nothing is left out or added."""
+    """The record of every run, which also reports each step to the pace."""
 
     def __init__(self, pace: Pace, job: Job, group: Group, progress: Progress) -> None:
         super().__init__(job, group, progress)
         self.pace = pace
 
     def begin(self, replica: Replica) -> int:
-        """Show the pace the model."""
+        """Begin the record, and give the pace the model."""
         start = super().begin(replica)
         self.pace.begin(replica.module)
-        self.pace.told = lambda: (self.peak_memory(), replica.path)
+        self.pace.facts = lambda: (self.peak_memory(), replica.path)
         return start
 
     def after(self, step: Step, items: int, rate: float) -> None:
-        """Log as always, then count the step; those that search for the fastest path are set-up."""
+        """Log the step, then count it. Steps that search for the fastest path count as set-up."""
         super().after(step, items, rate)
         if self.replica.path:
             self.pace.step(sum(sum(part.sizes) for part in step.parts))
 
 
-def run(task: Task, exact: bool = False) -> None:
-    """Train until the pace ends it."""
+def run(assignment: Assignment, exact: bool = False) -> None:
+    """Train until the pace ends the run."""
+    replicas = assignment.world.size
     job = Job(
-        recipe=task.work.recipe(task.samples, task.world.size, task.precision),
-        out=task.folder / "run",
-        replicas=task.world.size,
+        recipe=assignment.work.recipe(assignment.samples, replicas, assignment.precision),
+        out=assignment.folder / "run",
+        replicas=replicas,
         exact=exact,
-        # Exact mode is not compiled; it finds its own best.
-        speed="auto" if exact else task.speed,
+        # Exact mode refuses `compile`, so it chooses its own way.
+        speed="auto" if exact else assignment.speed,
         checkpoint_every=0,
     )
-    group = Group(task.world, store=str(task.folder / "store"))
-    train(job, group, Progress(), lambda *given: Paced(task.pace, *given))
+    group = Group(assignment.world, store=str(assignment.folder / "store"))
+    train(job, group, Progress(), lambda *given: Paced(assignment.pace, *given))
 
 
-def run_exact(task: Task) -> None:
-    """The same in exact mode."""
-    run(task, exact=True)
+SIDE = Side(name="lockstep", sentence="lockstep, fast mode", run=run, order=1, shards=True)

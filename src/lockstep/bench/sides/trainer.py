@@ -1,4 +1,4 @@
-"""Lightning Trainer: the loop is the library's.
+"""Lightning Trainer: the library owns the loop.
 
 In its favour, everything beside the training is off: logger, checkpoints, progress bar, summary.
 """
@@ -10,58 +10,64 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lockstep.bench.assignment import Batch, Task
-
-try:
-    from lightning.pytorch import LightningModule, Trainer
-except ModuleNotFoundError:
-    from pytorch_lightning import LightningModule, Trainer
+from lockstep.bench.assignment import Assignment, Batch
+from lockstep.bench.side import Side
 
 
-class Trained(LightningModule):
-    """The work as a LightningModule."""
+def run(assignment: Assignment) -> None:
+    """Fit until the pace ends the run."""
+    try:
+        from lightning.pytorch import LightningModule, Trainer
+    except ModuleNotFoundError:
+        from pytorch_lightning import LightningModule, Trainer
 
-    def __init__(self, task: Task) -> None:
-        super().__init__()
-        self.task = task
-        self.model = task.work.model()
+    class Trained(LightningModule):
+        """The work as a LightningModule."""
 
-    def training_step(self, batch: Batch, number: int) -> Tensor:
-        """The loss of a batch."""
-        inputs, targets = batch
-        return self.task.work.loss(self.model(inputs), targets)
+        def __init__(self) -> None:
+            super().__init__()
+            self.model = work.model()
 
-    def configure_optimizers(self) -> torch.optim.Optimizer:
-        """The optimizer of the work."""
-        work = self.task.work
-        return work.optimizer(self.model.parameters(), lr=work.learning_rate)
+        def training_step(self, batch: Batch, number: int) -> Tensor:
+            """Return the loss of a batch."""
+            inputs, targets = batch
+            return work.loss(self.model(inputs), targets)
 
-    def on_train_batch_end(self, outputs: Any, batch: Batch, number: int) -> None:
-        """A step is done."""
-        self.task.pace.step(len(batch[0]))
+        def configure_optimizers(self) -> torch.optim.Optimizer:
+            """Return the work's optimizer."""
+            return work.optimizer(self.model.parameters(), lr=work.learning_rate)
 
+        def on_train_batch_end(self, outputs: Any, batch: Batch, number: int) -> None:
+            """Report a step to the pace."""
+            assignment.pace.step(len(batch[0]))
 
-def run(task: Task) -> None:
-    """Fit, for ever."""
-    if not task.alone:
-        task.announce()
-    torch.set_num_threads(1)
-    if task.precision == "tf32":
-        torch.set_float32_matmul_precision("high")
+    work = assignment.work
+    if not assignment.alone:
+        assignment.announce()
+    assignment.set_up_torch()
     trainer = Trainer(
-        accelerator="cuda" if task.on_gpu else "cpu",
-        devices=task.world.size,
-        strategy="auto" if task.alone else "ddp",
-        precision="bf16-mixed" if task.precision == "bf16" else "32-true",
-        gradient_clip_val=task.work.clip,
+        accelerator="cuda" if assignment.on_gpu else "cpu",
+        devices=assignment.world.size,
+        strategy="auto" if assignment.alone else "ddp",
+        precision="bf16-mixed" if assignment.precision == "bf16" else "32-true",
+        gradient_clip_val=work.clip,
         max_epochs=-1,
-        default_root_dir=task.folder,
+        default_root_dir=assignment.folder,
         logger=False,
         enable_checkpointing=False,
         enable_progress_bar=False,
         enable_model_summary=False,
     )
     torch.manual_seed(0)
-    module = Trained(task)
-    task.pace.begin(module.model)
-    trainer.fit(module, task.loader())
+    module = Trained()
+    assignment.pace.begin(module.model)
+    trainer.fit(module, assignment.loader())
+
+
+SIDE = Side(
+    name="trainer",
+    sentence="Lightning Trainer",
+    run=run,
+    order=6,
+    needs=("lightning", "pytorch_lightning"),
+)

@@ -6,19 +6,20 @@ import torch
 from torch.nn.utils import clip_grad_norm_
 from torch.utils.data import DataLoader
 
-from lockstep.bench.assignment import Batch, Task, forever
+from lockstep.bench.assignment import Assignment, Batch, forever
+from lockstep.bench.side import Side
 
 
-def run(task: Task) -> None:
-    """Train. In its favour the loss is not read after each step, as many courses do."""
+def run(assignment: Assignment) -> None:
+    """Train. In its favour, the loop does not read the loss after each step, as many courses do."""
     torch.set_num_threads(1)
     torch.manual_seed(0)
-    work, device = task.work, task.device
+    work, device = assignment.work, assignment.device
     model = work.model().to(device)
-    task.pace.begin(model)
+    assignment.pace.begin(model)
     optimizer = work.optimizer(model.parameters(), lr=work.learning_rate)
     loader: DataLoader[Batch] = DataLoader(
-        task.samples,  # type: ignore[arg-type]  # it has all that a data set needs
+        assignment.samples,  # type: ignore[arg-type]  # has all that a data set needs
         batch_size=work.batch,
         shuffle=True,
         drop_last=True,
@@ -31,4 +32,14 @@ def run(task: Task) -> None:
         if work.clip is not None:
             clip_grad_norm_(model.parameters(), work.clip)
         optimizer.step()
-        task.pace.step(len(inputs))
+        assignment.pace.step(len(inputs))
+
+
+SIDE = Side(
+    name="workshop",
+    sentence="the loop of a first course: one device, fp32, a DataLoader without workers",
+    run=run,
+    order=7,
+    one_replica=True,
+    only_fp32=True,
+)

@@ -12,10 +12,11 @@ from typing import Any
 from torch.optim import SGD
 
 from lockstep import models
-from lockstep.bench.assignment import Task
+from lockstep.bench.assignment import Assignment
+from lockstep.bench.entries import Entry
 from lockstep.bench.measure import Settings, ratios
 from lockstep.bench.measure import measure as take_turns
-from lockstep.bench.sides import Entry, Side
+from lockstep.bench.side import Side
 from lockstep.bench.sides.lockstep import run
 from lockstep.bench.synthetic_data import images
 from lockstep.bench.works import Work
@@ -58,14 +59,10 @@ class Throughput:
         return self.batch / median(self.each[0])
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Shared(Side):
-    """lockstep with the work's batch for all replicas together."""
-
-    def run(self, task: Task) -> None:
-        """Cut the batch."""
-        batch = task.work.batch // task.world.size
-        run(replace(task, work=replace(task.work, batch=batch)))
+def run_shared(assignment: Assignment) -> None:
+    """Run lockstep with one batch of the work's size, cut for all replicas."""
+    batch = assignment.work.batch // assignment.world.size
+    run(replace(assignment, work=replace(assignment.work, batch=batch)))
 
 
 SMALL = Work(
@@ -111,8 +108,8 @@ def measure_here(
     """Sides take turns, so that a slow second of the machine falls on all of them."""
     device, replicas = sizes_here()
     work = SMALL if device == "cpu" else LARGE
-    each = Side(name="each", sentence="a batch for each", file="lockstep", shards=True)
-    shared = _Shared(name="shared", sentence="one batch for all", file="lockstep", shards=True)
+    each = Side(name="each", sentence="a batch for each", run=run, shards=True)
+    shared = Side(name="shared", sentence="one batch for all", run=run_shared, shards=True)
     entries = [Entry(name=f"each {n}", side=each, replicas=n) for n in replicas]
     entries += [Entry(name=f"shared {n}", side=shared, replicas=n) for n in replicas[1:]]
     turns = len(entries) * (rounds + 1)

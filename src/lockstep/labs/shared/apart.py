@@ -2,8 +2,8 @@
 
     python -m lockstep.labs.shared.apart module:function LIMIT FD
 
-Replicas are forked, and a page cannot fork: its process has threads, and signals are not its to
-take. It must also stay alive whatever a learner's program does.
+A page cannot fork replicas: its process runs threads and does not own the signals. It must also
+survive whatever a learner's program does.
 """
 
 from __future__ import annotations
@@ -22,24 +22,24 @@ from lockstep.errors import LockstepError, RunError
 from lockstep.processes.sandbox import run_module
 
 GRACE = 15.0
-"""Seconds that a process has to end what it started when its time is over."""
+"""How long a process may take to end what it started when its time is over, in seconds."""
 MOST_WRITTEN = 1 << 28
-"""Bytes of a file: a program that prints without end must not fill the disk."""
+"""Largest file in bytes: a program that prints without end must not fill the disk."""
 MOST_SHOWN = 2000
 Report = Callable[[float, str], None]
-"""Says how far a measurement is: a share of 1, and what it does."""
+"""A function that shows progress: a share between 0 and 1, and what is being done."""
 
 
 class Late(RunError):
-    """Its time was over."""
+    """Raised when a function ran longer than its limit."""
 
 
 class _Over(BaseException):
-    """The same inside of the process: nobody there may take it for an error of its own."""
+    """Raised inside the process at the limit; not an Exception, so that no handler catches it."""
 
 
 def quiet(share: float, what: str) -> None:
-    """A report to nobody."""
+    """Show no progress."""
 
 
 def apart(

@@ -1,4 +1,4 @@
-"""Serves a lab with marimo: on loopback unless asked otherwise, with a token, offline."""
+"""Serve a lab with marimo: offline, protected by a token, on loopback by default."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from lockstep.world import elsewhere
 
 FIRST_PORT = 2718
 IN_TERMINALS = ("www-browser", "links", "elinks", "lynx", "w3m")
-"""Browsers that Python may choose where there is no screen: they show no lab."""
+"""Browsers that Python may choose on a machine without a screen. They cannot show a lab."""
 
 
 def check_installed() -> None:
-    """Say what to install, if the labs' own libraries are not there."""
+    """Raise an error that names the package to install, if the labs lack one."""
     for name in ("marimo", "anywidget", "torch", "plotly"):
         if find_spec(name) is None:
             raise UsageError(f"the labs need {name}. Install it with: pip install 'lockstep[lab]'")
@@ -48,7 +48,7 @@ def choose_port(host: str, asked: int | None) -> int:
 
 
 def opened(url: str) -> bool:
-    """Whether a browser could be told to open it."""
+    """Open the address in a browser, and return whether that worked."""
     try:
         browser = webbrowser.get()
         return Path(getattr(browser, "name", "")).name not in IN_TERMINALS and browser.open(url)
@@ -57,7 +57,7 @@ def opened(url: str) -> bool:
 
 
 def serve(lab: Lab, *, host: str, port: int | None, announce: Callable[[str], None]) -> int:
-    """Serve until Ctrl-C, and tell the address; the exit code of marimo."""
+    """Serve a lab until Ctrl-C, pass its address to `announce`, and return marimo's exit code."""
     port = choose_port(host, port)
     token = secrets.token_urlsafe(16)
     shown = f"[{host}]" if ":" in host else host
@@ -91,7 +91,7 @@ def serve(lab: Lab, *, host: str, port: int | None, announce: Callable[[str], No
 
 
 def _wait(process: Process, host: str, port: int) -> None:
-    """Until marimo answers."""
+    """Wait until marimo answers."""
     reach = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
     while process.poll() is None:
         with suppress(OSError), socket.create_connection((reach, port), timeout=0.2):

@@ -1,4 +1,4 @@
-"""What the learner fills in, and how it is judged: in a process of its own, with a time limit."""
+"""Tasks: the learner fills a gap in a program, and a separate process judges the result."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from lockstep.processes.sandbox import run_module
 
 SECONDS = 20.0
 MOST = 4000
-"""Characters of what an attempt printed that are shown."""
+"""How many characters of an attempt's output are shown."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Task:
-    """A gap in a text."""
+    """A gap in a program that the learner fills."""
 
     name: str
     asks: str
@@ -24,9 +24,9 @@ class Task:
     answer: str
     """A text that passes."""
     explains: str
-    """The short answer, in Markdown, for after."""
+    """The explanation, in Markdown, shown after the attempt."""
     judge: Callable[[str], list[str]]
-    """What is wrong with a text; nothing: it passes."""
+    """Returns what is wrong with a text; an empty list means that it passes."""
 
 
 def by(check: str, seconds: float = SECONDS) -> Callable[[str], list[str]]:
