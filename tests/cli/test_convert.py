@@ -82,8 +82,8 @@ def test_a_script_from_standard_input():
         (b"def f(:\n", b"not Python"),
         (b"print 'old'\n", b"Python 2"),
         (b"x = '\xff\xfe'\n", b"not text in"),
-        (b"x = 1\n", b"is not converted"),
-        (b"", b"is not converted"),
+        (b"x = 1\n", b"was not converted"),
+        (b"", b"was not converted"),
     ],
 )
 def test_what_is_no_training_script_ends_in_one_line(

@@ -333,7 +333,7 @@ def test_a_file_that_cannot_be_written_says_so(doctor, tmp_path):
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        (b"def f(:\n    pass\n", ["line 1", "not Python", "'def f(:'", "Mend it first"]),
+        (b"def f(:\n    pass\n", ["line 1", "not Python", "'def f(:'", "Fix it first"]),
         (b"import torch\nprint 'hello'\n", ["line 2", "It looks like Python 2", "convert it"]),
         (b"import torch\nx = 0777\n", ["line 2", "Python 2"]),
         (b"import torch\nname = 'caf\xe9'\n", ["not text in utf-8", "Save it as UTF-8"]),

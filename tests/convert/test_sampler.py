@@ -67,7 +67,7 @@ def test_a_loader_of_another_file_is_made_anew_here(script: Path):
         in found.text
     )
     assert "loader.batch_size // WORLD_SIZE" in found.text
-    assert any("it is done in another file" in note.text for note in found.notes)
+    assert any("the evaluation is in another file" in note.text for note in found.notes)
 
 
 def test_batches_stay_as_they_are_when_that_is_asked_for(script: Path):

@@ -131,7 +131,7 @@ def test_augmentation_in_workers_and_sequences_before_batches_are_proved(judged)
         ("classification", "scaled_rate", 1, "the learning rate of step 1 is 0.02"),
         ("classification", "wrong_validation", 4, 'the original prints "accuracy'),
         ("summed_loss", "not_scaled", 1, "the loss is 1/2 of the original's"),
-        ("batch_norm", "local", 1, "1 batch norm layer(s) see the batch of one rank only"),
+        ("batch_norm", "local", 1, "1 batch norm layer(s) see only the batch of one rank"),
         ("by_hand", "not_wrapped", 1, "the ranks hold different weights"),
         ("drawn_batches", "not_divided", 1, "every rank makes a batch as large"),
     ],

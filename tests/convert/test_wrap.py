@@ -348,9 +348,9 @@ def test_every_model_of_a_dictionary_is_wrapped():
         (
             "[Net() for _ in range(2)]",
             "[]\nnets.append(Net())",
-            "trail was lost at nets in line 27",
+            "search ended at nets in line 27",
         ),
-        ("[Net() for _ in range(2)]", "[net, net]", "trail was lost at nets in line 27"),
+        ("[Net() for _ in range(2)]", "[net, net]", "search ended at nets in line 27"),
         ("optimizers = ", "first = nets[0]\noptimizers = ", r"nets\[0\] gets another name before"),
     ],
 )

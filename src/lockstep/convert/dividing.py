@@ -84,6 +84,13 @@ def share(work: Work, size: cst.BaseExpression) -> None:
     work.draft.replace(size, f"{whole(work.script.code(size))} // {work.world}")
 
 
+def divide_batch(work: Work, call: cst.Call, size: cst.BaseExpression) -> None:
+    """Replace a loader's batch size by that of one process, and assert that it divides evenly."""
+    if not work.options.scale_batch:
+        share(work, size)
+        even(work, statement_of(work.script, call), work.script.code(size))
+
+
 def whole(text: str) -> str:
     """Return an expression in a form that an operator may follow."""
     plain = text.replace(".", "").replace("_", "").isalnum() or text.endswith((")", "]"))

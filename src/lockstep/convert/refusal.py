@@ -25,11 +25,11 @@ class Stage(IntEnum):
 class Refusal:
     """A place where data parallelism would change the method."""
 
-    name: str
-    """Name of the reason, and of its file."""
     script: Script
     node: cst.CSTNode
     reason: str
     """Why data parallelism would change the method here, in one sentence."""
     advice: str
     """What a person could do, in one sentence."""
+    name: str = ""
+    """Name of the reason: that of its file, which `refusals` fills in."""

@@ -9,29 +9,13 @@ import libcst as cst
 from lockstep.source.project import Project
 from lockstep.source.script import Script
 
-COLLECTIVES = [
-    f"torch.distributed.{name}"
-    for name in (
-        "all_reduce",
-        "barrier",
-        "monitored_barrier",
-        "broadcast",
-        "broadcast_object_list",
-        "all_gather",
-        "all_gather_object",
-        "all_gather_into_tensor",
-        "reduce",
-        "gather",
-        "gather_object",
-        "scatter",
-        "scatter_object_list",
-        "reduce_scatter",
-        "reduce_scatter_tensor",
-        "all_to_all",
-        "all_to_all_single",
-        "new_group",
-    )
-]
+_NAMES = (
+    "all_reduce", "barrier", "monitored_barrier", "broadcast", "broadcast_object_list",
+    "all_gather", "all_gather_object", "all_gather_into_tensor", "reduce", "gather",
+    "gather_object", "scatter", "scatter_object_list", "reduce_scatter",
+    "reduce_scatter_tensor", "all_to_all", "all_to_all_single", "new_group",
+)  # fmt: skip
+COLLECTIVES = [f"torch.distributed.{name}" for name in _NAMES]
 _REDUCTION = re.compile(
     r"reduce(?!_?lr|_?on)|gather|synch|sync_(?!batch|bn)|_sync|broadcast|aggregate|across|"
     r"(dist|ddp|world|global)_?(mean|avg|average|sum|acc)",
@@ -48,7 +32,7 @@ def is_reduction(project: Project, script: Script, node: cst.CSTNode) -> bool:
     last = script.code(node.func).rsplit(".", 1)[-1]
     if not _REDUCTION.search(last):
         return False
-    name = project.name(script, node.func) or script.code(node.func)
+    name = project.title(script, node.func)
     if name.startswith("torch.distributed"):
         return True
     if _NO_REDUCTION.search(name):

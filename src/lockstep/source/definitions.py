@@ -63,6 +63,16 @@ class Definitions(Names):
         """Return the function or class of the project that an expression names."""
         return self._define(script, node, 0)
 
+    def function(self, script: Script, node: cst.CSTNode) -> tuple[Script, cst.FunctionDef] | None:
+        """Return the function of the project that an expression names."""
+        made = self.definition(script, node)
+        return (made[0], made[1]) if made and isinstance(made[1], cst.FunctionDef) else None
+
+    def callers(self, script: Script, function: cst.FunctionDef) -> list[tuple[Script, cst.Call]]:
+        """Return the calls of a function; of `__init__`, those of its class."""
+        owner = script.class_of(function) if function.name.value == "__init__" else None
+        return self.uses.get(owner or function, [])
+
     def _define(self, script: Script, node: cst.CSTNode, depth: int) -> Definition | None:
         if depth > DEEPEST:
             return None

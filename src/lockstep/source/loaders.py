@@ -20,33 +20,15 @@ SAMPLER = (
     "torch.utils.data.distributed.DistributedSampler",
 )
 _AROUND = {
-    "enumerate",
-    "tqdm",
-    "tqdm_notebook",
-    "track",
-    "iter",
-    "islice",
-    "zip",
-    "progress_bar",
-    "log_every",
-    "Bar",
-    "list",
-    "cycle",
-}
+    "enumerate", "tqdm", "tqdm_notebook", "track", "iter", "islice", "zip", "progress_bar",
+    "log_every", "Bar", "list", "cycle",
+}  # fmt: skip
 """Functions that loops put around a loader."""
 _PLACES = {
-    "dataset": 0,
-    "batch_size": 1,
-    "shuffle": 2,
-    "sampler": 3,
-    "batch_sampler": 4,
-    "num_workers": 5,
-    "collate_fn": 6,
-    "pin_memory": 7,
-    "drop_last": 8,
-    "timeout": 9,
+    "dataset": 0, "batch_size": 1, "shuffle": 2, "sampler": 3, "batch_sampler": 4,
+    "num_workers": 5, "collate_fn": 6, "pin_memory": 7, "drop_last": 8, "timeout": 9,
     "worker_init_fn": 10,
-}
+}  # fmt: skip
 """Positions of DataLoader's arguments."""
 _EVALUATION = "val|valid|validation|test|eval|evaluation|dev"
 _TRAINING = "train|training|trn"
@@ -195,7 +177,7 @@ def iterated(project: Project, script: Script, node: cst.BaseExpression) -> cst.
             call = origins[0].node if len(origins) == 1 and origins[0].script is script else node
         if not isinstance(call, cst.Call) or not call.args or call.args[0].star:
             return node
-        name = project.name(script, call.func) or script.code(call.func)
+        name = project.title(script, call.func)
         if name.rsplit(".", 1)[-1] not in _AROUND:
             return node
         node = call.args[0].value

@@ -96,10 +96,7 @@ class Tally:
             self._add(name)
             return
         for origin in origins:
-            called = origin.call and (
-                self.training.project.name(origin.script, origin.call.func)
-                or origin.script.code(origin.call.func)
-            )
+            called = origin.call and self.training.project.title(origin.script, origin.call.func)
             if called and re.search(r"tqdm|[Pp]rogress|\bBar", called):
                 continue
             if called and called.endswith("AverageMeter") and origin.call is not None:
@@ -218,12 +215,11 @@ class Tally:
         elif last == "step" or "stop" in last.lower():
             self.uses.append((script, call))
         elif last not in _KEEPS:
-            made = self.training.project.definition(script, call.func)
             self.reduced |= self._hidden(script, call)
-            self.known &= made is not None and isinstance(made[1], cst.FunctionDef)
+            self.known &= self.training.project.function(script, call.func) is not None
 
     def _is_local(self, script: Script, call: cst.Call) -> bool:
-        name = self.training.project.name(script, call.func) or script.code(call.func)
+        name = self.training.project.title(script, call.func)
         return name.split(".")[0] in _LOCAL or _PLAIN.fullmatch(name) is not None
 
     def _compared(

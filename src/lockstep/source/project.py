@@ -38,10 +38,18 @@ class Project(Values):
             every = [found for group in wanted for found in group]
             yield from sorted(every, key=lambda f: (places[f[0]], f[0].order[f[1]]))
 
+    def title(self, script: Script, node: cst.CSTNode) -> str:
+        """Return what an expression names, in full, or else its text."""
+        return self.name(script, node) or script.code(node)
+
+    def makers(self, script: Script, node: cst.CSTNode) -> list[tuple[Script, cst.Call, str]]:
+        """Return the calls that a value may come from, each with the full name of its function."""
+        calls = [(o.script, o.call) for o in self.origins(script, node) if o.call is not None]
+        return [(where, call, self.name(where, call.func) or "") for where, call in calls]
+
     def made_by(self, script: Script, node: cst.CSTNode, *names: str) -> bool:
         """Return whether a value may come from a call of one of these."""
-        calls = [(o.script, o.call) for o in self.origins(script, node) if o.call is not None]
-        return any(self.name(where, call.func) in names for where, call in calls)
+        return any(name in names for _, _, name in self.makers(script, node))
 
     def constants(self, script: Script, node: cst.CSTNode) -> list[object]:
         """Return the literal values that an expression may have, `...` for a computed one."""
@@ -77,12 +85,8 @@ class Project(Values):
             if wanted(script, child):
                 yield script, child
             if isinstance(child, cst.Call) and depth:
-                made = self.definition(script, child.func)
-                if (
-                    made is not None
-                    and isinstance(made[1], cst.FunctionDef)
-                    and made[1] not in seen
-                ):
+                made = self.function(script, child.func)
+                if made is not None and made[1] not in seen:
                     seen.add(made[1])
                     yield from self.reached(made[0], made[1].body, wanted, depth - 1, seen)
 

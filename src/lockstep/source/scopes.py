@@ -68,19 +68,9 @@ class Scope:
 
 
 BINDERS = {
-    cst.Assign,
-    cst.AnnAssign,
-    cst.AugAssign,
-    cst.NamedExpr,
-    cst.For,
-    cst.CompFor,
-    cst.WithItem,
-    cst.Global,
-    cst.Nonlocal,
-    cst.Import,
-    cst.ImportFrom,
-    cst.ExceptHandler,
-}
+    cst.Assign, cst.AnnAssign, cst.AugAssign, cst.NamedExpr, cst.For, cst.CompFor, cst.WithItem,
+    cst.Global, cst.Nonlocal, cst.Import, cst.ImportFrom, cst.ExceptHandler,
+}  # fmt: skip
 """Nodes that give values to names."""
 
 

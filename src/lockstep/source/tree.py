@@ -17,28 +17,10 @@ _EMPTY = cst.Module([])
 EACH = -1
 """Stands for any index or key."""
 _LAYOUT = (
-    "whitespace",
-    "leading",
-    "trailing",
-    "lpar",
-    "rpar",
-    "lbracket",
-    "rbracket",
-    "lbrace",
-    "rbrace",
-    "comma",
-    "semicolon",
-    "dot",
-    "equal",
-    "footer",
-    "header",
-    "indent",
-    "newline",
-    "empty_lines",
-    "encoding",
-    "default_",
-    "has_",
-)
+    "whitespace", "leading", "trailing", "lpar", "rpar", "lbracket", "rbracket", "lbrace",
+    "rbrace", "comma", "semicolon", "dot", "equal", "footer", "header", "indent", "newline",
+    "empty_lines", "encoding", "default_", "has_",
+)  # fmt: skip
 """How the names of fields begin that only describe layout."""
 _fields: dict[type[cst.CSTNode], tuple[str, ...]] = {}
 

@@ -142,8 +142,8 @@ class Values(Definitions):
 
     def _called(self, script: Script, node: cst.CSTNode) -> list[tuple[Script, cst.FunctionDef]]:
         """Return the functions that a call may run: several, if they are defined under an `if`."""
-        made = self.definition(script, node)
-        if made is None or not isinstance(made[1], cst.FunctionDef):
+        made = self.function(script, node)
+        if made is None:
             return []
         bound = made[0].scope_of(made[1]).bindings.get(made[1].name.value, [])
         others = [b.node for b in bound if isinstance(b.node, cst.FunctionDef)]

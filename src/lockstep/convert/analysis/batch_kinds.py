@@ -21,6 +21,7 @@ MEAN, SUM, WEIGHTS, UNKNOWN = "mean", "sum", "weights", "unknown"
 MASKED = "masked"
 """A mean over labelled items or by weights; each process has another number of them."""
 DEEPEST = 30
+_SAME = "item", "to", "float", "cuda", "squeeze", "view", "clamp", "scale", "detach"
 
 
 def kinds(
@@ -95,17 +96,7 @@ def _of_call(
     if given and all(work.parts.is_model(script, value) is not None for value in given):
         # `orthogonality(net)`: a function of models only.
         return {WEIGHTS}
-    if last in (
-        "item",
-        "to",
-        "float",
-        "cuda",
-        "squeeze",
-        "view",
-        "clamp",
-        "scale",
-        "detach",
-    ) and isinstance(call.func, cst.Attribute):
+    if last in _SAME and isinstance(call.func, cst.Attribute):
         return kinds(work, script, call.func.value, depth + 1, seen)
     made = _of_criterion(work, script, call)
     if made is not None:

@@ -38,7 +38,7 @@ class Own(NamedTuple):
 
 def opens_file(work: Work, script: Script, call: cst.Call) -> bool:
     """Return whether a call opens a file to write or to append."""
-    name = work.parts.project.name(script, call.func) or script.code(call.func)
+    name = work.parts.project.title(script, call.func)
     if _OPEN.match(name):
         mode = constant(argument(call, "mode", 1))
     elif isinstance(call.func, cst.Attribute) and call.func.attr.value == "open":
@@ -52,7 +52,7 @@ def writes_file(work: Work, script: Script, call: cst.Call) -> bool:
     """Return whether a call writes a file, or opens one for writing."""
     if opens_file(work, script, call):
         return True
-    name = work.parts.project.name(script, call.func) or script.code(call.func)
+    name = work.parts.project.title(script, call.func)
     own = work.parts.project.definition(script, call.func) is not None
     return bool(call.args) and not own and _STORES.match(name) is not None
 
@@ -61,10 +61,8 @@ def of_all(work: Work, node: cst.CSTNode) -> bool:
     """Return whether all processes must evaluate an expression, because it trains or loads data."""
     loops = {loop.node for loop in work.parts.training.loops}
     for call in calls_in(node):
-        made = work.parts.project.definition(work.script, call.func)
-        if made is None or not isinstance(made[1], cst.FunctionDef):
-            continue
-        if work.parts.project.reaches(
+        made = work.parts.project.function(work.script, call.func)
+        if made is not None and work.parts.project.reaches(
             made[0], made[1].body, lambda s, n: is_backward(s, n) or n in loops
         ):
             return True
@@ -149,9 +147,8 @@ def _is_harmless(work: Work, node: cst.CSTNode, *, itself: bool = True) -> bool:
             continue
         if _CHANGES.match(script.code(call.func)) or work.parts.is_model(script, call.func):
             return False
-        made = project.definition(script, call.func)
-        body = made[1].body if made is not None and isinstance(made[1], cst.FunctionDef) else None
-        if body is not None and any(_keeps(part) for part in walk_shallow(body)):
+        made = project.function(script, call.func)
+        if made is not None and any(_keeps(part) for part in walk_shallow(made[1].body)):
             return False
     return not any(
         isinstance(part, cst.Await | cst.Yield | cst.NamedExpr) for part in walk_shallow(node)

@@ -43,15 +43,10 @@ def within(work: Work, statements: list[cst.CSTNode]) -> set[cst.CSTNode]:
     waiting = dict.fromkeys(f for s in statements for f in _functions(work, s))
     for _ in range(len(waiting)):
         for function in waiting:
-            uses = _uses(work, function)
+            uses = [call for _, call in work.parts.project.callers(work.script, function)]
             if uses and function not in inside and all(call in inside for call in uses):
                 inside.update(walk(function))
     return inside
-
-
-def _uses(work: Work, function: cst.FunctionDef) -> list[cst.Call]:
-    owner = work.script.class_of(function) if function.name.value == "__init__" else None
-    return [call for _, call in work.parts.project.uses.get(owner or function, [])]
 
 
 def may_wait(work: Work, statement: cst.CSTNode) -> bool:
@@ -121,8 +116,7 @@ def _in_group(work: Work, script: Script, node: cst.CSTNode, depth: int = 4) -> 
     function = script.function_of(node)
     if function is None or not depth:
         return False
-    owner = script.class_of(function) if function.name.value == "__init__" else None
-    uses = work.parts.project.uses.get(owner or function, [])
+    uses = work.parts.project.callers(script, function)
     return bool(uses) and all(_in_group(work, where, call, depth - 1) for where, call in uses)
 
 

@@ -81,7 +81,7 @@ def _reads(work: Work, script: Script, call: cst.Call) -> bool:
 
 
 def _reads_itself(work: Work, script: Script, call: cst.Call) -> bool:
-    name = work.parts.project.name(script, call.func) or script.code(call.func)
+    name = work.parts.project.title(script, call.func)
     return bool(_READS.match(name)) and not opens_file(work, script, call)
 
 
@@ -102,13 +102,9 @@ def _called(work: Work, statement: cst.CSTNode) -> list[Sequence[cst.CSTNode]]:
     """Return the bodies of functions that only this statement calls."""
     found: list[Sequence[cst.CSTNode]] = []
     for part in walk(statement):
-        made = (
-            work.parts.project.definition(work.script, part.func)
-            if isinstance(part, cst.Call)
-            else None
-        )
-        if made is None or made[0] is not work.script or not isinstance(made[1], cst.FunctionDef):
-            continue
-        if len(work.parts.project.uses.get(made[1], [])) == 1:
-            found.append(made[1].body.body)
+        if isinstance(part, cst.Call):
+            made = work.parts.project.function(work.script, part.func)
+            once = made is not None and len(work.parts.project.uses.get(made[1], [])) == 1
+            if made is not None and made[0] is work.script and once:
+                found.append(made[1].body.body)
     return found

@@ -115,8 +115,8 @@ def _is_bar(work: Work, script: Script, loop: cst.For, owner: cst.BaseExpression
 def _function_keeps(work: Work, script: Script, call: cst.Call) -> bool:
     """Return whether a function of the project changes its arguments or a global."""
     project = work.parts.project
-    made = project.definition(script, call.func)
-    if made is None or not isinstance(made[1], cst.FunctionDef) or shows(work, call):
+    made = project.function(script, call.func)
+    if made is None or shows(work, call):
         return False
     owner = made[0].class_of(made[1])
     if owner is not None and any("Module" in made[0].code(b.value) for b in owner.bases):

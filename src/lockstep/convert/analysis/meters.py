@@ -59,11 +59,11 @@ def meters_of(work: Work, script: Script, loop: cst.For) -> dict[str, Meter]:
 
 def kind_of(project: Project, script: Script, call: cst.Call) -> Kind | None:
     """Return the class of a meter, if the called method does nothing but keep a mean."""
-    made = project.definition(script, call.func)
+    made = project.function(script, call.func)
     owner = made[0].class_of(made[1]) if made is not None else None
-    if made is None or owner is None or not isinstance(made[1], cst.FunctionDef):
+    if made is None or owner is None:
         return None
-    where, method = made[0], made[1]
+    where, method = made
     parameters = [p.name.value for p in method.params.params]
     if not parameters or method.params.star_kwarg or any(a.star for a in call.args):
         return None

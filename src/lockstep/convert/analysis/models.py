@@ -68,7 +68,7 @@ class Models:
         found = []
         for script in self.project.scripts:
             for call in script.calls:
-                name = self.project.name(script, call.func) or script.code(call.func)
+                name = self.project.title(script, call.func)
                 kept = re.match(r"[\w.]*", script.code(statement_of(script, call)).strip())
                 is_one = _OPTIMIZER.match(name) is not None or (
                     kept is not None

@@ -36,12 +36,11 @@ def shows(work: Work, call: cst.Call) -> bool:
     text = script.code(call.func)
     name = work.parts.project.name(script, call.func) or text
     if name.startswith("./") or work.parts.project.definition(script, call.func):
-        made = work.parts.project.definition(script, call.func)
+        made = work.parts.project.function(script, call.func)
         # Output of functions in other files is guarded where they are called.
         return (
             made is not None
             and made[0] is not script
-            and isinstance(made[1], cst.FunctionDef)
             and work.parts.project.reaches(
                 made[0],
                 made[1].body,
@@ -79,5 +78,5 @@ def _is_writer(work: Work, node: cst.CSTNode) -> bool:
 
 def opens_writer(work: Work, script: Script, call: cst.Call) -> bool:
     """Return whether a call makes something that writes."""
-    name = work.parts.project.name(script, call.func) or script.code(call.func)
+    name = work.parts.project.title(script, call.func)
     return bool(_WRITER.search(name)) or opens_file(work, script, call)

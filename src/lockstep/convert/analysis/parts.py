@@ -53,11 +53,10 @@ class Parts(Models):
         if not isinstance(statement, cst.SimpleStatementLine):
             return None
         for call in calls_in(statement):
-            made = self.project.definition(self.script, call.func)
+            made = self.project.function(self.script, call.func)
             if (
                 made is not None
                 and made[0] is self.script
-                and isinstance(made[1], cst.FunctionDef)
                 and self.script.class_of(made[1]) is None
                 and self.project.reaches(made[0], made[1].body, is_backward)
             ):

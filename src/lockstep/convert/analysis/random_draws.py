@@ -27,7 +27,7 @@ def drawn_by(work: Work, script: Script, call: cst.Call) -> set[str]:
     """Return the global generator that a call draws from, if any."""
     if argument(call, "generator") is not None:
         return set()
-    name = work.parts.project.name(script, call.func) or script.code(call.func)
+    name = work.parts.project.title(script, call.func)
     return {kind for kind, pattern in _COMMON.items() if pattern.match(name)}
 
 
@@ -44,10 +44,7 @@ def shares_generator(work: Work, statement: cst.CSTNode) -> bool:
     for part in walk(statement):
         if not isinstance(part, cst.Name) or part.value in own or part not in script.order:
             continue
-        made = [(o.script, o.call) for o in project.origins(script, part) if o.call is not None]
-        names = [project.name(where, call.func) or "" for where, call in made]
-        if any(_MAKERS.match(name) for name in names) and is_read_after(
-            script, statement, part.value
-        ):
+        made = any(_MAKERS.match(name) for _, _, name in project.makers(script, part))
+        if made and is_read_after(script, statement, part.value):
             return True
     return False

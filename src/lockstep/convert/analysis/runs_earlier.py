@@ -24,8 +24,7 @@ def runs_earlier(
     function = script.function_of(node)
     if function is None:
         return False
-    owner = script.class_of(function) if function.name.value == "__init__" else function
-    uses = project.uses.get(owner or function, [])
+    uses = project.callers(script, function)
     if not uses or not depth:
         return True
     return any(runs_earlier(project, where, call, wanted, depth - 1) for where, call in uses)

@@ -60,8 +60,8 @@ class Turns:
         found: set[cst.CSTNode] = set()
         for script, loop in self.loops:
             for where, call in self.project.calls_below(script, loop.body):
-                made = self.project.definition(where, call.func)
-                if made is not None and isinstance(made[1], cst.FunctionDef):
+                made = self.project.function(where, call.func)
+                if made is not None:
                     found.add(made[1])
         return found
 
@@ -168,16 +168,16 @@ class Turns:
                 self.models.append((script, call))
             elif not self._is_followed(script, call):
                 return True
-        made = self.project.definition(script, call.func)
-        if made is not None and isinstance(made[1], cst.FunctionDef):
+        made = self.project.function(script, call.func)
+        if made is not None:
             for result in returned(made[1]):
                 if result is not None and self.change(made[0], result, depth + 1):
                     return True
         return any(self.change(script, value, depth + 1) for value in given)
 
     def _is_followed(self, script: Script, call: cst.Call) -> bool:
-        made = self.project.definition(script, call.func)
-        return made is not None and isinstance(made[1], cst.FunctionDef) and bool(returned(made[1]))
+        made = self.project.function(script, call.func)
+        return made is not None and bool(returned(made[1]))
 
     def is_module(self, script: Script, node: cst.CSTNode) -> bool:
         """Return whether a value is a module, by how it was made or by its methods."""
@@ -189,8 +189,8 @@ class Turns:
             for call in script.named_last(*_MODULE)
         ):
             return True
-        made = [(o.script, o.call) for o in self.project.origins(script, node) if o.call]
-        return any(self._is_layer(where, call) for where, call in made)
+        made = self.project.makers(script, node)
+        return any(self._is_layer(where, call) for where, call, _ in made)
 
     def _is_layer(self, script: Script, call: cst.Call) -> bool:
         """Return whether a call makes a module."""

@@ -6,7 +6,9 @@ A new file here is a new reason. Its `ORDER` is its stage and its place within t
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
+from itertools import islice
 from types import ModuleType
 
 from lockstep.convert.discovery import modules_in_order
@@ -32,11 +34,11 @@ def refusals(training: Training) -> list[Refusal]:
         return []
     for stage in Stage:
         found = [
-            next(iter(reason.look(training)), None)
+            replace(refusal, name=reason.__name__.rpartition(".")[2])
             for reason in all_reasons()
             if reason.ORDER[0] is stage
+            for refusal in islice(reason.look(training), 1)
         ]
-        held = [refusal for refusal in found if refusal is not None]
-        if held:
-            return held[:1] if stage is Stage.NO_DDP else held
+        if found:
+            return found[:1] if stage is Stage.NO_DDP else found
     return []

@@ -35,7 +35,6 @@ def look(training: Training) -> Iterator[Refusal]:
         seen += [place for place in loss.parts if _compares(training, *place)]
     for script, node in seen:
         yield Refusal(
-            "batch_loss",
             script,
             node,
             "the loss compares each sample with all others of its batch, and a replica would have "
@@ -54,9 +53,9 @@ def _compares(training: Training, script: Script, node: cst.CSTNode) -> bool:
 
 def _is_known(training: Training, script: Script, call: cst.Call) -> bool:
     """Return whether a call is a library's loss over all pairs of the batch."""
-    made = [(o.script, o.call) for o in training.project.origins(script, call.func) if o.call]
-    names = [training.project.name(s, c.func) or "" for s, c in [(script, call), *made]]
-    return any(_LIBRARIES.match(name) for name in names)
+    project = training.project
+    names = [name for _, _, name in project.makers(script, call.func)]
+    return any(_LIBRARIES.match(name) for name in (project.name(script, call.func) or "", *names))
 
 
 def _is_queue(script: Script, node: cst.CSTNode) -> bool:

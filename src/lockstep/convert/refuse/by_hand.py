@@ -55,7 +55,7 @@ def look(training: Training) -> Iterator[Refusal]:
                 )
             else:
                 continue
-            yield Refusal("by_hand", script, node, reason, _ADVICE)
+            yield Refusal(script, node, reason, _ADVICE)
 
 
 def _change(node: cst.CSTNode) -> tuple[cst.CSTNode, list[cst.CSTNode]] | None:

@@ -28,7 +28,6 @@ def look(training: Training) -> Iterator[Refusal]:
             training, script, given
         ):
             yield Refusal(
-                "closure",
                 script,
                 call,
                 "the optimizer decides how often to compute the loss within a step, and each "
@@ -41,7 +40,5 @@ def _evaluates(training: Training, script: Script, given: cst.BaseExpression) ->
     """Return whether an argument is a function that calls backward."""
     if isinstance(given, cst.Lambda):
         return training.project.reaches(script, given.body, is_backward)
-    made = training.project.definition(script, given)
-    if made is None or not isinstance(made[1], cst.FunctionDef):
-        return False
-    return training.project.reaches(made[0], made[1].body, is_backward)
+    made = training.project.function(script, given)
+    return made is not None and training.project.reaches(made[0], made[1].body, is_backward)

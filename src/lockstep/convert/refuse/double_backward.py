@@ -33,7 +33,7 @@ def look(training: Training) -> Iterator[Refusal]:
                     if "again" in reason
                     else "Take the gradients with loss.backward() and step with torch.optim."
                 )
-                yield Refusal("double_backward", script, call, reason, advice)
+                yield Refusal(script, call, reason, advice)
 
 
 def _reason(training: Training, script: Script, call: cst.Call) -> str | None:

@@ -33,7 +33,6 @@ def look(training: Training) -> Iterator[Refusal]:
         parts = _received(script, call)
         if (known or (parts >= 3 and _last(call) in resets)) and training.used(script, call):
             yield Refusal(
-                "environment",
                 script,
                 call,
                 "the model's action decides the next sample here, so there is no batch of given "
@@ -63,9 +62,8 @@ def _last(call: cst.Call) -> str:
 def _is_made(training: Training, script: Script, call: cst.Call) -> bool:
     """Return whether the object comes from a library of environments."""
     assert isinstance(call.func, cst.Attribute)
-    made = [o for o in training.project.origins(script, call.func.value) if o.call is not None]
-    names = [training.project.name(o.script, o.call.func) or "" for o in made if o.call]
-    return any(_MAKERS.match(name) for name in names)
+    made = training.project.makers(script, call.func.value)
+    return any(_MAKERS.match(name) for _, _, name in made)
 
 
 def _received(script: Script, call: cst.Call) -> int:

@@ -27,7 +27,6 @@ def look(training: Training) -> Iterator[Refusal]:
         found.append((inner or [(loss.script, loss.backward)])[-1])
     for script, node in found[:1]:
         yield Refusal(
-            "full_graph",
             script,
             node,
             "every step sees the same tensors, all the data at once, so there is no batch to "

@@ -37,7 +37,6 @@ def look(training: Training) -> Iterator[Refusal]:
 
 def _refusal(script: Script, node: cst.CSTNode, what: str) -> Refusal:
     return Refusal(
-        "layer_local",
         script,
         node,
         f"{what} inside the model and bypasses DDP, which averages gradients for whole calls only",

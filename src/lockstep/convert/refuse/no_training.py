@@ -23,7 +23,7 @@ def look(training: Training) -> Iterator[Refusal]:
     script = training.project.scripts[0]
     found = losses(training)
     if not found:
-        yield _refusal(
+        yield Refusal(
             script,
             script.tree,
             "no training was found: nothing calls backward()",
@@ -39,16 +39,12 @@ def look(training: Training) -> Iterator[Refusal]:
             yield place
 
 
-def _refusal(script: Script, node: cst.CSTNode, reason: str, advice: str) -> Refusal:
-    return Refusal("no_training", script, node, reason, advice)
-
-
 def _lost(training: Training, loss: Loss) -> Refusal | None:
     """Return why the data of a loss cannot be seen, or None if they can."""
     loops = training.project.loops_around(loss.script, loss.backward)
     line = loss.script.place(loss.backward).start.line
     if not loops:
-        return _refusal(
+        return Refusal(
             loss.script,
             loss.backward,
             f"no loop was found around backward() in line {line}, so its batches are not known",
@@ -58,7 +54,7 @@ def _lost(training: Training, loss: Loss) -> Refusal | None:
         source = _hidden(training, script, loop) if isinstance(loop, cst.For) else None
         if source is not None:
             where, node = source
-            return _refusal(
+            return Refusal(
                 where,
                 node,
                 f"the batches come from {_title(training, where, node)} in line "
@@ -72,7 +68,7 @@ def _lost(training: Training, loss: Loss) -> Refusal | None:
 
 def _title(training: Training, script: Script, node: cst.CSTNode) -> str:
     if isinstance(node, cst.Call):
-        return training.project.name(script, node.func) or script.code(node.func)
+        return training.project.title(script, node.func)
     return f"`{script.code(node)}`, which no code here provides,"
 
 

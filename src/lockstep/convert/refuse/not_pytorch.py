@@ -41,7 +41,6 @@ def look(training: Training) -> Iterator[Refusal]:
 
 def _refusal(script: Script, node: cst.CSTNode, library: str) -> Refusal:
     return Refusal(
-        "not_pytorch",
         script,
         node,
         f"the script trains with {library}, and DistributedDataParallel wraps PyTorch's modules",

@@ -38,7 +38,6 @@ def look(training: Training) -> Iterator[Refusal]:
         loops = _loops(training, script, call, container)
         if any(name == _name(container) and loops & others for name, others in fills):
             yield Refusal(
-                "replay_buffer",
                 script,
                 call,
                 f"the samples come from `{script.code(container)}`, which the training "

@@ -90,14 +90,14 @@ def _numbers(training: Training, script: Script, call: cst.Call) -> set[int]:
 
 def _is_part(training: Training, script: Script, node: cst.CSTNode) -> bool:
     """Return whether a value is a module, made by torch.nn or by a class that has a base."""
-    made = [(o.script, o.call) for o in training.project.origins(script, node) if o.call]
+    project = training.project
+    made = project.makers(script, node)
     if isinstance(node, cst.Call):
-        made.append((script, node))
-    for where, call in made:
-        name = training.project.name(where, call.func) or ""
+        made.append((script, node, project.name(script, node.func) or ""))
+    for where, call, name in made:
         if name.startswith(("torch.nn.", "torchvision.models.")):
             return not name.startswith("torch.nn.functional")
-        found = training.project.definition(where, call.func)
+        found = project.definition(where, call.func)
         if found is not None and isinstance(found[1], cst.ClassDef) and found[1].bases:
             return True
     return False
@@ -105,7 +105,6 @@ def _is_part(training: Training, script: Script, node: cst.CSTNode) -> bool:
 
 def _refusal(script: Script, node: cst.CSTNode, what: str) -> Refusal:
     return Refusal(
-        "several_processes",
         script,
         node,
         f"{what}, and data parallelism on top would make it another program",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import libcst as cst
 
 from lockstep.convert.analysis.blocks import statement_of
-from lockstep.convert.dividing import EVEN, dataset, even, is_stream, phase_of, share
+from lockstep.convert.dividing import EVEN, dataset, divide_batch, is_stream, phase_of, share
 from lockstep.convert.work import Work
 from lockstep.errors import ConvertError
 from lockstep.source.loaders import Loader, iterated
@@ -84,9 +84,7 @@ def _split(work: Work, loader: Loader) -> None:
             )
     work.argument(call, f"sampler={sampler}")
     if size is not None:
-        if not work.options.scale_batch:
-            share(work, size)
-            even(work, statement_of(work.script, call), work.script.code(size))
+        divide_batch(work, call, size)
         work.done(
             "sampler",
             call,
@@ -106,16 +104,17 @@ def _deal(work: Work, loader: Loader) -> None:
 
 
 def _by_sampler(work: Work, loader: Loader, sampler: cst.BaseExpression) -> None:
-    """Divide a loader that has its own sampler."""
-    _by_its_sampler(work, sampler)
+    """Share the order of `DataLoader(data, sampler=WeightedRandomSampler(...))`."""
     size = loader.given("batch_size")
     if size is None:
         raise ConvertError(
             f"line {work.line(loader.call)}: the loader's batch size is not visible. Give it here."
         )
-    if not work.options.scale_batch:
-        share(work, size)
-        even(work, statement_of(work.script, loader.call), work.script.code(size))
+    work.need("Share")
+    work.draft.insert(sampler, f"{work.share}(")
+    work.draft.insert(sampler, ")", behind=True)
+    work.done("sampler", sampler, "the first process draws; each takes its part of every batch")
+    divide_batch(work, loader.call, size)
 
 
 def _split_stream(work: Work, loader: Loader) -> None:
@@ -125,9 +124,8 @@ def _split_stream(work: Work, loader: Loader) -> None:
     work.need("Part", "IterableDataset")
     work.draft.insert(data, f"{work.part}(")
     work.draft.insert(data, ")", behind=True)
-    if size is not None and not work.options.scale_batch:
-        share(work, size)
-        even(work, statement_of(work.script, loader.call), work.script.code(size))
+    if size is not None:
+        divide_batch(work, loader.call, size)
     work.done("sampler", loader.call, "each process takes every n-th sample of the stream")
 
 
@@ -159,18 +157,6 @@ def _split_keywords(work: Work, loader: Loader, data: str, name: str) -> None:
         inner += [EVEN.format(size=size, world=world), f"{size} //= {world}"]
     work.draft.before(statement, "\n".join([*lines, work.several("\n".join(inner))]))
     work.done("sampler", call, "each process takes its part of every batch")
-
-
-def _by_its_sampler(work: Work, sampler: cst.BaseExpression) -> None:
-    """Share the order of `DataLoader(data, sampler=WeightedRandomSampler(...))`."""
-    work.need("Share")
-    work.draft.insert(sampler, f"{work.share}(")
-    work.draft.insert(sampler, ")", behind=True)
-    work.done(
-        "sampler",
-        sampler,
-        "the first process draws; each takes its part of every batch",
-    )
 
 
 def _remake(work: Work, loader: Loader) -> None:

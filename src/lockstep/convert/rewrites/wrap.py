@@ -24,33 +24,11 @@ from lockstep.source.tree import dotted
 
 ORDER = 100
 _THROUGH = {
-    "parameters",
-    "named_parameters",
-    "train",
-    "eval",
-    "zero_grad",
-    "to",
-    "cuda",
-    "cpu",
-    "modules",
-    "named_modules",
-    "children",
-    "named_children",
-    "buffers",
-    "named_buffers",
-    "training",
-    "requires_grad_",
-    "half",
-    "float",
-    "double",
-    "bfloat16",
-    "apply",
-    "register_forward_hook",
-    "no_sync",
-    "module",
-    "register_comm_hook",
-    "__class__",
-}
+    "parameters", "named_parameters", "train", "eval", "zero_grad", "to", "cuda", "cpu", "modules",
+    "named_modules", "children", "named_children", "buffers", "named_buffers", "training",
+    "requires_grad_", "half", "float", "double", "bfloat16", "apply", "register_forward_hook",
+    "no_sync", "module", "register_comm_hook", "__class__",
+}  # fmt: skip
 """Attributes that work on a wrapped model as well."""
 _OUTSIDE = re.compile(
     r"(torch\.save|torch\.onnx|torch\.jit|torch\.optim\.swa_utils\.AveragedModel|copy\.|save_model|"
@@ -178,5 +156,5 @@ def _handed_outside(work: Work, node: cst.CSTNode) -> bool:
     call = script.parents.get(arg) if isinstance(arg, cst.Arg) else None
     if not isinstance(call, cst.Call) or (isinstance(arg, cst.Arg) and arg.value is not node):
         return False
-    name = work.parts.project.name(script, call.func) or script.code(call.func)
+    name = work.parts.project.title(script, call.func)
     return _OUTSIDE.match(name) is not None

@@ -123,39 +123,41 @@ class Draws:
         """Return a new tensor filled with new numbers."""
         return self.filled(kind, torch.empty(shape, dtype=dtype, device="cpu"), *args)
 
-    # --- functions of torch ---
+    def instead(self, original: Any, make: Any) -> Any:
+        """Return a function that calls `make` in training, and the original elsewhere."""
+
+        @wraps(original)
+        def made(*args: Any, **kwargs: Any) -> Tensor:
+            return make(*args, **kwargs) if self.active() else original(*args, **kwargs)
+
+        return made
+
+    # --- replacements for functions of torch ---
 
     def in_place(self, kind: str, original: Any) -> Any:
         """Return a replacement for a method that fills a tensor."""
 
-        @wraps(original)
-        def method(tensor: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-            if not self.active() or tensor.device.type != "cpu":
+        def make(tensor: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+            if tensor.device.type != "cpu":
                 return original(tensor, *args, **kwargs)
             kwargs.pop("generator", None)
             return self.filled(kind, tensor, *args, **kwargs)
 
-        return method
+        return self.instead(original, make)
 
     def factory(self, kind: str, original: Any, empty: Any) -> Any:
         """Return a replacement for a function that makes a tensor of a given shape."""
 
-        @wraps(original)
-        def made(*args: Any, **kwargs: Any) -> Tensor:
-            if not self.active():
-                return original(*args, **kwargs)
+        def make(*args: Any, **kwargs: Any) -> Tensor:
             kwargs.pop("generator", None)
             return self.filled(kind, empty()(*args, **kwargs))
 
-        return made
+        return self.instead(original, make)
 
     def randint(self, original: Any) -> Any:
         """Return a replacement for `randint(high, size)` and `randint(low, high, size)`."""
 
-        @wraps(original)
-        def made(*args: Any, **kwargs: Any) -> Tensor:
-            if not self.active():
-                return original(*args, **kwargs)
+        def make(*args: Any, **kwargs: Any) -> Tensor:
             kwargs.pop("generator", None)
             given = dict(kwargs)
             *ends, last = (*args, given.pop("size")) if "size" in given else args
@@ -164,27 +166,23 @@ class Draws:
             new = torch.empty(last, **{"dtype": torch.int64, **given})
             return self.filled("random_", new, low, high)
 
-        return made
+        return self.instead(original, make)
 
     def randint_like(self, original: Any) -> Any:
         """Return a replacement for `randint_like(tensor, high)`, with or without `low`."""
 
-        @wraps(original)
-        def made(tensor: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-            if not self.active():
-                return original(tensor, *args, **kwargs)
+        def make(tensor: Tensor, *args: Any, **kwargs: Any) -> Tensor:
             high = kwargs.pop("high", args[-1] if args else None)
             low = kwargs.pop("low", args[0] if len(args) > 1 else 0)
             return self.filled("random_", torch.empty_like(tensor, **kwargs), low, high)
 
-        return made
+        return self.instead(original, make)
 
     def randperm(self, original: Any) -> Any:
         """Return a replacement for randperm: one order on all ranks, unless it has a generator."""
 
-        @wraps(original)
-        def made(n: int, *args: Any, **kwargs: Any) -> Tensor:
-            if not self.active() or kwargs.get("generator") is not None:
+        def make(n: int, *args: Any, **kwargs: Any) -> Tensor:
+            if kwargs.get("generator") is not None:
                 return original(n, *args, **kwargs)
             name = self.now.name("randperm")
             if self._mixes(name, n):
@@ -192,7 +190,7 @@ class Draws:
             kwargs["generator"] = self.generator.manual_seed(key(name))
             return original(n, *args, **kwargs)
 
-        return made
+        return self.instead(original, make)
 
     def _mixes(self, name: str, n: int) -> bool:
         """Return whether randperm mixes the samples of the batch, as in mixup."""
@@ -222,9 +220,8 @@ class Draws:
     def normal(self, original: Any) -> Any:
         """Return a replacement for `normal(mean, std)`, of tensors or numbers."""
 
-        @wraps(original)
-        def made(mean: Any, std: Any = 1.0, size: Any = None, **kwargs: Any) -> Tensor:
-            if not self.active() or kwargs.get("out") is not None:
+        def make(mean: Any, std: Any = 1.0, size: Any = None, **kwargs: Any) -> Tensor:
+            if kwargs.get("out") is not None:
                 more = {"size": size, **kwargs} if size is not None else kwargs
                 return original(mean, std, **more)
             kwargs.pop("generator", None)
@@ -236,55 +233,43 @@ class Draws:
             with torch.no_grad():
                 return mean + std * new
 
-        return made
+        return self.instead(original, make)
 
     def bernoulli(self, original: Any) -> Any:
         """Return a replacement for bernoulli, with one probability or those of a tensor."""
 
-        @wraps(original)
-        def made(tensor: Tensor, p: Any = None, **kwargs: Any) -> Tensor:
-            if not self.active():
-                return original(tensor, *(() if p is None else (p,)), **kwargs)
+        def make(tensor: Tensor, p: Any = None, **_: Any) -> Tensor:
             chance = self.new("uniform_", tuple(tensor.shape), dtype=torch.float32)
             return (chance < (tensor if p is None else p)).to(tensor.dtype)
 
-        return made
+        return self.instead(original, make)
 
     def bernoulli_(self, original: Any) -> Any:
         """Return a replacement for bernoulli_, which draws in place."""
 
-        @wraps(original)
-        def method(tensor: Tensor, p: Any = 0.5, **kwargs: Any) -> Tensor:
-            if not self.active() or tensor.device.type != "cpu":
+        def make(tensor: Tensor, p: Any = 0.5, **kwargs: Any) -> Tensor:
+            if tensor.device.type != "cpu":
                 return original(tensor, p, **kwargs)
             chance = self.new("uniform_", tuple(tensor.shape), dtype=torch.float32)
             with torch.no_grad():
                 return tensor.copy_(chance < p)
 
-        return method
+        return self.instead(original, make)
 
     def multinomial(self, original: Any) -> Any:
         """Return a replacement for multinomial: the exponential clocks that run out first win."""
 
-        @wraps(original)
-        def made(
-            weights: Tensor, num_samples: int, replacement: bool = False, **kwargs: Any
-        ) -> Tensor:
-            if not self.active():
-                return original(weights, num_samples, replacement, **kwargs)
-            shape: Shape = (*weights.shape[:-1], num_samples)
-            if not replacement and weights.dim() == 1:
-                clocks = self.new("exponential_", tuple(weights.shape), dtype=torch.float64)
-                return (weights / clocks).topk(num_samples).indices
+        def make(weights: Tensor, num_samples: int, replacement: bool = False, **_: Any) -> Tensor:
             if not replacement:
                 clocks = self.new("exponential_", tuple(weights.shape), dtype=torch.float64)
                 return (weights / clocks).topk(num_samples, -1).indices
+            shape: Shape = (*weights.shape[:-1], num_samples)
             chance = self.new("uniform_", shape, dtype=torch.float64)
             ends = weights.detach().double().cumsum(-1)
             found = torch.searchsorted(ends, chance * ends[..., -1:], right=True)
             return found.clamp_(max=weights.shape[-1] - 1)
 
-        return made
+        return self.instead(original, make)
 
     def dropout(self, original: Any, *, features: bool) -> Any:
         """Return a replacement for dropout, of single values or of whole features."""
