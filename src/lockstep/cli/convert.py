@@ -194,7 +194,7 @@ def _proof(verdict: Verdict) -> list[str]:
     if verdict.fake_cuda:
         lines.append(f"  the CPU replaced {', '.join(verdict.fake_cuda)}")
     if verdict.fake_data:
-        lines.append(f"  missing, and replaced: {'; '.join(verdict.fake_data)}")
+        lines.append(f"  missing here, so replaced: {'; '.join(verdict.fake_data)}")
     for finding in verdict.findings:
         lines.append(f"  doctor, line {finding.line}: {finding.rule.name}: {finding.message}")
     lines.append("  proven" if verdict.proved else "  not proven")

@@ -41,7 +41,7 @@ def running(facts: dict[str, Any]) -> list[str]:
     if facts["fake_cuda"]:
         found.append(f"The CPU stood in for {', '.join(facts['fake_cuda'])}.")
     if facts["fake_data"]:
-        found.append(f"Missing here, and replaced by stand-ins: {'; '.join(facts['fake_data'])}.")
+        found.append(f"Missing here, so replaced: {'; '.join(facts['fake_data'])}.")
     if facts["steps"]:
         found.append(
             f"{facts['ranks']} ranks ({facts['backend']}), {facts['steps']} steps, "
