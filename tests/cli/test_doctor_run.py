@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -10,6 +11,7 @@ from types import SimpleNamespace
 import pytest
 
 from lockstep.cli import main
+from torchvision_folder import FOLDER
 
 CASES = Path(__file__).parent.parent / "cases" / "doctor_run"
 DRIFTS = CASES / "replicas_drift" / "bad_no_ddp.py"
@@ -109,12 +111,15 @@ for epoch in range(2):
 """
 
 
-def test_a_script_without_its_data_runs_on_stand_in_data_and_the_report_says_so(doctor, tmp_path):
+def test_a_script_without_its_data_runs_on_stand_in_data_and_the_report_says_so(
+    doctor, tmp_path, monkeypatch
+):
+    monkeypatch.setenv("PYTHONPATH", str(FOLDER), prepend=os.pathsep)
     script = tmp_path / "train.py"
     script.write_text(STOOD_IN)
     asked = ("--run", "--stand-in-data", "--json", "--steps", 6)
     run = doctor(script, *asked, "--ignore", "starving_loader")
     document = json.loads(run.out)
     assert run.code == 0, document
-    assert "FashionMNIST: stand-in data, 2,048 samples of 1x28x28" in document["run"]["pretended"]
+    assert "FashionMNIST: stand-in data, 2,048 samples of 1x28x28" in document["run"]["fake_data"]
     assert document["run"]["oracle"]["verdict"] == "agrees"

@@ -21,6 +21,7 @@ from lockstep.convert.verify.scratch_folder import furnish
 from lockstep.convert.verify.step_by_step import compare
 from lockstep.probes.run_script import Outcome
 from lockstep.probes.trace import Event, Rank, Trace
+from torchvision_folder import FOLDER
 
 CASES = Path(__file__).parent.parent / "cases" / "convert_verify"
 
@@ -89,7 +90,7 @@ def test_a_summed_loss_that_is_multiplied_by_the_ranks_is_proved(judged):
 def test_a_script_for_cuda_and_nccl_with_synchronised_batch_norm_is_proved(proof, judged):
     assert texts(judged("batch_norm", "after", 2)) == []
     verdict = proof("batch_norm").of(CASES / "batch_norm" / "after.py", (), doctor=False)
-    assert "cuda" in verdict.stood_in
+    assert "cuda" in verdict.fake_cuda
     assert not (CASES / "batch_norm" / "model.pt").exists()
 
 
@@ -186,6 +187,12 @@ def test_an_original_that_imports_what_is_not_here_says_what_to_install(tmp_path
     verdict = failing(tmp_path, "import torch\nimport nowhere.at.all\n")
     assert "it imports nowhere, which is not installed: pip install nowhere" in verdict.failure
     assert "nowhere" in verdict.log
+
+
+def test_an_original_that_lacks_torchvision_says_how_to_keep_torch(monkeypatch, tmp_path: Path):
+    monkeypatch.setenv("PYTHONPATH", os.environ["PYTHONPATH"].replace(str(FOLDER), ""))
+    verdict = failing(tmp_path, "import torch\nimport torchvision\n")
+    assert "which is not installed: pip install --no-deps 'torchvision==0." in verdict.failure
 
 
 def test_weights_that_never_change_prove_nothing(tmp_path: Path):

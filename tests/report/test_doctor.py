@@ -59,7 +59,7 @@ RUN = {
     "seconds": 7.75,
     "ranks": 2,
     "backend": "gloo",
-    "stood_in": [],
+    "fake_cuda": [],
     "steps": 18,
     "global_batch": 18,
     "per_rank": [9.0, 9.0],
@@ -80,7 +80,7 @@ NOT_BEGUN = {
     "seconds": 1.3,
     "ranks": 1,
     "backend": None,
-    "stood_in": [],
+    "fake_cuda": [],
     "steps": 0,
     "passes": [],
     "waiting": 0.0,
@@ -301,8 +301,8 @@ def test_no_run_and_unreadable_files_make_a_page_too(html):
     assert "x.py cannot be read" in html(document() | {"errors": ["x.py cannot be read"]})
 
 
-def test_frameworks_and_what_the_cpu_stood_in_for_are_named(html):
-    shown = text(html(document(stood_in=["2 GPUs"]) | {"frameworks": ["Lightning"]}))
+def test_frameworks_and_faked_gpus_are_named(html):
+    shown = text(html(document(fake_cuda=["2 GPUs"]) | {"frameworks": ["Lightning"]}))
     assert "The CPU stood in for 2 GPUs." in shown
     assert "The script uses Lightning." in shown
 

@@ -1,7 +1,7 @@
-"""A probe beside the doctor's: which images the model learned from, and that weights follow steps.
+"""Record which images a model learned from, and its weights before and after every step.
 
-It is installed in every process of a program that is graded. Notes are made of what goes through
-the model, not of what a loader gave: a batch may be sliced by hand, or left aside.
+The grader installs this probe beside the doctor's in every process of a submission. It looks at the
+model's inputs, not at the loader's batches: a program may slice a batch, or leave it unused.
 """
 
 from __future__ import annotations
@@ -15,11 +15,7 @@ from torch.nn.modules.module import (
     register_module_forward_hook,
     register_module_forward_pre_hook,
 )
-from torch.optim.optimizer import (
-    Optimizer,
-    register_optimizer_step_post_hook,
-    register_optimizer_step_pre_hook,
-)
+from torch.optim.optimizer import Optimizer
 
 from lockstep.assess.marks import marks
 from lockstep.probes.hooks.optimizers import parameters_of
@@ -39,8 +35,8 @@ def install(recorder: Recorder) -> None:
     witness = Witness(recorder)
     register_module_forward_pre_hook(witness.enter)
     register_module_forward_hook(witness.leave, always_call=True)
-    register_optimizer_step_pre_hook(witness.begin)
-    register_optimizer_step_post_hook(witness.end)
+    recorder.on_step.append(witness.begin)
+    recorder.on_stepped.append(witness.end)
     recorder.on_end.append(witness.tell)
 
 
@@ -79,14 +75,14 @@ class Witness:
         elif len(self.fed) >= MOST:
             self.tell()
 
-    def begin(self, optimizer: Optimizer, *_: Any) -> None:
+    def begin(self, optimizer: Optimizer) -> None:
         """Before a step."""
         parameters = parameters_of(optimizer)
         if not self.steps and not self.recorder.rank and self.model is not None:
             _save(_plain(self.model).state_dict(), Path(self.recorder.settings.folder, UNTRAINED))
         self.sums.append((self.steps, "before", weight_sum(parameters)))
 
-    def end(self, optimizer: Optimizer, *_: Any) -> None:
+    def end(self, optimizer: Optimizer) -> None:
         """After a step."""
         self.steps += 1
         self.sums.append((self.steps, "after", weight_sum(parameters_of(optimizer))))

@@ -191,10 +191,10 @@ def _proof(verdict: Verdict) -> list[str]:
         lines += [f"    {note}" for note in one.notes]
     if verdict.neutralised:
         lines.append(f"  the same in all runs: {'; '.join(verdict.neutralised)}")
-    if verdict.stood_in:
-        lines.append(f"  the CPU replaced {', '.join(verdict.stood_in)}")
-    if verdict.pretended:
-        lines.append(f"  missing, and replaced: {'; '.join(verdict.pretended)}")
+    if verdict.fake_cuda:
+        lines.append(f"  the CPU replaced {', '.join(verdict.fake_cuda)}")
+    if verdict.fake_data:
+        lines.append(f"  missing here, so replaced: {'; '.join(verdict.fake_data)}")
     for finding in verdict.findings:
         lines.append(f"  doctor, line {finding.line}: {finding.rule.name}: {finding.message}")
     lines.append("  proven" if verdict.proved else "  not proven")

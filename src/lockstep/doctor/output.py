@@ -38,10 +38,10 @@ def summary(checked: Checked) -> str:
 def running(facts: dict[str, Any]) -> list[str]:
     """Return what a run showed, as lines for a terminal."""
     found = []
-    if facts["stood_in"]:
-        found.append(f"The CPU stood in for {', '.join(facts['stood_in'])}.")
-    if facts["pretended"]:
-        found.append(f"Missing here, and replaced by stand-ins: {'; '.join(facts['pretended'])}.")
+    if facts["fake_cuda"]:
+        found.append(f"The CPU stood in for {', '.join(facts['fake_cuda'])}.")
+    if facts["fake_data"]:
+        found.append(f"Missing here, so replaced: {'; '.join(facts['fake_data'])}.")
     if facts["steps"]:
         found.append(
             f"{facts['ranks']} ranks ({facts['backend']}), {facts['steps']} steps, "

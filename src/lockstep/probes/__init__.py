@@ -1,1 +1,1 @@
-"""Looks into a training script while it runs, unchanged: starts it, and notes what its ranks do."""
+"""Start a training script unchanged, and record what its ranks do while they run."""

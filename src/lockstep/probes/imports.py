@@ -1,4 +1,4 @@
-"""Doing something when a module has been imported, before anybody else sees it."""
+"""Call a function when a module has been imported, before other code sees the module."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 
 def behind(spec: ModuleSpec | None, call: Callable[[ModuleType], None]) -> ModuleSpec | None:
-    """The spec, with a call behind its loader."""
+    """Return the spec, changed to call a function once its loader has run."""
     loader: Any = spec.loader if spec is not None else None
     if loader is not None:
         load = loader.exec_module

@@ -1,15 +1,15 @@
-"""All probes, set once torch is there."""
+"""Install the probes in a process that has imported torch."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from importlib import import_module
 
-from lockstep.probes.recorder import Recorder
+from lockstep.probes.recorder import Recorder, skip
 
 
 def install(recorder: Recorder) -> None:
-    """Set them."""
+    """Install them as the recorder's settings ask."""
     settings = recorder.settings
     if settings.gpus is not None:
         from lockstep.probes import fake_cuda
@@ -17,10 +17,10 @@ def install(recorder: Recorder) -> None:
         fake_cuda.install(settings.gpus)
 
         def tell(*_: object) -> None:
-            recorder.note("stood_in", what=fake_cuda.touched())
+            recorder.note("fake_cuda", what=fake_cuda.answered())
 
         recorder.on_end.append(tell)
-        # Also early, for a run that never comes to its end.
+        # Also early, for a run that never reaches its end.
         recorder.on_backward.append(once(tell))
     if settings.stand_in_data:
         from lockstep.probes.fake_data import splits
@@ -41,7 +41,9 @@ def install(recorder: Recorder) -> None:
 
     recorder.note("start")
     for name in settings.early:
-        import_module(name).install(recorder)
+        module = import_module(name)
+        skip(module)
+        module.install(recorder)
     if settings.watch:
         for probe in (
             output,
@@ -59,7 +61,7 @@ def install(recorder: Recorder) -> None:
 
 
 def once(call: Callable[[], None]) -> Callable[[], None]:
-    """The call, made the first time only."""
+    """Return a function that makes the call the first time only."""
     left = [call]
 
     def made() -> None:

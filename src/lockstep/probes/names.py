@@ -1,4 +1,4 @@
-"""What the probes write and others read, known also where torch is not."""
+"""Names and formats that the probes write and others read, without importing torch."""
 
 from array import array
 
@@ -23,15 +23,15 @@ COLLECTIVES = (
     "all_reduce_coalesced",
     "all_gather_coalesced",
 )
-"""Of torch.distributed."""
+"""Collectives of torch.distributed that the probes watch."""
 FIRST_STEP = "first-step-{}.pt"
 """The file in which a rank keeps its first step for the gradient oracle."""
 MORE_BATCHES = "asks for more batches"
-"""Why the oracle has no verdict: one process takes the ranks' batches one after the other."""
+"""Why the oracle has no verdict yet: one process wants the ranks' batches one by one."""
 
 
 def packed(numbers: list[int]) -> str:
-    """Whole numbers as a text that is quick to write.
+    """Encode whole numbers as a text that is quick to write.
 
     >>> unpacked(packed([3, 1, 2]))
     [3, 1, 2]
@@ -40,7 +40,7 @@ def packed(numbers: list[int]) -> str:
 
 
 def unpacked(text: str) -> list[int]:
-    """The numbers of a text."""
+    """Decode the numbers of such a text."""
     found = array("q")
     found.frombytes(bytes.fromhex(text))
     return found.tolist()

@@ -1,4 +1,4 @@
-"""Notes of one process: a line per event, and where it is right now."""
+"""Record one process: a line per event, and what the process is doing right now."""
 
 from __future__ import annotations
 
@@ -18,42 +18,57 @@ from dataclasses import dataclass, field
 from multiprocessing.process import parent_process
 from multiprocessing.util import Finalize
 from pathlib import Path
-from types import FrameType
+from types import FrameType, ModuleType
 from typing import Any, NamedTuple, NoReturn
 
 from lockstep.probes.settings import Settings
 
 SIGNAL = signal.SIGRTMIN + 7 if sys.platform == "linux" else signal.SIGUSR2
-"""Asks a process for its stack. Nobody else uses it: scripts like USR1 and USR2 for themselves."""
+"""Asks a process for its stack. Scripts use USR1 and USR2 themselves, and this one hardly ever."""
 FLUSH_EVERY = 200
-"""Events. Before a rank waits for others it writes in any case: it may not come back."""
+"""Events kept before they are written. A rank also writes before it waits for other ranks."""
 LEAVES = "destroy_process_group"
-"""What a rank does last: torch may hang or abort in it, if a DDP model is still alive."""
+"""The last thing that a rank does. Torch may hang or abort in it while a DDP model is alive."""
 NOW_BYTES = 1024
 STOPPED = "stopped"
-"""A file that says that a process was ended because enough was seen."""
-
+"""The file that a process leaves when it ends because it has recorded enough."""
 
 _encoded = json.JSONEncoder(default=str).encode
 
 
 class Batch(NamedTuple):
-    """Where a batch comes from."""
+    """The origin of a batch."""
 
     loader: str
     number: int
-    """Batches of the pass before it."""
+    """How many batches of the pass came before."""
     size: int
     indices: list[int] | None
-    """Of its samples in the data set, if they have any."""
+    """Indices of its samples in the data set; None if the data set has none."""
+
+
+@dataclass(eq=False)
+class LoaderPass:
+    """A pass over a loader that is under way."""
+
+    loader: str
+    turn: int
+    place: str
+    streams: bool
+    """Whether the data set is a stream, without indices."""
+    count: int = 0
+    """Batches given so far."""
+    indices: int = 0
+    """How many indices were recorded."""
+    over: bool = False
 
 
 @dataclass
 class Window:
-    """What happened since the last step of an optimizer."""
+    """Everything that happened since the last step of an optimizer."""
 
     batches: int = 0
-    """Of the loader that gave most: a step on two loaders at once is over one batch."""
+    """Batches of the loader that gave most: a step on two loaders at once is over one batch."""
     samples: int = 0
     wait: float = 0.0
     """Seconds spent waiting for data."""
@@ -62,22 +77,22 @@ class Window:
     unsynced: Counter[int] = field(default_factory=Counter)
     backwards: int = 0
     factors: list[float | None] = field(default_factory=list)
-    """What the loss of each backward was multiplied by; None: it is a sum, divided elsewhere."""
+    """The factor on the loss of each backward; None if the loss is a sum, divided elsewhere."""
     scale: float = 1.0
-    """What a GradScaler has multiplied the loss by, as long as the gradients still are."""
+    """The factor that a GradScaler put on the gradients; 1 once it is divided out again."""
     reached: set[int] = field(default_factory=set)
-    """Parameters that a backward pass came to, by identity, where DDP looks for others."""
+    """Identities of the parameters that a backward pass reached, if DDP looks for unused ones."""
     by_loader: Counter[str] = field(default_factory=Counter)
     sizes: Counter[str] = field(default_factory=Counter)
 
     def left(self, loader: str) -> None:
-        """A pass that begins anew: what came before, and was not learned from, was a look."""
+        """Forget the batches of a loader that starts again, unless the model learned from them."""
         if not self.backwards:
             self.samples -= self.by_loader.pop(loader, 0) and self.sizes.pop(loader)
             self.batches = max(self.by_loader.values(), default=0)
 
     def took(self, loader: str, size: int, wait: float) -> None:
-        """A batch."""
+        """Count a batch."""
         self.by_loader[loader] += 1
         self.sizes[loader] += size
         self.batches = max(self.by_loader.values())
@@ -88,32 +103,49 @@ _LIBRARIES = tuple(
     {sysconfig.get_path(name) + os.sep for name in ("stdlib", "platstdlib", "purelib", "platlib")}
 )
 _STANDARD = sysconfig.get_path("stdlib") + os.sep
-_OURS = tuple(
-    str(Path(__file__).parents[1] / name) + os.sep for name in ("probes", "convert/verify")
-)
+_ours = [str(Path(__file__).parent) + os.sep]
+"""Files and folders whose code `place` skips: the probes, and modules installed with them."""
 
 
 class Recorder:
-    """Writes what the probes see. Forked children write to files of their own."""
+    """Writes the events of this process. A forked child writes to another file than its parent."""
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self.rank: int | None = None
         self.failed = False
-        """Whether this process, started by another, ends by an error or by sys.exit."""
+        """Whether this process was started by another and ends with an error or sys.exit."""
         self.worker = False
-        """Whether this process is a forked child: a data worker, most often."""
+        """Whether this process is a forked child, usually a data worker."""
         self.step = 0
-        """Optimizer steps that were begun."""
+        """Optimizer steps begun so far."""
         self.steps_of: dict[int, int] = {}
-        """The same for each optimizer, by its identity."""
+        """Steps of each optimizer, by its identity."""
         self.window = Window()
+        self.losses: list[Any] = []
+        """The tensors that the backward pass starts from, while `on_backward` is called."""
+        self.on_loader: list[Callable[[Any], None]] = []
+        """Called with every DataLoader, once it is made."""
+        self.on_pass: list[Callable[[Any, LoaderPass], None]] = []
+        """Called with the loader before a pass over it begins."""
+        self.ends_pass: list[Callable[[LoaderPass], bool]] = []
+        """Called before every batch. The pass ends if one of them returns True."""
         self.on_batch: list[Callable[[Any, Batch], Any]] = []
-        """Called with every batch; they return it, or another."""
+        """Called with every batch. Each returns the batch, or another in its place."""
+        self.on_pass_end: list[Callable[[LoaderPass], None]] = []
+        """Called when a pass has given its last batch."""
         self.on_backward: list[Callable[[], None]] = []
+        """Called before every backward pass."""
+        self.after_backward: list[Callable[[], None]] = []
+        """Called after every backward pass."""
+        self.on_optimizer: list[Callable[[Any], None]] = []
+        """Called with every optimizer, once it is made."""
         self.on_step: list[Callable[[Any], None]] = []
-        """Called with the optimizer, before it steps."""
+        """Called with the optimizer before it steps; behind the backward pass of a closure."""
+        self.on_stepped: list[Callable[[Any], None]] = []
+        """Called with the optimizer after it has stepped."""
         self.on_end: list[Callable[[], None]] = []
+        """Called when this process ends."""
         self._events: list[dict[str, Any]] = []
         self._texts: dict[str, bytes] = {}
         self._notes: int | None = None
@@ -123,32 +155,32 @@ class Recorder:
 
     @property
     def looks(self) -> bool:
-        """Whether this step is looked at closely: 0, 1, 2, 4, 8 ...: few steps pay for it."""
+        """Whether to look at this step closely: 0, 1, 2, 4, 8 and so on, to keep the cost small."""
         return self.step & (self.step - 1) == 0
 
     def note(self, kind: str, **facts: Any) -> None:
-        """An event."""
+        """Record an event."""
         self._events.append({"kind": kind, "at": time.time(), **facts})
         if len(self._events) >= FLUSH_EVERY or self.worker:
             self.flush()
 
     def now(self, doing: str) -> None:
-        """What this process is about to do: told of it if it never comes back."""
+        """Keep what this process is about to do, for the report if it never returns from it."""
         if self._now is None:
             place = self._open("now")
             os.ftruncate(place, NOW_BYTES)
-            # Memory, not a file that is written: it is said several times in every step.
+            # Mapped memory is cheaper than a write, and this happens several times in every step.
             self._now = mmap.mmap(place, NOW_BYTES)
             os.close(place)
         text = self._texts.get(doing)
         if text is None:
-            # What is left of a longer text comes after the end of the line.
+            # The reader stops at the newline, and ignores the rest of a longer text before.
             text = doing.encode(errors="replace")[: NOW_BYTES - 1] + b"\n"
             self._texts[doing] = text
         self._now[: len(text)] = text
 
     def flush(self) -> None:
-        """Write what was noted."""
+        """Write the events recorded so far."""
         if self._events:
             if self._notes is None:
                 self._notes = self._open("jsonl")
@@ -157,26 +189,26 @@ class Recorder:
             self._events.clear()
 
     def close(self) -> None:
-        """The process ends."""
+        """Record the end of this process."""
         if not self.worker and (self._events or self._notes is not None):
             for listen in self.on_end:
                 listen()
             self.note("exit")
             self.flush()
-            # What happens from here on is torch's, not the script's.
+            # From here on torch is at work, not the script.
             self.now(f"{LEAVES} at the end")
             if self.rank is not None and parent_process() is not None and not self.failed:
-                # The script that started this rank would be told if gloo aborts it now.
+                # If gloo aborted this rank now, the script that started it would see a failure.
                 self._leave()
 
     def stop(self, why: str) -> NoReturn:
-        """End this process: enough was seen."""
+        """End this process because it has recorded enough."""
         for listen in self.on_end:
             listen()
         self.note("stopped", why=why)
         self.flush()
         Path(self.settings.folder, STOPPED).touch()
-        # Not sys.exit: scripts catch it, and to take DDP down while others wait can hang.
+        # Not sys.exit: scripts catch it, and taking DDP down while other ranks wait can hang.
         self._leave()
 
     def _leave(self) -> NoReturn:
@@ -194,32 +226,32 @@ class Recorder:
         self.is_worker()
 
     def is_worker(self) -> None:
-        """This process works for another one."""
+        """Mark this process as a worker of another one."""
         self.worker = True
         self.note("worker", rank=self.rank, parent=os.getppid())
 
     def is_rank(self, number: int) -> None:
-        """This process is a rank, also if it was forked."""
+        """Mark this process as a rank, even if it was forked."""
         self.rank = number
         if self.worker:
             self.worker = False
             dump_on_request(self.settings)
-            # A forked child ends without what atexit would do.
+            # A forked child does not run the functions of atexit.
             Finalize(None, self.close, exitpriority=0)
 
 
 def dump_on_request(settings: Settings) -> None:
-    """Have this process write its stack when it is asked for it."""
+    """Let this process write its stack when it receives SIGNAL."""
     stack = Path(settings.folder, f"{os.getpid()}.stack")
-    # Kept open as long as the process lives, which a file object would be warned of.
+    # Open as long as the process lives. For a file object Python would warn of that.
     kept = os.open(stack, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
     faulthandler.register(SIGNAL, file=kept, all_threads=True)
 
 
 def place(depth: int = 1) -> str:
-    """The line of the user's code that led here, as `path:line`.
+    """Return the line of the script that led here, as `path:line`.
 
-    Code of libraries stands for itself only if nobody else called it.
+    If no such code is on the stack, return the line of the library.
     """
     frame: FrameType | None = sys._getframe(depth)
     library = ""
@@ -237,11 +269,24 @@ def place(depth: int = 1) -> str:
 _kinds: dict[str, str] = {}
 
 
+def skip(module: ModuleType) -> None:
+    """Let `place` skip the code of a module, and of the modules in it."""
+    file = Path(str(module.__file__))
+    _ours.append(str(file.parent) + os.sep if hasattr(module, "__path__") else str(file))
+    _kinds.clear()
+
+
+def is_ours(path: str) -> bool:
+    """Whether a file belongs to the probes, or to a module installed with them."""
+    return path.startswith(tuple(_ours))
+
+
 def kind_of(path: str) -> str:
-    """Whose code a file is: the script's, a library's, or none that a person would look at."""
-    if path.startswith(("<", *_OURS)):
+    """Return whose code a file holds: `script`, `library`, `torch` or `ours`."""
+    if path.startswith("<") or is_ours(path):
         found = "ours"
-    elif not path.startswith(_LIBRARIES):
+    # pip may install for one user, or into a folder of PYTHONPATH.
+    elif not (path.startswith(_LIBRARIES) or "/site-packages/" in path):
         found = "script"
     else:
         found = "torch" if "/torch/" in path else "library"
@@ -250,11 +295,11 @@ def kind_of(path: str) -> str:
 
 
 def within_torch(depth: int = 1) -> bool:
-    """Whether torch itself does this: its caches of compiled code are no files of the script's."""
+    """Whether torch itself is calling, for example to write its cache of compiled code."""
     frame: FrameType | None = sys._getframe(depth)
     while frame is not None:
         path = frame.f_code.co_filename
-        if not path.startswith(("<", *_OURS, _STANDARD)) or "-packages" in path:
+        if not (path.startswith(("<", _STANDARD)) or is_ours(path)) or "-packages" in path:
             return "/torch/" in path or "/triton/" in path
         frame = frame.f_back
     return False

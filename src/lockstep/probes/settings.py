@@ -1,4 +1,4 @@
-"""What the probes are told, in a file that the environment names."""
+"""Settings of the probes, in a file whose path is in the environment."""
 
 from __future__ import annotations
 
@@ -11,35 +11,34 @@ NAME = "settings.json"
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """How a script is to be watched."""
+    """How to watch a script."""
 
     folder: str
-    """Where the notes of all processes go."""
+    """Where all processes write their events."""
     steps: int | None = None
-    """Optimizer steps after which the script is ended; None: it ends by itself."""
+    """Optimizer steps after which the script ends; None lets it end by itself."""
     batches: int | None = None
-    """Batches after which each pass over a loader ends; None: where it ends by itself."""
+    """Batches after which each pass over a loader ends; None lets it end by itself."""
     gpus: int | None = None
-    """GPUs that the CPU stands in for; None: the real ones are used."""
+    """How many GPUs the CPU answers for; None leaves the real ones."""
     oracle: str | None = None
-    """Folder with the first step of a run on several ranks, which this run repeats on one."""
+    """Folder with the first step of a run on several ranks, to repeat on one."""
     joined: bool = True
-    """Whether the ranks' batches are given to the one process joined, or one after the other."""
+    """Whether that one process gets the ranks' batches joined, or one after the other."""
     early: tuple[str, ...] = ()
-    """Modules whose `install(recorder)` is called once torch is there, before the probes' own."""
+    """Modules whose `install(recorder)` is called before the probes install their hooks."""
     watch: bool = True
-    """Whether anything is noted. If not, only the CPU stands in."""
-
+    """Whether to install the hooks."""
     stand_in_data: bool = False
-    """Whether data and libraries that are not here are stood in for."""
+    """Whether to replace data and libraries that are not on this machine."""
 
     def write(self) -> Path:
-        """Into its folder."""
+        """Write them into their folder and return the path."""
         path = Path(self.folder, NAME)
         path.write_text(json.dumps(asdict(self)))
         return path
 
     @classmethod
     def read(cls, path: str) -> Settings:
-        """From a file."""
+        """Read them from a file."""
         return cls(**json.loads(Path(path).read_text()))

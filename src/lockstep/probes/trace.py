@@ -1,10 +1,10 @@
-"""What the probes noted, put together: ranks, loaders, passes over them, steps."""
+"""Read the events of a run and put them together: ranks, loaders, passes, steps."""
 
 from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
@@ -25,32 +25,32 @@ class Pass:
     turn: int
     place: str
     epoch: int | None
-    """What the sampler was told."""
+    """The epoch that set_epoch gave the sampler."""
     batches: list[Event] = field(default_factory=list)
     complete: bool = False
-    """Whether the loader came to its end."""
+    """Whether the pass reached the end of the loader."""
     trains: bool = False
-    """Whether an optimizer stepped on its batches."""
+    """Whether an optimizer stepped on the batches of this pass."""
     learned: int = 0
-    """Batches that were taken when the optimizer last stepped on them."""
+    """How many batches were taken when the optimizer last stepped on them."""
     exchanged: list[str] = field(default_factory=list)
-    """Collectives of the rank after its first batch and before the next training step."""
+    """The rank's collectives after the first batch and before the next training step."""
     saved_at: int | None = None
-    """Batches that were taken when a checkpoint was last written."""
+    """How many batches were taken when a checkpoint was last written."""
 
     @property
     def indices(self) -> list[int]:
-        """Of its samples, in order; empty if they have none."""
+        """Indices of its samples, in order; empty if the samples have none."""
         return [index for batch in self.batches for index in batch.get("indices", ())]
 
     @property
     def rows(self) -> list[int]:
-        """A number for the content of each sample that was looked at."""
+        """A number for the content of each sample that a probe looked at."""
         return [row for batch in self.batches for row in batch.get("rows", ())]
 
     @property
     def evaluates(self) -> bool:
-        """Whether it went over all data, and nothing was learned from them."""
+        """Whether it went over all data without training on them."""
         return self.complete and not self.trains and bool(self.batches)
 
 
@@ -59,7 +59,7 @@ class Loader:
     """A loader of one rank."""
 
     number: str
-    """Its place and how many were made there before: the same on all ranks."""
+    """Its line and how many loaders that line made before: the same on all ranks."""
     place: str
     facts: Event
     passes: list[Pass] = field(default_factory=list)
@@ -69,33 +69,33 @@ class Loader:
 
     @property
     def trains(self) -> bool:
-        """Whether the model learns from it."""
+        """Whether the model trains on it."""
         return any(one.trains for one in self.passes)
 
 
 @dataclass
 class Rank:
-    """Everything that one rank did."""
+    """All events of one rank."""
 
     number: int
     pid: int
     events: list[Event]
     loaders: list[Loader] = field(default_factory=list)
     draws: list[Event] = field(default_factory=list)
-    """Random numbers drawn while data were fetched, by the rank and its workers."""
+    """Draws of random numbers while the rank and its workers fetched data."""
 
     def of(self, *kinds: str) -> Iterator[Event]:
-        """Events of some kinds, in order."""
+        """Yield events of some kinds, in order."""
         return (event for event in self.events if event["kind"] in kinds)
 
     @property
     def steps(self) -> list[Event]:
-        """Steps of the first optimizer."""
+        """The steps of the first optimizer."""
         return [event for event in self.of("step") if event["optimizer"] == 0]
 
     @property
     def passes(self) -> list[Pass]:
-        """Over all loaders, loader by loader."""
+        """The passes over all loaders, loader by loader."""
         return [one for loader in self.loaders for one in loader.passes]
 
 
@@ -106,29 +106,29 @@ class Trace:
     ranks: list[Rank]
     outcome: Outcome
     oracle: Event | None = None
-    """What the gradient oracle said."""
+    """The verdict of the gradient oracle."""
     resumed: Trace | None = None
-    """The second start, from what the first one saved."""
+    """The second run, resumed from the checkpoint of the first."""
     cut: bool = False
-    """Whether passes were ended early, as asked."""
-    stood_in: list[str] = field(default_factory=list)
-    """What the CPU stood in for."""
-    pretended: list[str] = field(default_factory=list)
-    """Data and libraries that were not here, and what stood in for each."""
+    """Whether the settings ended passes early."""
+    fake_cuda: list[str] = field(default_factory=list)
+    """What the CPU answered for: cuda, nccl and so on."""
+    fake_data: list[str] = field(default_factory=list)
+    """Missing data and libraries, and the replacement of each."""
 
     def of(self, *kinds: str) -> Iterator[Event]:
-        """Events of some kinds, rank by rank."""
+        """Yield events of some kinds, rank by rank."""
         return (event for rank in self.ranks for event in rank.of(*kinds))
 
     @property
     def size(self) -> int:
-        """Ranks in the group, as they say themselves."""
+        """The number of ranks in the process group."""
         return max((event["size"] for event in self.of("group")), default=1)
 
     @property
     def on_gpus(self) -> bool:
         """Whether the script asks for GPUs."""
-        return bool(self.stood_in) or any(e["backend"] == "nccl" for e in self.of("group"))
+        return bool(self.fake_cuda) or any(e["backend"] == "nccl" for e in self.of("group"))
 
     @property
     def joins(self) -> bool:
@@ -136,13 +136,13 @@ class Trace:
         return any(self.of("join"))
 
     def waiting(self) -> tuple[float, float, int]:
-        """Share of a step that is waiting for data, the seconds of it, and how many were seen.
+        """Return the share of a step spent waiting for data, its seconds, and how many steps count.
 
-        Medians, of the rank that waits least: the others may wait for it.
+        Medians of the rank that waits least, because the others may wait for it.
         """
         found = []
         for rank in self.ranks:
-            # The first step has to start everything, and the first of a pass its workers.
+            # The first step starts everything, and the first of a pass starts its workers.
             begun = [event["at"] for event in rank.of("pass")]
             pairs = [
                 (a, b)
@@ -155,21 +155,21 @@ class Trace:
         return min(found, default=(0.0, 0.0, 0))
 
     def together(self, *, trains: bool | None = None) -> Iterator[list[Pass]]:
-        """The same pass of all ranks, for every pass that all of them began."""
+        """Yield the same pass of all ranks, for every pass that all of them began."""
         for same in self.loaders():
             for passes in zip(*(loader.passes for loader in same), strict=False):
                 if trains is None or passes[0].trains == trains:
                     yield list(passes)
 
     def loaders(self) -> Iterator[list[Loader]]:
-        """The same loader of all ranks."""
+        """Yield the same loader of all ranks."""
         by_rank = [{loader.number: loader for loader in rank.loaders} for rank in self.ranks]
         for number in by_rank[0] if by_rank else ():
             if all(number in loaders for loaders in by_rank):
                 yield [loaders[number] for loaders in by_rank]
 
     def looked(self, kind: str) -> Iterator[list[Event]]:
-        """The same closely looked-at step of all ranks."""
+        """Yield the same step of all ranks, for steps that the probes looked at closely."""
         by_rank = [
             {
                 (e["optimizer"], e["step"]): e
@@ -187,7 +187,7 @@ class Trace:
 
 
 def read(folder: Path, outcome: Outcome, *, alone: bool = False) -> Trace:
-    """Put together what was noted in a folder; `alone`: one process is a rank without a group."""
+    """Read the events in a folder. With `alone`, one process is a rank without a group."""
     processes = {int(path.stem): _events(path) for path in sorted(folder.glob("*.jsonl"))}
     ranks: dict[int, Rank] = {}
     for pid, events in processes.items():
@@ -196,7 +196,7 @@ def read(folder: Path, outcome: Outcome, *, alone: bool = False) -> Trace:
             ranks[group["rank"]] = _rank(group["rank"], pid, events)
     if alone and not ranks:
         free = [p for p, e in processes.items() if not any(x["kind"] == "worker" for x in e)]
-        # Whatever else the script started knows less.
+        # Other processes of the script have fewer events.
         for pid in sorted(free, key=lambda pid: -len(processes[pid]))[:1]:
             ranks[0] = _rank(0, pid, processes[pid])
     owners = {rank.pid: rank for rank in ranks.values()}
@@ -205,20 +205,11 @@ def read(folder: Path, outcome: Outcome, *, alone: bool = False) -> Trace:
         if worker is not None and worker["parent"] in owners:
             owners[worker["parent"]].draws += [e for e in events if _drew(e)]
     trace = Trace([ranks[number] for number in sorted(ranks)], outcome)
-    stood_in = (what for event in trace.of("stood_in") for what in event["what"])
-    trace.stood_in = list(dict.fromkeys(stood_in))
-    trace.pretended = _pretended(processes.values())
+    fake_cuda = (what for event in trace.of("fake_cuda") for what in event["what"])
+    fake_data = (e["what"] for all_ in processes.values() for e in all_ if e["kind"] == "fake_data")
+    trace.fake_cuda = list(dict.fromkeys(fake_cuda))
+    trace.fake_data = list(dict.fromkeys(fake_data))
     return trace
-
-
-def pretended(folder: Path) -> list[str]:
-    """Data and libraries that were stood in for, by any process that left notes in a folder."""
-    return _pretended(_events(path) for path in sorted(folder.glob("*.jsonl")))
-
-
-def _pretended(processes: Iterable[list[Event]]) -> list[str]:
-    facts = (e["what"] for events in processes for e in events if e["kind"] == "pretended")
-    return list(dict.fromkeys(facts))
 
 
 def _events(path: Path) -> list[Event]:
@@ -227,7 +218,7 @@ def _events(path: Path) -> list[Event]:
         try:
             event = json.loads(line)
         except json.JSONDecodeError:
-            continue  # half a line: the process was ended while it wrote
+            continue  # half a line: the process was killed while it wrote
         if isinstance(event.get("indices"), str):
             event["indices"] = unpacked(event["indices"])
         found.append(event)
@@ -250,14 +241,14 @@ def _rank(number: int, pid: int, events: list[Event]) -> Rank:
             loader = loaders[event["loader"]]
             one = Pass(loader, event["turn"], event["place"], event["epoch"])
             loader.passes.append(one)
-            # Whoever begins anew has left the pass before: it was only looked into.
+            # A loader that starts again has left its pass before, which was only a look.
             since = [p for p in since if p.loader is not loader]
             passes[event["loader"], event["turn"]] = one
         elif kind == "batch":
             one = passes[event["loader"], event["turn"]]
             one.batches.append(event)
             untrained = [*(p for p in untrained if p is not one), one]
-            # Nothing is learned without gradients: an evaluation that is left before its end.
+            # Without gradients it is an evaluation, even one that is left before its end.
             if event["grad"]:
                 since = [*(p for p in since if p is not one), one]
         elif kind == "passed":
@@ -281,21 +272,21 @@ def _rank(number: int, pid: int, events: list[Event]) -> Rank:
             rank.draws.append(event)
     _tell_training(windows)
     for one in passes.values():
-        # Saved, nothing was taken after it, and it is as long as others: the epoch was over.
+        # The checkpoint came after the last batch of a pass as long as others: the epoch was over.
         lengths = [len(other.batches) for other in one.loader.passes if other is not one]
         if one.saved_at == len(one.batches) and one.saved_at in lengths:
             one.saved_at = None
-        # Some loops count by themselves and never ask for the batch after the last one.
+        # Some loops count batches themselves and never ask for one after the last.
         one.complete = one.complete or len(one.batches) == one.loader["length"]
     rank.loaders = list(loaders.values())
     return rank
 
 
 def _tell_training(windows: list[list[Pass]]) -> None:
-    """Set which passes an optimizer stepped on.
+    """Mark the passes that an optimizer stepped on.
 
-    An evaluation that was left early stands beside the training in the next step, and never
-    again; loaders that are trained on together meet in every step.
+    An evaluation that was left early precedes one step only; loaders that are trained on together
+    precede every step.
     """
     often = Counter(id(one) for passes in windows for one in passes)
     for passes in windows:
@@ -308,12 +299,12 @@ def _tell_training(windows: list[list[Pass]]) -> None:
 
 
 def _drew(event: Event) -> bool:
-    # A stream's first draw may be for an order that has to be the same everywhere.
+    # A stream's first draw may decide an order that all ranks must share.
     return event["kind"] == "drew" and not (event["streams"] and not event["number"])
 
 
 def same_data(same: list[Loader]) -> bool:
-    """Whether the ranks hold the same samples, in whatever order, as far as one can see."""
+    """Whether the ranks hold the same samples, in any order, as far as the events tell."""
     prints = [
         {
             name: (length, sum_)
@@ -324,7 +315,7 @@ def same_data(same: list[Loader]) -> bool:
     ]
     if any(prints):
         return all(one == prints[0] for one in prints)
-    # Nothing to compare but what was delivered: the same index must be the same sample.
+    # Compare the samples that were delivered: the same index must mean the same sample.
     known = [
         dict(
             pair
@@ -339,5 +330,5 @@ def same_data(same: list[Loader]) -> bool:
 
 
 def first_step(trace: Trace) -> str:
-    """Where the first step of the first optimizer is."""
+    """Return the line of the first step of the first optimizer."""
     return next((step["place"] for step in trace.ranks[0].steps), "")

@@ -164,10 +164,10 @@ def _shown(document: Document, run: Document) -> Iterator[str]:
     if not _several(run):
         return
     notes = []
-    if run.get("stood_in"):
-        notes.append(f"The CPU stood in for {', '.join(map(str, run['stood_in']))}.")
-    if run.get("pretended"):
-        notes.append(f"Missing here, so replaced: {'; '.join(map(str, run['pretended']))}.")
+    if run.get("fake_cuda"):
+        notes.append(f"The CPU stood in for {', '.join(map(str, run['fake_cuda']))}.")
+    if run.get("fake_data"):
+        notes.append(f"Missing here, so replaced: {'; '.join(map(str, run['fake_data']))}.")
     if document.get("frameworks"):
         notes.append(f"The script uses {', '.join(map(str, document['frameworks']))}.")
     yield page.section("What the run showed", page.cards(_cards(run)), *map(page.paragraph, notes))

@@ -99,8 +99,8 @@ class Proof:
             verdict.comparisons.append(found)
         said = (event["what"] for run in runs for event in run.trace.of("neutralised"))
         verdict.neutralised = list(dict.fromkeys(said))
-        verdict.stood_in = list(dict.fromkeys(w for run in runs for w in run.trace.stood_in))
-        verdict.pretended = list(dict.fromkeys(w for run in runs for w in run.trace.pretended))
+        verdict.fake_cuda = list(dict.fromkeys(w for run in runs for w in run.trace.fake_cuda))
+        verdict.fake_data = list(dict.fromkeys(w for run in runs for w in run.trace.fake_data))
         if doctor and any(not run.failure for run in runs[2:]):
             self.progress.say("the doctor checks the result on 2 ranks")
             verdict.findings = _findings(self.plan, result)

@@ -24,7 +24,7 @@ TAIL = 15
 """Lines of the log that are shown."""
 ERROR = re.compile(r"[\w.]*(Error|Exception)\b")
 """How the last line of a traceback begins."""
-ABSENT = re.compile(r"No module named '(\w+)")
+ABSENT = re.compile(r"No module named '(\w+)(?:.*type: (.+))?")
 PACKAGES = {
     "PIL": "pillow",
     "cv2": "opencv-python",
@@ -171,8 +171,8 @@ def _absent(log: str) -> str:
     found = ABSENT.search(log.rpartition("\n")[2])
     if found is None:
         return ""
-    package = PACKAGES.get(found[1], found[1])
-    return f"it imports {found[1]}, which is not installed: pip install {package}."
+    command = found[2] or f"pip install {PACKAGES.get(found[1], found[1])}"
+    return f"it imports {found[1]}, which is not installed: {command}."
 
 
 def _last_words(logs: list[Path], codes: list[int | None], scratch: str) -> str:

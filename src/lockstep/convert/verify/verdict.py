@@ -82,10 +82,10 @@ class Verdict:
     """Last lines of the original, if it failed."""
     neutralised: list[str] = field(default_factory=list)
     """What all runs do in the same way, or leave out, because of the probes."""
-    stood_in: list[str] = field(default_factory=list)
-    """What the CPU replaced."""
-    pretended: list[str] = field(default_factory=list)
-    """Missing data and libraries that were replaced."""
+    fake_cuda: list[str] = field(default_factory=list)
+    """What the CPU answered for: cuda, nccl and so on."""
+    fake_data: list[str] = field(default_factory=list)
+    """Missing data and libraries, and the replacement of each."""
     findings: list[Finding] = field(default_factory=list)
     """Findings of the doctor in the result on two ranks."""
 
@@ -103,7 +103,7 @@ class Verdict:
             "log": self.log,
             "comparisons": [asdict(one) for one in self.comparisons],
             "neutralised": self.neutralised,
-            "stood_in": self.stood_in,
-            "pretended": self.pretended,
+            "fake_cuda": self.fake_cuda,
+            "fake_data": self.fake_data,
             "findings": [finding.described() for finding in self.findings],
         }

@@ -16,7 +16,7 @@ FEW = 8
 
 def seen(trace: Trace) -> Iterator[Seen]:
     """Find training that spends most of its time waiting for the loader."""
-    if trace.pretended:
+    if trace.fake_data:
         return  # The real data and the real model may take another time.
     share, seconds, steps = trace.waiting()
     loader = next((one for one in trace.ranks[0].loaders if one.trains), None)

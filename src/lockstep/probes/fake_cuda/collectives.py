@@ -1,4 +1,4 @@
-"""torch.distributed: who asks for NCCL gets gloo, and layers that need GPUs do without."""
+"""Give scripts gloo where they ask for NCCL, and layers that work without GPUs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from lockstep.probes.fake_cuda.patching import answering, cpu, given, note, swap
 
 
 def install() -> None:
-    """Let process groups be of gloo, whatever backend the script names."""
+    """Make every process group use gloo, whichever backend the script names."""
     if not dist.is_available():
         return
     homes = (dist, distributed_c10d)
@@ -22,7 +22,7 @@ def install() -> None:
     swap("new_group new_subgroups new_subgroups_by_enumeration", given(_group), *homes)
     swap("barrier", given(_barrier), *homes)
     for home in homes:
-        # torch asks for this class where it sees that NCCL is available.
+        # torch looks for this class if NCCL is available.
         if not hasattr(home, "ProcessGroupNCCL"):
             setattr(home, "ProcessGroupNCCL", _NCCL)  # noqa: B010
     swap("is_nccl_available", answering(lambda: True), *homes)
@@ -30,13 +30,13 @@ def install() -> None:
     swap("__init__", given(_mesh), device_mesh.DeviceMesh)
     wrapper = nn.parallel.DistributedDataParallel
     swap("__init__", given(_wrap), wrapper)
-    # All it does is to refuse SyncBatchNorm on the CPU.
+    # This method only refuses SyncBatchNorm on the CPU.
     swap("_passing_sync_batchnorm_handle", answering(lambda *_: None), wrapper)
     swap("forward", _synced, nn.SyncBatchNorm)
 
 
 class _NCCL:
-    """What a script can make of NCCL's class without NCCL: options, which gloo ignores."""
+    """The part of NCCL's class that scripts use: options, which gloo ignores."""
 
     class Options(SimpleNamespace):
         """Any options."""
@@ -82,7 +82,7 @@ def _synced(original: Any) -> Any:
         group = self.process_group or (dist.group.WORLD if dist.is_initialized() else None)
         if not self.training or group is None or input.device.type == "cuda":
             return original(self, input)
-        # Here and not above: a script that does not synchronise pays nothing for it.
+        # Imported here, because most scripts do not synchronise batch norm.
         from lockstep.layers.shards import SyncedBatchNorm
 
         self._check_input_dim(input)
@@ -92,14 +92,14 @@ def _synced(original: Any) -> Any:
         if self.track_running_stats and self.num_batches_tracked is not None:
             self.num_batches_tracked.add_(1)
             if momentum is None:
-                # A plain mean over all batches so far.
+                # The mean over all batches so far.
                 momentum = 1.0 / float(self.num_batches_tracked)
 
         def reduce(values: Tensor) -> Tensor:
             dist.all_reduce(values, group=group)
             return values
 
-        # Not attributes of the module: a process group cannot be pickled or copied with it.
+        # Not attributes of the module, because a process group cannot be pickled or copied.
         layer: Any = SimpleNamespace(
             training=True,
             shards=SimpleNamespace(counts=True),

@@ -1,4 +1,4 @@
-"""What the stand-in remembers, and how a function of torch is replaced by one that knows of it."""
+"""Replace functions of torch, and remember what the replacements answered for."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ class Machine:
     gpus = 0
     current = 0
     """The device that the script made current."""
-    touched: dict[str, None] = {}  # noqa: RUF012
-    """What was stood in for, in the order of first use."""
+    answered: dict[str, None] = {}  # noqa: RUF012
+    """What the CPU answered for, in the order of first use."""
 
 
 def note(fact: str) -> None:
-    """Remember that this was stood in for."""
-    Machine.touched[fact] = None
+    """Remember that the CPU answered for this."""
+    Machine.answered[fact] = None
 
 
 def index(device: Any) -> int:
-    """The number of the GPU that is meant; refuses one that the machine would not have."""
+    """Return the number of the GPU that is meant; refuse one that the machine would not have."""
     number: int | None
     if isinstance(device, int):
         number = device
@@ -36,7 +36,7 @@ def index(device: Any) -> int:
         _, _, digits = device.partition(":")
         number = int(digits) if digits else None
     else:
-        # A tensor of a stood-in GPU says that it is on the CPU: it is on the current one.
+        # The device of a tensor is the CPU here, and stands for the current GPU.
         number = getattr(device, "index", None)
     if number is None or number < 0:
         return Machine.current
@@ -49,7 +49,7 @@ def index(device: Any) -> int:
 
 
 def cpu(device: Any) -> Any:
-    """`device`, or the CPU where a GPU is meant. What is no device comes back as it is."""
+    """Return the CPU if a GPU is meant, and any other argument as it is."""
     kind = type(device)
     if kind is torch.device:
         if device.type != "cuda":
@@ -66,12 +66,12 @@ def cpu(device: Any) -> Any:
 
 
 def swap(names: str, make: Callable[[Any], Any], *homes: Any) -> None:
-    """Replace `names` (space-separated) wherever a home has them, by what `make` says.
+    """Replace `names` (space-separated) in every home that has them by the result of `make`.
 
-    Names that this torch does not have are left out: they come and go with its versions.
+    Skip names that this version of torch does not have.
     """
     for name in names.split():
-        # One for each original, as torch's compiler tells functions apart by identity.
+        # One for each original, because torch compares functions by identity.
         made: dict[int, Any] = {}
         for home in homes:
             original = getattr(home, name, None)
@@ -83,7 +83,7 @@ def swap(names: str, make: Callable[[Any], Any], *homes: Any) -> None:
 
 
 def _named(new: Any, name: str, home: Any) -> Any:
-    """Pickle finds a function by these."""
+    """Set the module and name by which pickle finds a function."""
     if isinstance(home, type):
         new.__module__, new.__qualname__ = home.__module__, f"{home.__qualname__}.{name}"
     elif not isinstance(new, type) and callable(new):
@@ -92,7 +92,7 @@ def _named(new: Any, name: str, home: Any) -> Any:
 
 
 def answering(value: Callable[..., Any]) -> Callable[[Any], Any]:
-    """For `swap`: the original's name and docstring, with what `value` answers."""
+    """Return a `make` for `swap` that calls `value` under the original's name and docstring."""
 
     def make(original: Any) -> Any:
         @wraps(original)
@@ -105,7 +105,7 @@ def answering(value: Callable[..., Any]) -> Callable[[Any], Any]:
 
 
 def given(change: Callable[[dict[str, Any]], None]) -> Callable[[Any], Any]:
-    """For `swap`: the original, called with arguments that `change` may have changed, by name."""
+    """Return a `make` for `swap` that lets `change` edit the arguments by name before the call."""
 
     def make(original: Any) -> Any:
         signature = inspect.signature(original)

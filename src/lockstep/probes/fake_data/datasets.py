@@ -1,6 +1,6 @@
-"""Data sets of torchvision that can be stood in for: their shapes, and where scripts find what.
+"""Stand-in data for the data sets of torchvision: shapes, classes and attributes of the real ones.
 
-Each is filled as the real one is, so that the real class works on it too.
+Each data set gets the attributes that its real class sets, so that the real class works on them.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ Sample = tuple[Any, Any]
 
 @dataclass(frozen=True)
 class Known:
-    """What is known of a data set."""
+    """The shape of a data set, and how to fill it."""
 
     shape: Shape
     classes: int
     train: int
-    """Samples that the real one has for training; 0: nobody knows."""
+    """Samples that the real one has for training; 0 if the number varies."""
     test: int
     fill: Callable[[Any, Known, str, int], None]
-    """Sets what the real class sets: (data set, this, part, samples)."""
+    """Set the attributes that the real class sets: (data set, this, part, samples)."""
     take: Callable[[Any, int], Sample]
-    """A sample before its transforms."""
+    """Return a sample before its transforms."""
 
 
 def fill(data: Any, name: str) -> None:
-    """Make it stand-in data. Its arguments are attributes of it already."""
+    """Fill a data set whose arguments are already its attributes."""
     known = KNOWN[name]
     part = _part(data)
     trains = not any(word in part for word in ("test", "val"))
@@ -53,10 +53,10 @@ def fill(data: Any, name: str) -> None:
 
 
 def item(data: Any, index: Any) -> Sample:
-    """A sample as the script asked for it."""
+    """Return a sample with its transforms applied."""
     name, count, real = data._lockstep
     index, length = int(index), len(data)
-    # A number that the real data have is an answer too: Subset(data, range(50_000)).
+    # Also answer an index that only the real data have: Subset(data, range(50_000)).
     if not -length <= index < (max(real, length) if length == count else length):
         raise IndexError(f"sample {index} of {length}")
     image, target = KNOWN[name].take(data, index % length)
@@ -68,12 +68,12 @@ def item(data: Any, index: Any) -> Sample:
 
 
 def items(data: Any) -> Iterator[Sample]:
-    """All samples. Python itself would go on until an index is refused."""
+    """Iterate over all samples. Without this, Python would go on to indices of the real data."""
     return (data[index] for index in range(len(data)))
 
 
 def name_of(data: Any) -> str | None:
-    """The data set that an object is, or was derived from."""
+    """Return the name of the data set that an object is, or derives from."""
     return next((kind.__name__ for kind in type(data).__mro__ if kind.__name__ in KNOWN), None)
 
 
@@ -94,13 +94,13 @@ def _classes(data: Any, known: Known) -> int:
 
 
 def image_of(array: Any) -> Any:
-    """As everybody's transforms take it."""
+    """Return an array as the image that transforms expect."""
     return Image.fromarray(np.ascontiguousarray(array))
 
 
 def _drawn(data: Any, known: Known, part: str, count: int) -> tuple[Any, Any]:
     name = data._lockstep[0]
-    # The letters of EMNIST are counted from 1.
+    # The letters of EMNIST start at 1.
     first = int(name == "EMNIST" and data.split == "letters")
     classes = first + classes_of(name, part, count, _classes(data, known) - first)
     return pictures(name, part, known.shape, classes), classes
@@ -110,7 +110,7 @@ def _fill_tensors(data: Any, known: Known, part: str, count: int) -> None:
     images, classes = _drawn(data, known, part, count)
     data.data, data.targets = torch.from_numpy(images[..., 0].copy()), torch.from_numpy(classes)
     if data._lockstep[0] == "QMNIST":
-        # Beside the digit, who wrote it and where it was kept.
+        # The digit, and seven columns about its writer and source.
         data.targets = torch.nn.functional.pad(data.targets[:, None], (0, 7))
 
 
@@ -142,7 +142,7 @@ def _take_planes(data: Any, index: int) -> Sample:
 
 
 def _painted(name: str, part: str, shape: Shape, path: str) -> Any:
-    """The picture that a path of a stand-in folder names."""
+    """Return the picture that belongs to a path of a stand-in folder."""
     folder, file = os.path.split(path)
     number = int(os.path.splitext(file)[0])
     return image_of(picture(name, part, shape, int(os.path.basename(folder)), number))
@@ -186,7 +186,7 @@ def _take_faces(data: Any, index: int) -> Sample:
 
 
 def _fill_rooms(data: Any, known: Known, part: str, count: int) -> None:
-    # One part, or a list of classes with the part behind each.
+    # `classes` is a part, or a list of classes, each with the part behind it.
     given = data.classes
     data.labels = classes_of("LSUN", part, count, 10 if isinstance(given, str) else len(given))
     data.length = count
@@ -209,7 +209,7 @@ KNOWN = {
     "CIFAR100": Known((32, 32, 3), 100, 50_000, 10_000, *_ARRAYS),
     "SVHN": Known((32, 32, 3), 10, 73_257, 26_032, *_PLANES),
     "STL10": Known((96, 96, 3), 10, 5_000, 8_000, *_PLANES),
-    # Two classes fit every model, and those of a folder that is missing are not known.
+    # Nobody knows the classes of a folder that is missing. Two fit every model.
     "ImageFolder": Known((256, 256, 3), 2, 0, 0, *_FOLDER),
     "ImageNet": Known((256, 256, 3), 1000, 1_281_167, 50_000, *_FOLDER),
     "CelebA": Known((218, 178, 3), 2, 162_770, 19_962, _fill_faces, _take_faces),

@@ -1,6 +1,6 @@
-"""Data files that a script opens itself: those whose content is known by their name.
+"""Supply data files that a script opens itself, if their name tells what they hold.
 
-Of all others nobody knows the content, and they stay missing.
+All other files stay missing.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _ARRAYS = re.compile(r"mnist\.npz")
 
 
 def install() -> None:
-    """Give them to whoever opens or looks for them."""
+    """Answer `open` and `exists` for these files."""
     open_file = builtins.open
 
     @wraps(open_file)
@@ -42,7 +42,7 @@ def install() -> None:
             content = None if any(letter in mode for letter in "wax+") else known(file)
             if content is None:
                 raise
-        # A file that has no name: unlike a buffer it can be mapped.
+        # A file without a name, because NumPy cannot map a buffer into memory.
         with tempfile.TemporaryFile(buffering=0) as made:
             made.write(content)
             made.seek(0)
@@ -63,7 +63,7 @@ def install() -> None:
 
 
 def known(file: Any) -> bytes | None:
-    """The content of a file, if its name says what it holds."""
+    """Return the content of a file if its name tells what it holds."""
     kind = _kind(file)
     if kind is None:
         return None
@@ -87,7 +87,7 @@ def _kind(file: Any) -> re.Match[str] | None:
 
 
 def _mnist(name: str, kind: re.Match[str]) -> bytes:
-    """The format of the four files of MNIST: numbers that say what follows, then bytes."""
+    """Return one of the four files of MNIST: a header of whole numbers, then bytes."""
     images, classes = _digits("train" if kind["part"] == "train" else "test")
     count = len(images)
     if kind["what"].startswith("images"):
@@ -99,7 +99,7 @@ def _mnist(name: str, kind: re.Match[str]) -> bytes:
 
 
 def _arrays(name: str) -> bytes:
-    """The same as Keras keeps it."""
+    """Return MNIST in the file format of Keras."""
     import numpy as np
 
     (x_train, y_train), (x_test, y_test) = _digits("train"), _digits("test")

@@ -1,10 +1,12 @@
-"""Finds a stand-in for a library that the script imports and nobody has installed."""
+"""Find a stand-in for a library that the script imports and that is not installed."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from importlib import import_module
 from importlib.machinery import ModuleSpec, PathFinder
+from importlib.metadata import version
 from importlib.util import spec_from_file_location
 from pathlib import Path
 from types import ModuleType
@@ -14,62 +16,72 @@ from lockstep.probes.fake_data.silent import SilentLoader
 from lockstep.probes.imports import behind
 
 PACKAGES = Path(__file__).parent / "packages"
-"""Stand-ins that do something: they are imported under the names of their folders."""
+"""Stand-ins that do something: they are imported under the names of their files."""
 BOARD = "torch.utils.tensorboard"
 SILENT = (
     *("matplotlib", "mpl_toolkits", "seaborn", "visdom"),
     *("tensorboard", "tensorboardX", BOARD, "mlflow", "comet_ml", "neptune", "clearml"),
     *("torchsummary", "torchinfo"),
 )
-"""Libraries whose calls show or log, and give nothing that a training needs."""
+"""Libraries whose calls show or log, and return nothing that a training needs."""
+SUPPLIED = {
+    "torchvision.extension": "declare_operators",
+    "torchvision.datasets": "supply_data",
+    "torchvision.models._api": "supply_weights",
+}
+"""Modules that are changed once they are imported, and the function of ours that changes each."""
 
 
 def install() -> None:
-    """Ask us last for what nobody else has, and first for what must be changed."""
+    """Add two finders: the first for modules to change, the last for modules that are missing."""
     if not any(isinstance(finder, _Last) for finder in sys.meta_path):
         sys.meta_path.insert(0, _First())
         sys.meta_path.append(_Last())
-
-
-class _Last:
-    """For libraries that no other finder knows."""
-
-    def find_spec(
-        self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
-    ) -> ModuleSpec | None:
-        if name in sys.modules or not (_is_silent(name) or _is_ours(name)):
-            return None
-        if not asked_by_script():
-            return None
-        if _is_silent(name):
-            return _silent(name)
-        note(f"{name}: not installed, a small stand-in")
-        folder = PACKAGES / name
-        return spec_from_file_location(
-            name, folder / "__init__.py", submodule_search_locations=[str(folder)]
-        )
+        for name in SUPPLIED.keys() & sys.modules.keys():
+            _supply(sys.modules[name])
 
 
 class _First:
-    """For modules that are there, and cannot do without what is not."""
+    """Finds modules that are installed, and need something that is not."""
 
     def find_spec(
         self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
         if name == BOARD and PathFinder.find_spec("tensorboard") is None and asked_by_script():
             return _silent(name)
-        if name == "torchvision.datasets" and path and not _within_ours(path):
-            return behind(PathFinder.find_spec(name, path), _supply())
-        return None
+        return behind(PathFinder.find_spec(name, path), _supply) if name in SUPPLIED else None
 
 
-def _supply() -> Callable[[ModuleType], None]:
-    def supply(module: ModuleType) -> None:
-        from lockstep.probes.fake_data import missing
+def _supply(module: ModuleType) -> None:
+    ours = import_module("lockstep.probes.fake_data.torchvision")
+    getattr(ours, SUPPLIED[module.__name__])(module)
 
-        missing.install(module)
 
-    return supply
+class _Last:
+    """Finds stand-ins for libraries that no other finder knows."""
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        own = PACKAGES / f"{name}.py"
+        known = name == "torchvision" or _is_silent(name) or ("." not in name and own.exists())
+        if name in sys.modules or not known or not asked_by_script():
+            return None
+        if name == "torchvision":
+            raise ModuleNotFoundError(_without_torchvision(), name=name)
+        if _is_silent(name):
+            return _silent(name)
+        note(f"{name}: not installed, a small stand-in")
+        return spec_from_file_location(name, own)
+
+
+def _without_torchvision() -> str:
+    minor = int(version("torch").split(".")[1])
+    # Without its dependencies: pip would exchange torch for the build that torchvision names.
+    return (
+        "No module named 'torchvision'. To install it and keep torch as it is, type: "
+        f"pip install --no-deps 'torchvision==0.{minor + 15}.*' pillow"
+    )
 
 
 def _silent(name: str) -> ModuleSpec:
@@ -79,17 +91,9 @@ def _silent(name: str) -> ModuleSpec:
 
 
 def _is_silent(name: str) -> bool:
-    """Whether it is one of them, or a part of one that we stand in for."""
+    """Whether a module is one of SILENT, or a part of one that is silent already."""
     root = next((root for root in SILENT if name.startswith(f"{root}.")), None)
     if root is not None and root in sys.modules:
         spec = sys.modules[root].__spec__
         return spec is not None and isinstance(spec.loader, SilentLoader)
     return name in SILENT
-
-
-def _is_ours(name: str) -> bool:
-    return "." not in name and (PACKAGES / name / "__init__.py").exists()
-
-
-def _within_ours(path: Sequence[str]) -> bool:
-    return any(str(place).startswith(str(PACKAGES)) for place in path)

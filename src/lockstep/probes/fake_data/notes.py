@@ -1,4 +1,4 @@
-"""What was stood in for, and who asked."""
+"""Remember what was replaced, and tell whether the script asked for it."""
 
 from __future__ import annotations
 
@@ -10,28 +10,23 @@ from lockstep.probes.recorder import kind_of
 
 
 class Notes:
-    """Of this process."""
+    """What this process has replaced."""
 
     facts: dict[str, None] = {}  # noqa: RUF012
-    """In the order of first use."""
+    """One sentence for each, in the order of first use."""
     tell: Callable[[str], None] = staticmethod(lambda fact: None)
-    """Called with each fact once."""
+    """Called with each of them once."""
 
 
 def note(fact: str) -> None:
-    """Remember that this was stood in for."""
+    """Remember one replacement, for example "train.txt: a stand-in text of 20,000 words"."""
     if fact not in Notes.facts:
         Notes.facts[fact] = None
         Notes.tell(fact)
 
 
-def pretended() -> list[str]:
-    """What was stood in for so far: "MNIST: stand-in data, 2,048 samples of 1x28x28" and so on."""
-    return list(Notes.facts)
-
-
 def asked_by_script() -> bool:
-    """Whether it is the script that asks: libraries know how to do without each other."""
+    """Whether the script itself is calling. Libraries know how to do without each other."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         path = frame.f_code.co_filename

@@ -1,7 +1,7 @@
-"""Pictures from a formula: noise on a coarse pattern of the class, so that it can be learned.
+"""Pictures from a formula: noise on a coarse pattern for each class, which a model can learn.
 
-Everything follows from the names and numbers given, through generators of our own: a script's
-random state is left alone, and every process gets the same.
+Everything follows from the names and numbers given, without the script's random state, so that
+every process gets the same pictures.
 """
 
 from __future__ import annotations
@@ -12,20 +12,20 @@ from typing import Any
 import numpy as np
 
 TRAIN, TEST = 2048, 512
-"""Samples: enough for six batches of 256, and quick to make."""
+"""How many samples: enough for six batches of 256, and quick to make."""
 COARSE = 4
 Shape = tuple[int, int, int]
 """Height, width, channels."""
 
 
 def classes_of(name: str, part: str, count: int, classes: int) -> Any:
-    """A class for each sample: all equally often, in a mixed order."""
+    """Return a class for each sample: all equally often, in a mixed order."""
     order = np.argsort(_random(name, part, "classes").random_raw(count), kind="stable")
     return (np.arange(count) % classes)[order].astype(np.int64)
 
 
 def pictures(name: str, part: str, shape: Shape, classes: Any) -> Any:
-    """All pictures of a part, as bytes: sample, height, width, channel."""
+    """Return all pictures of a part, as bytes: sample, height, width, channel."""
     # The patterns are the same in all parts.
     found = np.stack([_pattern(name, shape, kind) for kind in np.unique(classes)])
     place = np.searchsorted(np.unique(classes), classes)
@@ -33,7 +33,7 @@ def pictures(name: str, part: str, shape: Shape, classes: Any) -> Any:
 
 
 def picture(name: str, part: str, shape: Shape, kind: int, index: int) -> Any:
-    """One picture."""
+    """Return one picture."""
     return _pattern(name, shape, kind) + _noise(shape, name, part, index)
 
 

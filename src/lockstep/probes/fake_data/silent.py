@@ -1,4 +1,4 @@
-"""An object that takes every call and does nothing, and modules made of it."""
+"""Objects that accept every call and do nothing, and modules made of them."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from types import ModuleType
 from typing import Any, Self
 
 GIVES = {"subplots": 2, "hist": 3, "plot": 1}
-"""Calls whose results scripts take apart, into so many."""
+"""Calls whose results scripts unpack, and into how many values."""
 
 
 class Silent:
-    """Has every attribute, is every context, holds nothing."""
+    """An object with every attribute, which works as a context and holds nothing."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         pass
@@ -26,7 +26,7 @@ class Silent:
         return _named(name)()
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Nothing happens."""
+        """Do nothing; return as many silent objects as a script expects."""
         many = GIVES.get(type(self).__name__)
         return Silent() if many is None else tuple(Silent() for _ in range(many))
 
@@ -53,7 +53,7 @@ class Silent:
 
 
 class SummaryWriter(Silent):
-    """TensorBoard's: scripts also save into its folder."""
+    """TensorBoard's writer, with the folder that scripts also save into."""
 
     def __init__(self, log_dir: Any = None, *args: Any, **kwargs: Any) -> None:
         self.log_dir = self.logdir = os.fspath(log_dir or kwargs.get("logdir") or "runs")
@@ -61,19 +61,19 @@ class SummaryWriter(Silent):
             os.makedirs(self.log_dir, exist_ok=True)
 
     def get_logdir(self) -> str:
-        """The folder."""
+        """Return the folder."""
         return self.log_dir
 
 
 class SilentLoader(Loader):
-    """Makes modules in which everything is silent."""
+    """Makes silent modules."""
 
     def create_module(self, spec: ModuleSpec) -> ModuleType:
-        """One that has every name."""
+        """Return a module that has every name."""
         return _SilentModule(spec.name)
 
     def exec_module(self, module: ModuleType) -> None:
-        """There is nothing to run."""
+        """Do nothing: the module has no code."""
 
 
 class _SilentModule(ModuleType):
@@ -82,7 +82,7 @@ class _SilentModule(ModuleType):
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
-        # Kept: a class must be the same each time.
+        # Keep it: a script must get the same class each time.
         found = _named(name) if name[:1].isupper() else _named(name)()
         found = SummaryWriter if name == "SummaryWriter" else found
         setattr(self, name, found)
@@ -90,5 +90,5 @@ class _SilentModule(ModuleType):
 
 
 def _named(name: str) -> type[Silent]:
-    """A class of its own, so that it can be called, and derived from, by its name."""
+    """Return a class of this name, to call or to derive from."""
     return type(name, (Silent,), {})

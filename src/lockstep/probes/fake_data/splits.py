@@ -1,4 +1,4 @@
-"""Splits of stand-in data: lengths that add up to those of the real data are made smaller."""
+"""Shrink the lengths given to random_split if they add up to those of the real data."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch.utils.data
 
 
 def install() -> None:
-    """Change random_split."""
+    """Patch random_split."""
     original: Any = torch.utils.data.random_split
 
     @wraps(original)
@@ -24,7 +24,7 @@ def install() -> None:
 
 
 def scaled(lengths: list[int], count: int) -> list[int]:
-    """The same shares of `count`.
+    """Divide `count` into the same shares as `lengths`.
 
     >>> scaled([50_000, 10_000], 2048)
     [1706, 342]

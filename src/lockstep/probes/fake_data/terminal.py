@@ -1,4 +1,4 @@
-"""The size of a terminal: a watched script has none, and some cannot start without."""
+"""Answer for the size of the terminal: a watched script has none, and some need one to start."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 
 def install() -> None:
-    """Answer `stty size`, which many progress bars ask."""
+    """Answer `stty size`, which many progress bars call."""
     popen = os.popen
 
     @wraps(popen)

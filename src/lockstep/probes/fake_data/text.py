@@ -1,4 +1,4 @@
-"""A text that nobody wrote: words of a small language, in which some follow others."""
+"""A synthetic text: words of a small language, in which some words follow others."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _SYLLABLES = [a + b for a, b in product("bdfklmnrstvz", "aeiou")]
 
 @cache
 def text(part: str = "train") -> str:
-    """Some 20,000 words in sentences, a line each; the same in every process, other for each part.
+    """Return about 20,000 words, a sentence per line: the same in every process, one text per part.
 
     >>> text().count(" ") + text().count("\\n") >= WORDS
     True
@@ -20,7 +20,7 @@ def text(part: str = "train") -> str:
     True
     """
     draw = random.Random(part)
-    # The words are the same in all parts: what is learned from one holds in another.
+    # All parts share their words, so that a model trained on one part fits another.
     language = random.Random(0)
     words = ["".join(language.choices(_SYLLABLES, k=language.randint(1, 3))) for _ in range(200)]
     after = {word: language.sample(words, 8) for word in words}

@@ -1,4 +1,4 @@
-"""Collectives: which ones each rank takes part in, in which order, and where it waits."""
+"""Record the collectives of each rank, in their order, and where it waits in one."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from lockstep.probes.recorder import LEAVES, Recorder, place
 
 
 def install(recorder: Recorder) -> None:
-    """Set the probe."""
+    """Watch all collectives and the process group."""
     if not dist.is_available():
         return
     inside = 0
@@ -98,7 +98,7 @@ def _never_delete(group: object) -> None:
 
 
 def _what(args: Any, kwargs: Any) -> str:
-    """Type and shape of what is sent."""
+    """Return the type and shape of the tensor sent."""
     for value in [*args, *kwargs.values()]:
         if isinstance(value, Tensor):
             return f"{str(value.dtype).removeprefix('torch.')}{list(value.shape)}"

@@ -1,4 +1,4 @@
-"""DistributedDataParallel: what is wrapped, and how often gradients are added over the ranks."""
+"""Record what DistributedDataParallel wraps, and how often it adds gradients over the ranks."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.graph import GradientEdge
 from torch.distributed.algorithms.join import Join
 from torch.nn.parallel import DistributedDataParallel
 
@@ -20,17 +21,17 @@ class Wrap(NamedTuple):
 
     place: str
     reduced: frozenset[int]
-    """Identities of the parameters whose gradients DDP adds; it keeps the parameters alive."""
+    """Identities of the parameters whose gradients DDP adds. DDP keeps the parameters alive."""
     forwards: list[int]
-    """How many there were with gradients."""
+    """Forward passes with gradients so far."""
 
 
 wrapped_models: WeakKeyDictionary[DistributedDataParallel, Wrap] = WeakKeyDictionary()
-"""In their order, which is the same on all ranks."""
+"""Wrapped models in the order of wrapping, which is the same on all ranks."""
 
 
 def install(recorder: Recorder) -> None:
-    """Set the probe."""
+    """Watch DDP, Join and every backward pass."""
     methods: Any = (
         DistributedDataParallel.__init__,
         DistributedDataParallel.forward,
@@ -44,7 +45,7 @@ def install(recorder: Recorder) -> None:
         where = place(2)
         recorder.now(f"wrapping the model at {where}")
         create(self, *args, **kwargs)
-        # Who wraps a model anew has done with the wrapper before.
+        # A script that wraps a model again no longer uses the wrapper before.
         for old in [model for model in wrapped_models if model.module is self.module]:
             del wrapped_models[old]
         reduced = frozenset(id(p) for p in self._module_parameters if p.requires_grad)
@@ -69,7 +70,7 @@ def install(recorder: Recorder) -> None:
             if self in wrapped_models:
                 wrapped_models[self].forwards[0] += 1
         where = place(2)
-        # Buffers are broadcast here.
+        # DDP broadcasts buffers here.
         recorder.now(f"forward at {where}")
         found = forward(self, *args, **kwargs)
         recorder.now(f"after forward at {where}")
@@ -82,6 +83,8 @@ def install(recorder: Recorder) -> None:
 
     @wraps(backward)
     def went_backward(tensors: Any, *args: Any, **kwargs: Any) -> None:
+        if not isinstance(tensors, Tensor | GradientEdge):
+            tensors = tuple(tensors)
         window = recorder.window
         window.backwards += 1
         if recorder.looks:
@@ -89,12 +92,17 @@ def install(recorder: Recorder) -> None:
             window.factors.append(own and own / window.scale)
             if any(model.find_unused_parameters for model in wrapped_models):
                 window.reached |= reached(tensors)
+        roots = [tensors] if isinstance(tensors, Tensor) else tensors
+        recorder.losses = [root for root in roots if isinstance(root, Tensor)]
         for listen in recorder.on_backward:
             listen()
+        recorder.losses = []  # they keep the graph alive
         where = place(2)
         recorder.flush()
         recorder.now(f"backward at {where}")
         backward(tensors, *args, **kwargs)
+        for listen in recorder.after_backward:
+            listen()
         recorder.now(f"after backward at {where}")
 
     setattr(DistributedDataParallel, "__init__", created)  # noqa: B010
@@ -108,9 +116,9 @@ SUMMED = 2
 
 
 def factor(tensors: Any) -> float | None:
-    """What the loss was multiplied by after it was computed: 0.25 for `(loss / 4).backward()`.
+    """Return the factor that the script put on the loss: 0.25 for `(loss / 4).backward()`.
 
-    None for a sum: who adds sums divides the gradient.
+    None for a sum: a script that adds sums divides the gradient elsewhere.
     """
     loss = tensors if isinstance(tensors, Tensor) else next(iter(tensors), None)
     return _factor(getattr(loss, "grad_fn", None))
@@ -145,9 +153,9 @@ def _number(value: Any) -> float | None:
 
 
 def reached(tensors: Any) -> set[int]:
-    """The parameters that a backward pass comes to, by identity.
+    """Return the identities of the parameters that a backward pass will reach.
 
-    After it nobody can tell: DDP also fills the gradients of those that another rank has used.
+    Afterwards it is too late: DDP also fills gradients of parameters that only other ranks used.
     """
     roots = [tensors] if isinstance(tensors, Tensor) else list(tensors)
     nodes: list[Any] = [t.grad_fn for t in roots if isinstance(t, Tensor)]
@@ -164,7 +172,7 @@ def reached(tensors: Any) -> set[int]:
 
 
 def names() -> dict[int, str]:
-    """The names of all wrapped parameters, by their identity."""
+    """Return the names of all wrapped parameters, by identity."""
     return {
         id(p): name if not number else f"{name} (model {number + 1})"
         for number, model in enumerate(wrapped_models)
@@ -173,7 +181,7 @@ def names() -> dict[int, str]:
 
 
 def around(parameters: Iterable[Tensor]) -> list[Wrap]:
-    """Those of the wrapped models that have any of these parameters."""
+    """Return the wraps of the models that hold any of these parameters."""
     mine = {id(p) for p in parameters}
     return [
         wrap
@@ -183,7 +191,7 @@ def around(parameters: Iterable[Tensor]) -> list[Wrap]:
 
 
 def strangers() -> dict[str, list[str]]:
-    """Parameters that DDP does not know, replaced or set free after the wrap; by its place."""
+    """Return parameters replaced or unfrozen since the wrap, by place of the wrap."""
     found: dict[str, list[str]] = {}
     for model, wrap in wrapped_models.items():
         for name, p in model.module.named_parameters():
@@ -194,7 +202,7 @@ def strangers() -> dict[str, list[str]]:
 
 
 def unused(parameters: list[Tensor]) -> dict[str, list[str]]:
-    """Of some parameters, those without a gradient that DDP waits for; by the place of the wrap."""
+    """Return the parameters without a gradient that DDP waits for, by place of the wrap."""
     lacking = {id(p) for p in parameters if p.requires_grad and p.grad is None}
     found: dict[str, list[str]] = {}
     for model, wrap in wrapped_models.items():

@@ -1,4 +1,4 @@
-"""Files: what each rank writes and loads."""
+"""Record the files that each rank writes and loads."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ import torch
 from lockstep.probes.recorder import Recorder, place, within_torch
 
 MOST = 2000
-"""Writes that are noted. A script that makes more is not saving checkpoints."""
+"""How many writes to record. A script that makes more is not saving checkpoints."""
 CHECKPOINTS = {".pt", ".pth", ".ckpt", ".bin", ".safetensors", ".pkl", ".npz"}
 _PASSING = ("/dev/", "/proc/", "/sys/")
 
 
 def install(recorder: Recorder) -> None:
-    """Set the probe."""
+    """Watch open, rename, torch.save, torch.load and safetensors."""
     left = MOST
     save, load, open_file = torch.save, torch.load, builtins.open
     own = recorder.settings.folder
@@ -32,17 +32,17 @@ def install(recorder: Recorder) -> None:
             return
         if left <= 0 or name.startswith(_PASSING) or name.startswith(own):
             return
-        # Nothing is kept in a lock: every rank opens it.
+        # A lock holds no data, and every rank opens it.
         if not where or "__pycache__" in name or name.endswith((".pyc", ".so", ".lock")):
             return
         if os.path.splitext(name)[1] in CHECKPOINTS:
             how = "saved"
         left -= 1
         recorder.note("wrote", path=name, how=how, place=where, step=recorder.step)
-        # Another rank may read it while it is half there, fail, and end us both.
+        # Another rank may read half of the file, fail, and take this rank down with it.
         recorder.flush()
 
-    # Not an audit hook: that is called hundreds of times in a step, for each id() in torch.
+    # Not an audit hook: Python calls those hundreds of times per step, for each id() in torch.
     @wraps(open_file)
     def opened(file: Any, mode: str = "r", *args: Any, **kwargs: Any) -> Any:
         writes = isinstance(mode, str) and any(letter in mode for letter in "wax+")
@@ -75,7 +75,7 @@ def install(recorder: Recorder) -> None:
         where, locations = place(2), set[str]()
 
         def located(_: Any, location: str) -> Any:
-            # None: it is restored as without us.
+            # Returning None restores the storage as torch would.
             locations.add(location)
 
         found = load(f, located if map_location is None else map_location, *args, **kwargs)

@@ -1,4 +1,4 @@
-"""Loaders and samplers: which samples each rank gets, in which order, and how long it waits."""
+"""Record the samples that each rank gets, in their order, and how long it waits for them."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from torch.utils.data.distributed import DistributedSampler
 
 from lockstep.probes.hooks.randomness import states
 from lockstep.probes.names import packed
-from lockstep.probes.recorder import Batch, Recorder, place
+from lockstep.probes.recorder import Batch, LoaderPass, Recorder, place
 
 CLOSE = 8
-"""Batches of a pass whose contents are looked at; of a stream without indices all are."""
+"""Batches of a pass whose contents are recorded; of a stream without indices, all are."""
 ROW_BYTES = 1024
-"""Of a sample, about so many bytes are looked at, evenly spread."""
+"""About how many bytes of a sample to look at, evenly spread."""
 MOST_BYTES = 256_000_000
-"""Of an array that a data set holds: a larger one takes too long to look through."""
+"""The largest array of a data set to look through; larger ones take too long."""
 MOST_INDICES = 2_000_000
 
 
 def install(recorder: Recorder) -> None:
-    """Set the probe."""
+    """Watch DataLoader and its iterators."""
     numbers: WeakKeyDictionary[Any, str] = WeakKeyDictionary()
     turns: dict[str, int] = {}
     create, begin = DataLoader.__init__, DataLoader.__iter__
@@ -45,9 +45,11 @@ def install(recorder: Recorder) -> None:
     def created(self: Any, *args: Any, **kwargs: Any) -> None:
         where = place(2)
         create(self, *args, **kwargs)
+        for listen in recorder.on_loader:
+            listen(self)
         if recorder.worker or self in numbers:
             return
-        # Not by a plain number: a loader that one rank alone makes would shift all others.
+        # Not a plain number: a loader that only one rank makes would shift all others.
         again = sum(key.startswith(f"{where}#") for key in turns)
         numbers[self] = f"{where}#{again}"
         turns[numbers[self]] = 0
@@ -61,12 +63,15 @@ def install(recorder: Recorder) -> None:
         turn, turns[number] = turns[number], turns[number] + 1
         where = place(2)
         facts = _epoch(self)
+        state = LoaderPass(number, turn, where, isinstance(self.dataset, IterableDataset))
+        for listen in recorder.on_pass:
+            listen(self, state)
         recorder.window.left(number)
         recorder.now(f"starting to load data at {where}")
         iterator: Any = begin(self)
         recorder.note("pass", loader=number, turn=turn, place=where, **facts)
-        # Not a wrapper around it: scripts and libraries look at the iterator's own type.
-        iterator._lockstep = _Pass(number, turn, where, self)
+        # Not a wrapper: scripts and libraries check the type of the iterator.
+        iterator._lockstep = state
         return iterator
 
     @wraps(draw)
@@ -82,7 +87,7 @@ def install(recorder: Recorder) -> None:
 
     @wraps(following)
     def followed(self: Any) -> Any:
-        state: _Pass | None = getattr(self, "_lockstep", None)
+        state: LoaderPass | None = getattr(self, "_lockstep", None)
         if state is None:
             return following(self)
         most = recorder.settings.batches
@@ -92,6 +97,8 @@ def install(recorder: Recorder) -> None:
         recorder.now(f"waiting for data at {state.place}")
         start = time.perf_counter()
         try:
+            if any(ends(state) for ends in recorder.ends_pass):
+                raise StopIteration
             data = following(self)
         except StopIteration:
             _over(recorder, state, complete=True)
@@ -100,7 +107,7 @@ def install(recorder: Recorder) -> None:
             recorder.now(f"after loading data at {state.place}")
         wait = time.perf_counter() - start
         index = self._lockstep_drawn.popleft() if self._lockstep_drawn else None
-        return state.deliver(recorder, data, index, wait)
+        return _deliver(recorder, state, data, index, wait)
 
     for owner, name, wrapped in (
         (DataLoader, "__init__", created),
@@ -112,45 +119,39 @@ def install(recorder: Recorder) -> None:
         setattr(owner, name, wrapped)
 
 
-class _Pass:
-    """One pass over a loader."""
-
-    def __init__(self, loader: str, turn: int, where: str, owner: Any) -> None:
-        self.loader, self.turn, self.place = loader, turn, where
-        self.streams = isinstance(owner.dataset, IterableDataset)
-        self.indices, self.count, self.over = 0, 0, False
-
-    def deliver(self, recorder: Recorder, data: Any, index: Any, wait: float) -> Any:
-        """Note a batch on its way to the script."""
-        indices = _indices(index)
-        size = len(indices) if indices else size_of(data)
-        facts: dict[str, Any] = {}
-        if indices is not None and self.indices < MOST_INDICES:
-            facts["indices"] = packed(indices)
-            self.indices += len(indices)
-        if self.count < CLOSE or self.streams:
-            facts["rows"] = contents(data, size)
-        if recorder.looks:
-            facts["random"] = states()
-        recorder.note(
-            "batch",
-            loader=self.loader,
-            turn=self.turn,
-            number=self.count,
-            size=size,
-            wait=round(wait, 6),
-            grad=torch.is_grad_enabled(),
-            **facts,
-        )
-        recorder.window.took(self.loader, size, wait)
-        batch = Batch(self.loader, self.count, size, indices)
-        self.count += 1
-        for listen in recorder.on_batch:
-            data = listen(data, batch)
-        return data
+def _deliver(recorder: Recorder, state: LoaderPass, data: Any, index: Any, wait: float) -> Any:
+    """Record a batch and return what the listeners make of it."""
+    indices = _indices(index)
+    size = len(indices) if indices else size_of(data)
+    facts: dict[str, Any] = {}
+    if indices is not None and state.indices < MOST_INDICES:
+        facts["indices"] = packed(indices)
+        state.indices += len(indices)
+    if state.count < CLOSE or state.streams:
+        facts["rows"] = contents(data, size)
+    if recorder.looks:
+        facts["random"] = states()
+    recorder.note(
+        "batch",
+        loader=state.loader,
+        turn=state.turn,
+        number=state.count,
+        size=size,
+        wait=round(wait, 6),
+        grad=torch.is_grad_enabled(),
+        **facts,
+    )
+    recorder.window.took(state.loader, size, wait)
+    batch = Batch(state.loader, state.count, size, indices)
+    state.count += 1
+    for listen in recorder.on_batch:
+        data = listen(data, batch)
+    return data
 
 
-def _over(recorder: Recorder, state: _Pass, complete: bool) -> None:
+def _over(recorder: Recorder, state: LoaderPass, complete: bool) -> None:
+    for listen in recorder.on_pass_end:
+        listen(state)
     if not state.over:
         state.over = True
         recorder.note(
@@ -163,10 +164,10 @@ def _over(recorder: Recorder, state: _Pass, complete: bool) -> None:
 
 
 def described(loader: Any) -> dict[str, Any]:
-    """What a loader is made of."""
+    """Describe a loader: its data set, sampler and sizes."""
     sampler = _sampler(loader)
     streams = isinstance(loader.dataset, IterableDataset)
-    # A script's own batch sampler may take any part of the data; the loader's own sampler is idle.
+    # If the script gives a batch sampler, the loader's sampler is idle: its length means nothing.
     own = hasattr(loader.batch_sampler, "__iter__") and not hasattr(loader.batch_sampler, "sampler")
     samples_known = not streams and not own
     facts: dict[str, Any] = {
@@ -204,12 +205,12 @@ def _sampler(loader: Any) -> Any:
 def _length(sized: Any) -> int | None:
     try:
         return len(sized)
-    except Exception:  # a script's own code: it may do anything
+    except Exception:  # the script's code may raise anything
         return None
 
 
 def _indices(index: Any) -> list[int] | None:
-    """Of one batch, if the data set has any."""
+    """Return the indices of one batch; None if the data set has none."""
     if type(index) is list and index and type(index[0]) is int:
         return index
     found = index if isinstance(index, list | tuple) else [index]
@@ -222,7 +223,7 @@ def _indices(index: Any) -> list[int] | None:
 
 
 def size_of(data: Any) -> int:
-    """Samples in a batch: the length of its first tensor or list."""
+    """Return the number of samples in a batch: the length of its first tensor or list."""
     for part in flat(data):
         if isinstance(part, Tensor) and part.dim():
             return int(part.shape[0])
@@ -232,7 +233,7 @@ def size_of(data: Any) -> int:
 
 
 def flat(data: Any, depth: int = 4) -> Iterator[Any]:
-    """Tensors, lists of plain values and single values inside a batch."""
+    """Yield the tensors, lists of plain values and single values inside a batch."""
     if isinstance(data, Tensor) or not depth:
         yield data
     elif isinstance(data, dict):
@@ -252,7 +253,7 @@ def flat(data: Any, depth: int = 4) -> Iterator[Any]:
 
 
 def contents(data: Any, size: int) -> list[int]:
-    """A number for each sample of a batch that follows from what it holds."""
+    """Return a number for each sample of a batch that follows from its content."""
     found = [0] * size
     for part in list(flat(data))[:6]:
         if isinstance(part, Tensor) and part.dim() and part.shape[0] == size:
@@ -272,17 +273,16 @@ def contents(data: Any, size: int) -> list[int]:
 
 
 def fingerprints(dataset: Any, depth: int = 3) -> dict[str, list[int]]:
-    """Of every list that a data set holds: [length, a number for its order, one for what is in it].
+    """Return, for every list in a data set, [length, number for its order, number for its content].
 
-    Two ranks that hold the same things in another order do not speak of the same samples when
-    they speak of the same index.
+    If two ranks hold the same things in different orders, the same index means different samples.
     """
     found: dict[str, list[int]] = {}
     kept = {} if isinstance(dataset, Tensor) else getattr(dataset, "__dict__", {})
     for name, value in list(kept.items()):
         try:
             prints = _fingerprint(value)
-        except Exception:  # a script's own objects: they may do anything
+        except Exception:  # the script's objects may raise anything
             prints = None
         if prints is not None:
             found[name] = prints
@@ -316,7 +316,7 @@ def _fingerprint(value: Any) -> list[int] | None:
 
 
 def _plain(item: Any) -> bool:
-    """Whether it says what it is, at no cost: a path, a label, a pair of them."""
+    """Whether an item is cheap to read: a path, a label, or a pair of them."""
     if isinstance(item, list | tuple):
         return len(item) <= 8 and all(isinstance(x, str | int | float | bytes) for x in item)
     return isinstance(item, str | int | float | bytes)

@@ -1,4 +1,4 @@
-"""Optimizers: rates, gradients and parameters of each rank, step by step."""
+"""Record the rates, gradients and parameters of each optimizer, step by step."""
 
 from __future__ import annotations
 
@@ -24,11 +24,18 @@ _SAME_SIZE = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
 def install(recorder: Recorder) -> None:
-    """Set the probe."""
+    """Watch all optimizers."""
     counts: WeakKeyDictionary[Optimizer, list[int]] = WeakKeyDictionary()
     forwards: WeakKeyDictionary[Optimizer, int] = WeakKeyDictionary()
     wraps_of: WeakKeyDictionary[Optimizer, list[ddp.Wrap]] = WeakKeyDictionary()
     clip = clip_grad.clip_grad_norm_
+    create: Any = Optimizer.__init__
+
+    @wraps(create)
+    def created(self: Any, *args: Any, **kwargs: Any) -> None:
+        create(self, *args, **kwargs)
+        for listen in recorder.on_optimizer:
+            listen(self)
 
     def before(optimizer: Optimizer, args: Any, kwargs: Any) -> Any:
         closure = kwargs.get("closure", args[1] if len(args) > 1 else None)
@@ -40,7 +47,7 @@ def install(recorder: Recorder) -> None:
         @wraps(closure)
         def closed(*given: Any, **named: Any) -> Any:
             nonlocal first
-            # The backward pass is inside: only after it is there something to see.
+            # The closure makes the backward pass: there are no gradients before it.
             found = closure(*given, **named)
             if first and recorder.window.backwards:
                 first = False
@@ -89,8 +96,12 @@ def install(recorder: Recorder) -> None:
         forwards[optimizer] = through
 
     def after(optimizer: Optimizer, *_: Any) -> None:
-        if optimizer not in counts:
-            return
+        if optimizer in counts:
+            ended(optimizer)
+        for listen in recorder.on_stepped:
+            listen(optimizer)
+
+    def ended(optimizer: Optimizer) -> None:
         number, step = counts[optimizer]
         if recorder.looks:
             named = _named(optimizer, number)
@@ -108,14 +119,14 @@ def install(recorder: Recorder) -> None:
             )
         counts[optimizer][1] = recorder.steps_of[id(optimizer)] = step + 1
         if recorder.window.backwards and not recorder.window.batches:
-            # Closures that were computed again, on the batch of this step.
+            # The optimizer called its closure again, on the batch of this step.
             recorder.window = Window()
         recorder.step = step + 1
 
     @wraps(clip)
     def clipped(*args: Any, **kwargs: Any) -> Any:
         norm = clip(*args, **kwargs)
-        # The norm of parameters in pieces is known only when all ranks ask for it.
+        # For parameters in pieces (FSDP), all ranks would have to ask for the norm.
         if recorder.looks and type(norm) is Tensor and _clips(*args, **kwargs):
             recorder.note(
                 "clip",
@@ -127,6 +138,7 @@ def install(recorder: Recorder) -> None:
             )
         return norm
 
+    setattr(Optimizer, "__init__", created)  # noqa: B010
     register_optimizer_step_pre_hook(before)
     register_optimizer_step_post_hook(after)
     for owner in (clip_grad, torch.nn.utils):
@@ -134,17 +146,17 @@ def install(recorder: Recorder) -> None:
 
 
 def _clips(parameters: Any, max_norm: Any, *_: Any, **__: Any) -> bool:
-    """Whether there is a limit: without one a script asks for the norm, to show it."""
+    """Whether the norm has a limit. Some scripts only ask for the norm, to print it."""
     return float(max_norm) < math.inf
 
 
 def parameters_of(optimizer: Optimizer) -> list[Tensor]:
-    """In their order."""
+    """Return the parameters of an optimizer, in their order."""
     return [p for group in optimizer.param_groups for p in group["params"]]
 
 
 def _named(optimizer: Optimizer, number: int) -> dict[str, Tensor]:
-    """The parameters of an optimizer. One that is not of a wrapped model is named by its place."""
+    """Name the parameters of an optimizer: as DDP's model does, or by their place in it."""
     known = ddp.names()
     return {
         known.get(id(p), f"optimizer {number}, group {g}, parameter {i}"): p
@@ -171,10 +183,10 @@ def _missing(named: dict[str, Tensor], window: Window) -> list[Tensor]:
 
 
 def digests(tensors: dict[str, Tensor]) -> dict[str, int]:
-    """A number for each tensor that follows from its bits."""
+    """Return a number for each tensor that follows from its bits."""
     sums, found = [], []
     for name, tensor in tensors.items():
-        # A parameter in pieces (FSDP, tensor parallel) is not meant to agree.
+        # Pieces of a parameter (FSDP, tensor parallel) differ between ranks.
         if type(tensor) not in (Tensor, torch.nn.Parameter) or tensor.layout != torch.strided:
             continue
         if tensor.is_complex():

@@ -1,4 +1,4 @@
-"""What each rank says: the numbers in it should agree."""
+"""Record the numbers that each rank prints or logs: they should agree."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ MOST = 500
 
 
 def install(recorder: Recorder) -> None:
-    """Set the probe."""
+    """Watch print, logging and errors."""
     left = MOST
-    # Not by `import`: torch.multiprocessing has a function of that name.
+    # import_module, because torch.multiprocessing has a function of that name.
     spawn: Any = import_module("torch.multiprocessing.spawn")
     say, handle, crash = builtins.print, logging.Logger.handle, sys.excepthook
 
@@ -49,7 +49,7 @@ def install(recorder: Recorder) -> None:
         crash(kind, error, trace)
 
     def noting(original: Any) -> Any:
-        """A process that was started by another reports its errors in ways of its own."""
+        """Record the error that ends a started process, which does not reach sys.excepthook."""
 
         @wraps(original)
         def ran(*args: Any, **kwargs: Any) -> Any:

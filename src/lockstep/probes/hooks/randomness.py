@@ -1,4 +1,4 @@
-"""Random state: whether ranks and data workers draw the same numbers."""
+"""Record the random states from which ranks and data workers draw."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from torch.utils.data._utils import fetch
 from lockstep.probes.recorder import Recorder
 
 FETCHES = 3
-"""Batches of each process that are looked at."""
+"""How many batches of each pass to look at."""
 
 
 def install(recorder: Recorder) -> None:
-    """Set the probe."""
+    """Watch the fetchers of all data sets."""
     seen: dict[int, int] = {}
 
     def watched(original: Any) -> Any:
         @wraps(original)
         def fetched(self: Any, index: Any) -> Any:
-            # A pass is told from another by its fetcher.
+            # Every pass has a fetcher of its own.
             count = seen[id(self)] = seen.get(id(self), -1) + 1
             if count >= FETCHES:
                 return original(self, index)
@@ -37,7 +37,7 @@ def install(recorder: Recorder) -> None:
             if drew:
                 info = get_worker_info()
                 if info is not None and not recorder.worker:
-                    recorder.is_worker()  # it was started, not forked
+                    recorder.is_worker()  # spawned, not forked
                 recorder.note(
                     "drew",
                     worker=info.id if info is not None else None,
@@ -55,9 +55,9 @@ def install(recorder: Recorder) -> None:
 
 
 def states() -> dict[str, int]:
-    """A number for the state of each generator."""
+    """Return a number for the state of each generator."""
     found = {"torch": zlib.crc32(torch.get_rng_state().numpy().tobytes())}
-    # Not hash(): that of None is another one in each process.
+    # Not hash(): the hash of None differs between processes.
     found["random"] = zlib.crc32(repr(random.getstate()).encode())
     numpy: Any = sys.modules.get("numpy.random")
     if numpy is not None:
@@ -67,13 +67,13 @@ def states() -> dict[str, int]:
 
 
 def dropout_state() -> Tensor:
-    """The state of the generator that dropout draws from: the GPU's, once the script uses one."""
-    # Where the CPU stands in for a GPU, CUDA is never initialized.
+    """Return the state of dropout's generator: the GPU's, once the script uses a GPU."""
+    # With fake_cuda, CUDA is never initialized.
     return torch.cuda.get_rng_state() if torch.cuda.is_initialized() else torch.get_rng_state()
 
 
 def set_dropout_state(state: Tensor) -> None:
-    """Go on from there."""
+    """Set the state of dropout's generator."""
     if torch.cuda.is_initialized():
         torch.cuda.set_rng_state(state)
     else:

@@ -1,4 +1,4 @@
-"""Loss scaling: how long gradients are multiplied by it, and the steps that it leaves out."""
+"""Record while gradients carry the factor of a GradScaler, and the steps that it skips."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from lockstep.probes.recorder import Recorder, Window
 
 
 def install(recorder: Recorder) -> None:
-    """Set the probe."""
+    """Watch GradScaler."""
     methods: Any = (GradScaler.scale, GradScaler.unscale_, GradScaler.get_scale, GradScaler.step)
     scale, unscale, get, step = methods
 
@@ -29,7 +29,7 @@ def install(recorder: Recorder) -> None:
 
     @wraps(get)
     def got(self: Any) -> Any:
-        # Who asks for it may divide by hand, or multiply the limit.
+        # A script that reads the scale may divide by it, or multiply its limit.
         recorder.window.scale = 1.0
         return get(self)
 
@@ -38,7 +38,7 @@ def install(recorder: Recorder) -> None:
         window = recorder.window
         found = step(self, *args, **kwargs)
         if recorder.window is window:
-            # Gradients that are not finite: no step is taken, and none takes them later.
+            # The gradients are not finite: the scaler skips the step and drops them.
             recorder.window = Window()
         return found
 

@@ -1,4 +1,4 @@
-"""Schedulers: how often each is stepped, where, and on which value."""
+"""Record how often each scheduler steps, where, and on which value."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from lockstep.probes.recorder import Recorder, place
 
 
 def install(recorder: Recorder) -> None:
-    """Set the probe."""
+    """Watch all schedulers of torch."""
     numbers: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
     inside = 0
 
@@ -31,7 +31,7 @@ def install(recorder: Recorder) -> None:
                     step=recorder.steps_of.get(id(getattr(self, "optimizer", None)), 0),
                     place=place(2),
                     metric=_metric(self, given),
-                    # Accelerate steps it once per rank, as the schedule is in steps of one process.
+                    # Accelerate steps it once per rank: schedules count steps of one process.
                     per_rank="/accelerate/" in sys._getframe(1).f_code.co_filename,
                 )
             inside += 1
@@ -45,7 +45,7 @@ def install(recorder: Recorder) -> None:
     for owner in vars(lr_scheduler).values():
         if isinstance(owner, type) and "step" in vars(owner) and owner.__name__ != "SWALR":
             setattr(owner, "step", watched(vars(owner)["step"], counts=True))  # noqa: B010
-    # A scheduler steps itself once when it is made.
+    # A scheduler steps once while it is made.
     base = lr_scheduler.LRScheduler
     base.__init__ = watched(base.__init__, counts=False)  # type: ignore[method-assign]
     base._initial_step = watched(base._initial_step, counts=False)  # type: ignore[method-assign]

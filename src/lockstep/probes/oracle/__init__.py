@@ -1,9 +1,9 @@
-"""The gradient oracle: one step on several ranks, repeated by one process on the same batch.
+"""The gradient oracle: one process repeats the first step of several ranks on the same batch.
 
 The ranks keep their first step: the batches, the parameters before it, the gradient after it. A
-second run of the script, on one rank, is given the same parameters and all batches joined. Its
-gradient is what the ranks' gradient should be. Batch norm and dropout, which are different in one
-large batch by nature, are computed rank by rank there.
+second run of the script, on one rank, gets the same parameters and all batches joined. Its gradient
+is what the ranks' gradient should be. Batch norm and dropout would differ in one large batch by
+nature, so that process computes them rank by rank.
 """
 
 from __future__ import annotations
@@ -23,14 +23,7 @@ from lockstep.probes.recorder import Recorder
 def install(recorder: Recorder) -> None:
     """Keep the first step, or repeat one that was kept."""
     optimizers: WeakSet[Optimizer] = WeakSet()
-    create: Any = Optimizer.__init__
-
-    @wraps(create)
-    def created(self: Any, *args: Any, **kwargs: Any) -> None:
-        create(self, *args, **kwargs)
-        optimizers.add(self)
-
-    setattr(Optimizer, "__init__", created)  # noqa: B010
+    recorder.on_optimizer.append(optimizers.add)
     listener: Keeper | Repeater
     if recorder.settings.oracle is None:
         listener = Keeper(recorder, optimizers)

@@ -1,4 +1,4 @@
-"""Batches of any shape: their tensors, and those of several ranks as one."""
+"""Find the tensors of a batch of any shape, and join the batches of several ranks."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from torch.nn.utils.rnn import PackedSequence
 IGNORED = -100
 """The target that torch's losses leave out."""
 PLAIN = Tensor | str | bytes | int | float | None
-"""Values that a batch has once. They are the batch's own only if they are the same on all ranks."""
+"""Values that a batch has once. Batches can be joined only if all ranks have the same value."""
 
 
 def mapped(data: Any, change: Callable[[Tensor], Any]) -> Any:
-    """A batch with all its tensors changed."""
+    """Return a batch with all its tensors changed."""
     if isinstance(data, Tensor):
         return change(data)
     named = _named(data)
@@ -30,7 +30,7 @@ def mapped(data: Any, change: Callable[[Tensor], Any]) -> Any:
 
 
 def _named(data: Any) -> Mapping[Any, Any] | None:
-    """The parts of a batch that have names."""
+    """Return the parts of a batch that have names, or None."""
     if isinstance(data, Mapping):
         return data
     if is_dataclass(data) and not isinstance(data, type):
@@ -39,7 +39,7 @@ def _named(data: Any) -> Mapping[Any, Any] | None:
 
 
 def _like(original: Any, content: Any) -> Any:
-    """The content as the original's type, if that can be made of it."""
+    """Return the content as the original's type, if that type accepts it."""
     if isinstance(original, tuple) and hasattr(original, "_fields"):
         return type(original)(*content)
     if isinstance(original, MutableMapping):
@@ -58,14 +58,14 @@ def _like(original: Any, content: Any) -> Any:
 
 
 def tensors(data: Any) -> list[Tensor]:
-    """Every tensor inside a batch."""
+    """Return every tensor inside a batch."""
     found: list[Tensor] = []
     mapped(data, lambda t: found.append(t) or t)  # type: ignore[func-returns-value]
     return found
 
 
 def joined(batches: list[Any], sizes: list[int]) -> Any:
-    """Batches of several ranks as one batch; refuses what it does not know.
+    """Join the batches of several ranks; raise TypeError for a type that cannot be joined.
 
     >>> joined([[torch.ones(1, 2), ["a"]], [torch.ones(1, 2), ["b"]]], [1, 1])
     [tensor([[1., 1.],
@@ -98,7 +98,7 @@ def _by_sample(batches: list[Any], sizes: list[int]) -> bool:
 
 
 def _holds(value: Any, size: int) -> bool:
-    """Whether it has a row for each of so many samples."""
+    """Whether a value has a row for each of `size` samples."""
     if isinstance(value, Mapping):
         return bool(value) and all(_holds(inner, size) for inner in value.values())
     if isinstance(value, list | tuple):
@@ -107,7 +107,7 @@ def _holds(value: Any, size: int) -> bool:
 
 
 def counted(batches: list[Any]) -> int:
-    """Targets that are not left out, and entries of masks that are set."""
+    """Count the targets that are not ignored, and the entries of masks that are set."""
     found = 0
     for tensor in tensors(batches):
         if tensor.dtype == torch.bool:

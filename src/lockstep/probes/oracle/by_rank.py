@@ -1,4 +1,4 @@
-"""Batch norm and dropout of a joined batch, as each rank computes them."""
+"""Compute batch norm and dropout of a joined batch as each rank computes them."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ DROPOUTS = ("dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout")
 
 
 class Joined:
-    """How the ranks' batches lie in the joined one, and where the random numbers of each are."""
+    """How the ranks' batches lie in the joined one, and the random state of each rank."""
 
     def __init__(self) -> None:
         self.sizes: list[int] = []
         self.states: list[Tensor] = []
         self.used: set[str] = set()
-        """What was computed rank by rank."""
+        """The layers computed rank by rank."""
 
     def parts(self, rows: int) -> list[int] | None:
-        """Rows of each rank in a tensor of so many; None if it does not hold samples."""
+        """Return the rows of each rank in a tensor of `rows`; None if it does not hold samples."""
         total = sum(self.sizes)
         if len(self.sizes) < 2 or not total or rows % total:
             return None
@@ -38,7 +38,7 @@ class Joined:
         for name in DROPOUTS:
             setattr(F, name, self._dropout(getattr(F, name)))
 
-        # Synchronised batch norm is over the whole batch already, also on one rank.
+        # On one rank too, synchronised batch norm is over the whole batch already.
         @wraps(forward)
         def synced(self: Any, x: Tensor) -> Tensor:
             functions.batch_norm = norm

@@ -1,4 +1,4 @@
-"""Two gradients of one step: whether they differ by more than rounding, and where."""
+"""Compare two gradients of one step: where they differ by more than rounding."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 FLOOR = 0.01
-"""A parameter's difference is measured against its gradient, or this share of the whole one."""
+"""A parameter's difference is relative to its gradient, or to this share of the whole one."""
 LUCK = 4.0
-"""Times what rounding the weights changed: another rounding may change more."""
+"""Factor on the effect of rounding the weights: another rounding may change more."""
 
 
 def compared(
@@ -21,9 +21,9 @@ def compared(
     autocast: set[torch.dtype],
     nudged: list[Tensor | None] | None = None,
 ) -> dict[str, Any]:
-    """Where and how much the ranks' gradient differs from that of one process.
+    """Return where and how much the ranks' gradient differs from that of one process.
 
-    `nudged` is what one process finds when its weights are off by a rounding.
+    `nudged` is the gradient of one process whose weights are off by a rounding.
     """
     both = list(zip(names, ranks, one, nudged or one, strict=True))
     pairs = [
@@ -36,12 +36,12 @@ def compared(
     def relative(a: Tensor, b: Tensor) -> float:
         return float((a - b).norm()) / max(float(b.norm()), FLOOR * whole, 1e-300)
 
-    # Of all parameters the largest: whose turn it is to be hit by a rounding is chance.
+    # The largest of all parameters, because rounding hits any of them by chance.
     noise = [relative(n, b) for _, _, b, n in pairs if n is not None]
     bound = max([tolerance(one, autocast), *(LUCK * value for value in noise)])
     differences = [(name, relative(a, b)) for name, a, b, _ in pairs]
     apart: list[tuple[str, float | None]] = [
-        # Not `>`: a difference may be no number.
+        # Not `>`: a difference may be NaN.
         *((name, difference) for name, difference in differences if not difference <= bound),
         *((name, None) for name, a, b, _ in both if (a is None) != (b is None)),
     ]
@@ -61,6 +61,6 @@ def compared(
 
 
 def tolerance(gradients: list[Tensor | None], autocast: set[torch.dtype]) -> float:
-    """The relative difference that rounding explains: half of the digits may be lost on the way."""
+    """Return the relative difference that rounding explains: half of the digits may be lost."""
     kinds = {g.dtype for g in gradients if g is not None and g.dtype.is_floating_point}
     return math.sqrt(max((torch.finfo(kind).eps for kind in kinds | autocast), default=1e-7))

@@ -1,7 +1,7 @@
-"""Products of float32 with all their digits, for one step.
+"""Compute float32 products with all their digits, for one step.
 
-GPUs convolve in TF32 unless told otherwise, and there a batch in parts and a batch as a whole may
-differ by percents in the first layers of a deep network, as a bug would.
+By default GPUs convolve in TF32. There a batch in parts and the same batch as a whole may differ by
+percents in the first layers of a deep network, as they would with a bug.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ _PLACES = (_BACKENDS.cudnn.conv, _BACKENDS.cudnn.rnn, _BACKENDS.cuda.matmul)
 
 
 class FullDigits:
-    """On from `begin` to `end`; what the script has set is kept in between."""
+    """Full precision from `begin` to `end`, which restores the script's settings."""
 
     def __init__(self) -> None:
         self._before: list[str] | None = None
 
     def begin(self) -> None:
-        """Once; later calls change nothing."""
+        """Switch to full precision; later calls change nothing."""
         if self._before is None:
             self._before = [place.fp32_precision for place in _PLACES]
             for place in _PLACES:
                 place.fp32_precision = "ieee"
 
     def end(self) -> None:
-        """As it was."""
+        """Restore the script's settings."""
         for place, before in zip(_PLACES, self._before or (), strict=False):
             place.fp32_precision = before

@@ -1,4 +1,4 @@
-"""Several ranks: each keeps its first step."""
+"""Keep the first step of a rank."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from lockstep.probes.oracle.step import FirstStep, Given, gradients_of
 from lockstep.probes.recorder import Batch, Recorder
 
 MOST_BYTES = 2_000_000_000
-"""Batches and parameters that are kept; a step that needs more is not judged."""
+"""How much a rank keeps. The oracle does not judge a step that needs more."""
 
 
 class Keeper:
@@ -28,15 +28,15 @@ class Keeper:
         self.recorder, self.optimizers = recorder, optimizers
         self.batches: dict[str, list[Given]] = {}
         self.parameters: dict[int, list[Tensor]] = {}
-        """Of each optimizer, by its identity."""
+        """Parameters of each optimizer before the first backward pass, by its identity."""
         self.autocast: set[torch.dtype] = set()
         self.others: dict[str, int] = {}
-        """Generators besides torch's own, when the last batch was there."""
+        """States of generators other than torch's when the last batch came."""
         self.room, self.over = MOST_BYTES, False
         self.digits = FullDigits()
 
     def batch(self, data: Any, batch: Batch) -> Any:
-        """On its way to the script."""
+        """Keep a copy of a batch."""
         if self.over or self.recorder.worker:
             return data
         self.digits.begin()
@@ -49,12 +49,12 @@ class Keeper:
                 copy = mapped(data, lambda t: t.detach().clone())
                 kept.append(Given(copy, batch.size, dropout_state()))
                 self.others = _others()
-        except Exception as error:  # a script's own types: they may do anything
+        except Exception as error:  # the script's types may raise anything
             self._give_up(f"its batches cannot be kept: {error}")
         return data
 
     def backward(self) -> None:
-        """The first one: parameters are still what the forward pass saw."""
+        """Keep the parameters at the first backward pass, as the forward pass saw them."""
         if self.over or self.parameters:
             return
         before = {id(o): parameters_of(o) for o in self.optimizers}
@@ -62,7 +62,7 @@ class Keeper:
             self.parameters = {o: [p.detach().clone() for p in mine] for o, mine in before.items()}
 
     def step(self, optimizer: Any) -> None:
-        """The first one: write it all."""
+        """Write the first step."""
         if self.over or self.recorder.rank is None:
             return
         mine, before = parameters_of(optimizer), self.parameters.get(id(optimizer))
@@ -83,13 +83,13 @@ class Keeper:
             )
             try:
                 kept.write(self.recorder.settings.folder, self.recorder.rank)
-            except Exception as error:  # a class inside of a function, most often
+            except Exception as error:  # usually a class defined inside a function
                 self._give_up(f"its batches cannot be kept: {error}")
             self._end()
 
     def cast(self, context: torch.autocast) -> None:
-        """A forward pass, most often; the backward pass is outside of it as a rule."""
-        # Where the CPU stands in for a GPU nothing is cast.
+        """Keep the type that autocast casts to, usually around a forward pass."""
+        # With fake_cuda nothing is cast.
         real = context.device == "cpu" or self.recorder.settings.gpus is None
         if context._enabled and real and torch.is_grad_enabled() and context.fast_dtype:
             self.autocast.add(context.fast_dtype)
@@ -114,5 +114,5 @@ def _bytes(kept: list[Tensor]) -> int:
 
 
 def _others() -> dict[str, int]:
-    """The states of generators that are not torch's."""
+    """Return the states of generators other than torch's."""
     return {name: number for name, number in states().items() if name != "torch"}

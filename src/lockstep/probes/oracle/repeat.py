@@ -1,7 +1,7 @@
-"""One rank: it repeats the first step that several have kept, and compares.
+"""Repeat, on one rank, the first step that several ranks have kept, and compare the gradients.
 
-Where the gradients differ, the step is repeated once more with weights that are off by a rounding:
-what that changes is no bug. In a deep network it may be a percent.
+If they differ, this rank repeats the step once more with weights that are off by a rounding. A
+difference of that size is no bug. In a deep network it may be a percent.
 """
 
 from __future__ import annotations
@@ -29,41 +29,41 @@ from lockstep.probes.recorder import Batch, Recorder
 
 
 class Repeater:
-    """Gives the script what the ranks had."""
+    """Gives the script the ranks' batches and parameters."""
 
     def __init__(self, recorder: Recorder, optimizers: WeakSet[Optimizer], folder: str) -> None:
         self.recorder, self.optimizers = recorder, optimizers
         self.folder = folder
         self.asked: list[FirstStep] = []
-        """Ranks that the last batch came from."""
+        """The ranks that the last batch came from."""
         self.joined = Joined()
         self.watch = Watch(self.joined)
         self.digits = FullDigits()
         self.first: list[Tensor | None] = []
-        """The gradient of the first repetition, if there is to be another."""
+        """The gradient of the first repetition, if a second follows."""
         self.found: dict[str, Any] = {}
-        """What it says so far."""
+        """The verdict so far."""
         self.given: Counter[str] = Counter()
-        """Batches of each loader in the second one."""
+        """Batches of each loader in the second repetition."""
         recorder.on_end.append(self._tell)
         self.joined.install()
         self.watch.install()
 
     @cached_property
     def ranks(self) -> list[FirstStep]:
-        """What they kept. Read late: batches may be of classes that the script has to define."""
+        """First steps that the ranks kept, read late: the script must define its classes first."""
         try:
             return read(self.folder)
         except Exception as error:
             self._impossible(f"what the ranks kept cannot be read: {error}")
 
     def batch(self, data: Any, batch: Batch) -> Any:
-        """The ranks' batches in place of the script's own."""
+        """Return the ranks' batches in place of the script's."""
         if self.recorder.worker:
             return data
         kept = [rank.batches.get(batch.loader, []) for rank in self.ranks]
         if not any(kept):
-            return data  # a loader that the step does not use
+            return data  # the step does not use this loader
         self.digits.begin()
         given = self._given(kept, self.given[batch.loader] if self.first else batch.number)
         self.given[batch.loader] += 1
@@ -73,13 +73,13 @@ class Repeater:
         self.joined.states = [one.random for one in given]
         try:
             whole = joined([one.data for one in given], self.joined.sizes)
-        except Exception as error:  # a script's own types: they may do anything
+        except Exception as error:  # the script's types may raise anything
             self._impossible(f"the ranks' batches cannot be joined to one: {error}")
         self._set_parameters()
         return mapped(whole, Tensor.clone)
 
     def _given(self, kept: list[list[Given]], number: int) -> list[Given]:
-        """A batch of each rank, or those of all ranks one after the other."""
+        """Return a batch of each rank, or the next one if ranks take turns."""
         if self.recorder.settings.joined:
             if number >= len(kept[0]):
                 self._impossible(MORE_BATCHES)
@@ -96,21 +96,21 @@ class Repeater:
             mine = parameters_of(optimizer)
             if self._are_those(mine):
                 for parameter, value in zip(mine, self.ranks[0].parameters, strict=True):
-                    # Through .data: the version that autograd knows stays the same.
+                    # Through .data, which keeps the version that autograd checks.
                     parameter.data.copy_(nudged(value) if self.first else value)
 
     def _are_those(self, parameters: list[Tensor]) -> bool:
-        """Whether they can be the ones that the ranks trained."""
+        """Whether these can be the parameters that the ranks trained."""
         return [p.shape for p in parameters] == [p.shape for p in self.ranks[0].parameters]
 
     def step(self, optimizer: Any) -> None:
-        """Compare, at the first one and, if it differs, at the next."""
+        """Compare at the first step and, if the gradients differ, at the next."""
         if dist.is_initialized() and dist.get_world_size() > 1:
             self._impossible("the script starts several ranks by itself also when it is given one")
         mine, kept = parameters_of(optimizer), self.ranks[0]
         if not self._are_those(mine):
             if self.first:
-                return  # the turn of another optimizer
+                return  # this is another optimizer
             self._impossible("on one rank the script trains other parameters")
         if not self.asked:
             self._impossible("on one rank the script takes its batches from other loaders")
@@ -135,7 +135,7 @@ class Repeater:
         self.given.clear()
 
     def _faithful(self) -> bool:
-        """Whether all random numbers were those of the ranks."""
+        """Whether the step drew the random numbers of the ranks."""
         if self.watch.drew or any(rank.drew for rank in self.ranks):
             return False
         states = self.joined.states if self.recorder.settings.joined else [dropout_state()]
@@ -143,7 +143,7 @@ class Repeater:
         return all(map(torch.equal, states, drawn))
 
     def _impossible(self, why: str) -> NoReturn:
-        # What the first repetition has found stands, whatever becomes of the second.
+        # The verdict of the first repetition stands if the second fails.
         self._end(**self.found or {"verdict": "impossible", "why": why})
 
     def _end(self, **facts: Any) -> NoReturn:
@@ -157,7 +157,7 @@ class Repeater:
 
 
 def nudged(value: Tensor) -> Tensor:
-    """Each number off by about a rounding."""
+    """Return the tensor with each number off by about a rounding."""
     if not value.is_floating_point():
         return value
     draw = torch.Generator().manual_seed(0)

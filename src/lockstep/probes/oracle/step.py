@@ -1,4 +1,4 @@
-"""The first step of one rank, in a file for the process that repeats it."""
+"""Store the first step of a rank in a file, for the process that repeats it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch import Tensor
 
 from lockstep.probes.names import FIRST_STEP
 
-# As they are before the probes are set: these are no files of the script's.
+# The originals: the probes would record these files as the script's.
 _save, _load = torch.save, torch.load
 
 
@@ -22,43 +22,43 @@ class Given:
     data: Any
     size: int
     random: Tensor
-    """The state of dropout's generator when it came."""
+    """The state of dropout's generator when the batch came."""
 
 
 @dataclass
 class FirstStep:
-    """What is known of it."""
+    """The first step of one rank."""
 
     batches: dict[str, list[Given]]
-    """By their loaders."""
+    """Batches of each loader."""
     parameters: list[Tensor]
-    """Before the first backward pass."""
+    """Parameters before the first backward pass."""
     gradients: list[Tensor | None]
     names: list[str]
     random: Tensor
     """The state of dropout's generator at the end."""
     drew: bool
-    """Whether numbers were drawn from a generator that is not torch's."""
+    """Whether the step drew from a generator other than torch's."""
     autocast: set[torch.dtype]
-    """Types that it cast to."""
+    """Types that autocast used."""
 
     def write(self, folder: str, rank: int) -> None:
-        """Into a file of the rank's own."""
+        """Write the step to the rank's file."""
         path = Path(folder, FIRST_STEP.format(rank))
         try:
             _save(self, path)
         except Exception:
-            path.unlink(missing_ok=True)  # half of it
+            path.unlink(missing_ok=True)  # half a file
             raise
 
 
 def read(folder: str) -> list[FirstStep]:
-    """As all ranks kept it, in their order."""
+    """Return the first steps of all ranks, in their order."""
     files = Path(folder).glob(FIRST_STEP.format("*"))
     ranks = sorted(files, key=lambda path: int(path.stem.rpartition("-")[2]))
     return [_load(path, map_location="cpu", weights_only=False) for path in ranks]
 
 
 def gradients_of(parameters: list[Tensor]) -> list[Tensor | None]:
-    """As they are now."""
+    """Return copies of the present gradients."""
     return [None if p.grad is None else p.grad.detach().clone() for p in parameters]

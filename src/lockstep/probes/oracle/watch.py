@@ -1,4 +1,4 @@
-"""What a repeated step does that explains its gradient: it compares samples, or draws numbers."""
+"""Watch a repeated step for what explains its gradient: compared samples, drawn numbers."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ _LOADING = "/torch/utils/data/"
 
 
 class Watch:
-    """What was seen."""
+    """What the step did."""
 
     def __init__(self, batch: Joined) -> None:
         self.batch = batch
         self.square = 0
-        """Samples of a rank that a loss compares with each other, if one does."""
+        """How many samples of a rank a loss compares with each other; 0 if none does."""
         self.drew = False
-        """Whether numbers were drawn from a generator of the script's own."""
+        """Whether the step drew from a generator of the script's."""
 
     def install(self) -> None:
-        """Watch from now on."""
+        """Patch the functions that compare or draw."""
         for functions, wrapped in ((COMPARING, self._comparing), (DRAWING, self._drawing)):
             for owner, names in functions:
                 for name in names:
@@ -55,7 +55,7 @@ class Watch:
     def _drawing(self, original: Any) -> Any:
         @wraps(original)
         def called(*args: Any, **kwargs: Any) -> Any:
-            # Samplers have generators too: theirs are drawn from before the batch is there.
+            # Samplers draw from generators too, but before the batch comes.
             if kwargs.get("generator") is not None and self.batch.sizes:
                 self.drew |= _LOADING not in sys._getframe(1).f_code.co_filename
             return original(*args, **kwargs)

@@ -30,20 +30,18 @@ class ByHand(Optimizer):
 class Updates:
     """Calls `told` when the weights of any model have changed since the last backward."""
 
-    def __init__(self, told: Callable[[], None], over: Callable[[], bool] = lambda: False) -> None:
+    def __init__(
+        self,
+        recorder: Recorder,
+        told: Callable[[], None],
+        over: Callable[[], bool] = lambda: False,
+    ) -> None:
         self.told, self.over = told, over
         self.weights: list[Tensor] = []
         """Weights of all models, in the order in which the models were called."""
         self._seen: set[int] = set()
         self._before: int | None = None
-        backward: Any = torch.autograd.backward
         zero_grad: Any = nn.Module.zero_grad
-
-        @wraps(backward)
-        def went_backward(*args: Any, **kwargs: Any) -> None:
-            self._look()
-            backward(*args, **kwargs)
-            self._before = None if self.over() else digest(self.weights)
 
         @wraps(zero_grad)
         def emptied(module: Any, *args: Any, **kwargs: Any) -> None:
@@ -51,7 +49,8 @@ class Updates:
             self._look()
             zero_grad(module, *args, **kwargs)
 
-        setattr(torch.autograd, "backward", went_backward)  # noqa: B010
+        recorder.on_backward.append(self._look)
+        recorder.after_backward.append(self._remember)
         setattr(nn.Module, "zero_grad", emptied)  # noqa: B010
         register_module_forward_pre_hook(self._called)
 
@@ -63,6 +62,9 @@ class Updates:
             self.weights += new
         self._look()
 
+    def _remember(self) -> None:
+        self._before = None if self.over() else digest(self.weights)
+
     def _look(self) -> None:
         if self._before is not None and digest(self.weights) != self._before:
             self._before = None
@@ -72,7 +74,7 @@ class Updates:
 def install(recorder: Recorder) -> None:
     """Count the updates of a script that is known to make them, from its first weight on."""
     found: list[ByHand] = []
-    updates = Updates(lambda: found[0].step())
+    updates = Updates(recorder, lambda: found[0].step())
     register: Any = nn.Module.register_parameter
 
     @wraps(register)

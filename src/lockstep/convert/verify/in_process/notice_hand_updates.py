@@ -15,4 +15,4 @@ def install(now: Now) -> None:
 
     if now.kept.writes:
         # With an optimizer its steps count, and weights may change between them.
-        Updates(told, over=lambda: now.begun)
+        Updates(now.recorder, told, over=lambda: now.begun)

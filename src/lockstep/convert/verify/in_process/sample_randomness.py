@@ -16,6 +16,7 @@ from torch.utils.data._utils import fetch
 from lockstep.convert.verify.in_process.seeds import restore, seed, state
 from lockstep.convert.verify.in_process.training_state import Now
 from lockstep.keys import key
+from lockstep.probes.recorder import LoaderPass
 
 
 def install(now: Now) -> None:
@@ -23,7 +24,7 @@ def install(now: Now) -> None:
     turns: Counter[int] = Counter()
     original: Any = fetch._MapDatasetFetcher.fetch
 
-    def count(loader: Any) -> None:
+    def count(loader: Any, _: LoaderPass) -> None:
         turns[id(loader.dataset)] += 1
 
     @wraps(original)
@@ -61,7 +62,7 @@ def install(now: Now) -> None:
             states[self] = state()
             restore(outside)
 
-    now.on_pass.append(count)
+    now.recorder.on_pass.append(count)
     setattr(fetch._IterableDatasetFetcher, "fetch", streamed)  # noqa: B010
     setattr(fetch._MapDatasetFetcher, "fetch", fetched)  # noqa: B010
 

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from lockstep.convert.verify.in_process.training_state import Now
 from lockstep.keys import key
@@ -37,7 +36,7 @@ def install(now: Now) -> None:
             state[:] = [torch.default_generator.get_state()]
         return data
 
-    def stepped(*_: Any) -> None:
+    def stepped(_: Any) -> None:
         seed(key("step", now.steps))
         state[:] = [torch.default_generator.get_state()]
 
@@ -47,7 +46,7 @@ def install(now: Now) -> None:
 
     now.recorder.on_batch.append(batch)
     now.recorder.on_backward.append(backward)
-    register_optimizer_step_post_hook(stepped)
+    now.recorder.on_stepped.append(stepped)
 
 
 def seed(number: int) -> int:

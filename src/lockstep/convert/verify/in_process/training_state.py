@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -37,8 +36,6 @@ class Now:
         """Indices of the current batch in the data set, if its samples have any."""
         self.names: Counter[str] = Counter()
         """The number of draws of each kind in this batch."""
-        self.on_pass: list[Callable[[Any], None]] = []
-        """Called with a loader before a pass over it begins."""
         self._told: set[str] = set()
         recorder.on_end.append(self.kept.close)
 

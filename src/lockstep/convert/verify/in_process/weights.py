@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import zlib
-from functools import wraps
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -12,7 +11,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.module import register_module_forward_pre_hook
 from torch.nn.parallel import DistributedDataParallel
-from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook
 
 from lockstep.convert.verify.in_process.training_state import Now
 from lockstep.keys import key
@@ -28,12 +26,9 @@ def install(now: Now) -> None:
     numbers: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
     steps: dict[int, int] = {}
     names: dict[int, str] = {}
-    create: Any = Optimizer.__init__
 
-    @wraps(create)
-    def created(self: Any, *args: Any, **kwargs: Any) -> None:
-        create(self, *args, **kwargs)
-        numbers.setdefault(self, len(numbers))
+    def created(optimizer: Any) -> None:
+        numbers.setdefault(optimizer, len(numbers))
         now.begun = True
 
     def first(_: Any, args: Any) -> None:
@@ -45,7 +40,7 @@ def install(now: Now) -> None:
             for optimizer, number in list(numbers.items()):
                 _begin(now, number, parameters_of(optimizer))
 
-    def stepped(optimizer: Any, *_: Any) -> None:
+    def stepped(optimizer: Any) -> None:
         number = numbers[optimizer]
         step = steps[number] = steps.get(number, -1) + 1
         now.steps += 1
@@ -59,8 +54,8 @@ def install(now: Now) -> None:
         _compare(now, number, step, labels, [sampled(p) for p in mine])
 
     handle = register_module_forward_pre_hook(first)
-    setattr(Optimizer, "__init__", created)  # noqa: B010
-    register_optimizer_step_post_hook(stepped)
+    now.recorder.on_optimizer.append(created)
+    now.recorder.on_stepped.append(stepped)
 
 
 def _begin(now: Now, number: int, mine: list[Tensor]) -> None:

@@ -1,1 +1,1 @@
-"""Stand-ins that are imported under their own names: relative imports find them under both."""
+"""Stand-ins for small libraries. Scripts import each under the name of its file."""

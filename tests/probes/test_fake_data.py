@@ -1,6 +1,6 @@
-"""Scripts whose data and libraries are not here, in processes of their own, as the probes run them.
+"""Run scripts whose data and libraries are missing, each in its own process, under the probes.
 
-The libraries that this machine has are hidden from them by a sitecustomize of the test's.
+The test's sitecustomize hides libraries that this machine has. torchvision is the real one.
 """
 
 from __future__ import annotations
@@ -9,11 +9,13 @@ import json
 from pathlib import Path
 
 import pytest
+import torch
 
 from lockstep.probes.run_script import Job, Outcome
 from lockstep.probes.run_script import run as start
 from lockstep.probes.settings import Settings
-from lockstep.probes.trace import pretended
+from lockstep.probes.trace import read
+from torchvision_folder import FOLDER
 
 HIDE = """
 import sys
@@ -24,8 +26,7 @@ PathFinder.find_spec = classmethod(
     lambda cls, name, *rest: None if name in names else find(name, *rest)
 )
 """
-ALL = "torchvision PIL tqdm wandb mlflow visdom matplotlib mpl_toolkits tensorboard tensorboardX"
-LESS = ALL.replace("PIL ", "")
+LIBRARIES = "tqdm wandb mlflow visdom matplotlib mpl_toolkits tensorboard tensorboardX"
 
 
 class Runs:
@@ -39,10 +40,10 @@ class Runs:
         monkeypatch.syspath_prepend(self.hidden)
         monkeypatch.setenv("OMP_NUM_THREADS", "1")
         here = str(Path(__file__).parents[2] / "src")
-        monkeypatch.setenv("PYTHONPATH", f"{self.hidden}:{here}")
+        monkeypatch.setenv("PYTHONPATH", f"{self.hidden}:{here}:{FOLDER}")
         self.count = 0
 
-    def start(self, body: str, hide: str = LESS, **settings: object) -> Outcome:
+    def start(self, body: str, hide: str = LIBRARIES, **settings: object) -> Outcome:
         (self.hidden / "sitecustomize.py").write_text(HIDE.format(names=hide))
         self.folder = self.notes / str(self.count)
         self.folder.mkdir(parents=True)
@@ -50,14 +51,15 @@ class Runs:
         script = self.place / "train.py"
         script.write_text(body)
         told = Settings(folder=str(self.folder), **{"stand_in_data": True, **settings})
-        return start(Job(script=script, ranks=0, settings=told))
+        # A fork would not read the sitecustomize that hides libraries.
+        return start(Job(script=script, ranks=0, settings=told, fork=False))
 
-    def __call__(self, body: str, hide: str = LESS, **settings: object) -> list[str]:
-        """What was stood in for; the script must come to its end."""
+    def __call__(self, body: str, hide: str = LIBRARIES, **settings: object) -> list[str]:
+        """Run a script to its end, and return what was replaced."""
         outcome = self.start(body, hide, **settings)
         assert outcome.how == "finished", outcome.logs[0].read_text()
         self.said = outcome.logs[0].read_text()
-        return pretended(self.folder)
+        return read(self.folder, outcome).fake_data
 
 
 @pytest.fixture
@@ -65,7 +67,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Runs:
     return Runs(tmp_path, monkeypatch)
 
 
-def test_without_being_asked_nothing_is_stood_in_for(run: Runs):
+def test_without_being_asked_nothing_is_replaced(run: Runs):
     body = """
 import torch
 for line in ("import torchvision", "import wandb", "open('train.txt')"):
@@ -75,7 +77,17 @@ for line in ("import torchvision", "import wandb", "open('train.txt')"):
         continue
     raise AssertionError(line)
 """
-    assert run(body, stand_in_data=False) == []
+    assert run(body, hide=f"{LIBRARIES} torchvision", stand_in_data=False) == []
+
+
+def test_a_script_without_torchvision_is_told_what_to_type(run: Runs):
+    outcome = run.start("import torch\nimport torchvision\n", hide="torchvision")
+    assert outcome.how == "crashed"
+    said = outcome.logs[0].read_text()
+    minor = int(torch.__version__.split(".")[1])
+    assert f"pip install --no-deps 'torchvision==0.{minor + 15}.*' pillow" in said
+    optional = "try:\n    import torchvision\nexcept ImportError:\n    pass\n"
+    assert run(optional, hide="torchvision") == []
 
 
 def test_a_script_that_needs_nothing_is_left_alone(run: Runs):
@@ -148,7 +160,6 @@ print("right", float((model(x).argmax(1) == y).float().mean()), loss.item())
 def test_a_script_learns_from_stand_in_data_and_every_process_gets_the_same(run: Runs):
     facts = run(TRAIN)
     assert facts == [
-        "torchvision: not installed, a small stand-in",
         "tqdm: not installed, a small stand-in",
         "MNIST: stand-in data, 2,048 samples of 1x28x28",
         "MNIST: stand-in data, 512 samples of 1x28x28",
@@ -156,8 +167,8 @@ def test_a_script_learns_from_stand_in_data_and_every_process_gets_the_same(run:
     first = run.said
     # Chance is 0.1.
     assert float(first.split()[1]) > 0.5
-    assert "PIL: not installed, a small stand-in" in run(TRAIN, hide=ALL)
-    assert run.said == first
+    assert run(TRAIN, hide="") == facts[1:]
+    assert run.said.splitlines()[-1:] == first.splitlines()
 
 
 DATASETS = """
@@ -213,7 +224,7 @@ def test_data_sets_have_the_shapes_and_classes_of_the_real_ones(run: Runs):
     assert not any("FakeData" in fact or "DatasetFolder" in fact for fact in facts)
 
 
-FOLDER = """
+IMAGES = """
 import os
 import numpy as np
 from PIL import Image
@@ -228,108 +239,60 @@ assert photos[5][0].size == (7, 5) and photos[5][0].mode == "RGB"
 
 
 def test_a_folder_of_images_that_is_there_is_read(run: Runs):
-    assert run(FOLDER) == ["torchvision: not installed, a small stand-in"]
+    assert run(IMAGES) == []
 
 
-TRANSFORMS = """
-import random
-import numpy as np
+WEIGHTS = """
 import torch
-from PIL import Image
-from torchvision import transforms as T
-from torchvision.transforms import functional as F, v2
-from torchvision.transforms.functional import InterpolationMode
+import torchvision
+from torchvision import models, transforms, utils
+from torchvision.models import ResNet18_Weights
 
-array = np.arange(40 * 30 * 3, dtype=np.uint8).reshape(40, 30, 3)
-image, tensor = Image.fromarray(array), torch.from_numpy(array).permute(2, 0, 1) / 255
-assert torch.equal(T.ToTensor()(image), tensor)
-assert torch.equal(T.PILToTensor()(image).permute(1, 2, 0), torch.from_numpy(array))
-assert np.array_equal(np.asarray(T.ToPILImage()(tensor + 1e-4)), array)
-assert T.ConvertImageDtype(torch.float32)(T.PILToTensor()(image)).equal(tensor)
-assert torch.allclose(T.Normalize((0.5,) * 3, (2.0,) * 3)(tensor), (tensor - 0.5) / 2)
-assert v2.Compose([v2.ToImage(), v2.ToDtype(torch.float32, scale=True)])(image).equal(tensor)
-small = T.Compose([T.Resize(20), T.RandomHorizontalFlip(), T.ToTensor()])
-assert small(image).shape == (3, 26, 20)
-
-shapes = [
-    (T.Resize((20, 10)), (20, 10)), (T.Resize(15), (20, 15)), (T.CenterCrop(24), (24, 24)),
-    (T.RandomCrop(32, padding=4), (32, 32)), (T.RandomCrop(50, pad_if_needed=True), (50, 50)),
-    (T.RandomHorizontalFlip(1.0), (40, 30)), (T.RandomVerticalFlip(1.0), (40, 30)),
-    (T.RandomResizedCrop(16), (16, 16)), (T.RandomRotation(10), (40, 30)),
-    (T.RandomAffine(10, (0.1, 0.1), (0.9, 1.1), 5), (40, 30)),
-    (T.ColorJitter(0.4, 0.4, 0.4, 0.1), (40, 30)),
-    (T.Grayscale(3), (40, 30)), (T.RandomGrayscale(1.0), (40, 30)), (T.Pad(2), (44, 34)),
-    (T.Pad((1, 2), padding_mode="reflect"), (44, 32)),
-    (T.RandomApply([T.CenterCrop(8)], p=1.0), (8, 8)), (T.RandomChoice([T.CenterCrop(8)]), (8, 8)),
-    (T.RandAugment(), (40, 30)), (T.AutoAugment(T.AutoAugmentPolicy.CIFAR10), (40, 30)),
-    (T.TrivialAugmentWide(), (40, 30)), (T.Lambda(lambda x: x), (40, 30)),
-]
-for transform, (height, width) in shapes:
-    drawn = []
-    for _ in range(2):
-        torch.manual_seed(3)
-        random.seed(3)
-        drawn.append(transform(image))
-    assert drawn[0].size == (width, height) and drawn[0].mode == "RGB", transform
-    assert np.array_equal(*map(np.asarray, drawn)), transform
-    torch.manual_seed(3)
-    changed = transform(tensor)
-    assert changed.shape == (3, height, width) and changed.dtype == torch.float32, transform
-    assert 0 <= changed.min() and changed.max() <= 1, transform
-assert T.Grayscale()(image).mode == "L"
-assert T.RandomErasing(1.0, value=2.0)(tensor).max() == 2
-assert torch.equal(F.hflip(tensor).flip(-1), tensor)
-assert torch.equal(F.rotate(tensor[..., :30, :], 180), tensor[..., :30, :].flip(-1, -2))
-assert torch.equal(F.rotate(tensor[..., :30, :], 90), tensor[..., :30, :].rot90(1, (-2, -1)))
-moved = F.affine(tensor, 0, (3, 5), 1.0, 0.0)
-assert torch.equal(moved[:, 5:, 3:], tensor[:, :-5, :-3])
-"""
-
-
-def test_transforms_give_the_right_shapes_and_follow_the_seed(run: Runs):
-    facts = run(TRANSFORMS, hide=ALL)
-    assert "RandAugment: leaves images as they are" in facts
-
-
-MODELS = """
-import torch
-from torch import nn
-from torchvision import models, utils
-from torchvision.models import ResNet50_Weights
-from torchvision.models.resnet import BasicBlock, ResNet
-
+torch.manual_seed(1)
+one = models.resnet18(weights=ResNet18_Weights.DEFAULT).state_dict()
+torch.manual_seed(2)
+model = models.resnet18(weights="IMAGENET1K_V1")
+two = model.state_dict()
+assert all(torch.equal(one[key], two[key]) for key in one)
+other = models.resnet18(num_classes=3)
+assert not torch.equal(other.conv1.weight, model.conv1.weight)
+other.load_state_dict(other.state_dict())
 x = torch.randn(2, 3, 64, 64)
-last = {
-    "resnet18": 512, "resnet34": 512, "resnet50": 2048, "vgg11": 4096, "vgg16": 4096,
-    "vgg16_bn": 4096, "alexnet": 4096, "mobilenet_v2": 1280, "densenet121": 1024,
-}
-for name, width in last.items():
-    model = models.__dict__[name](num_classes=7)
-    assert model(x).shape == (2, 7), name
-    head = model.fc if hasattr(model, "fc") else model.classifier
-    head = head[-1] if isinstance(head, nn.Sequential) else head
-    assert head.in_features == width, name
-weights = models.resnet50(weights=ResNet50_Weights.DEFAULT).state_dict()
-same = models.resnet50(pretrained=True).state_dict()
-assert all(torch.equal(weights[key], same[key]) for key in weights)
-assert "layer4.2.conv3.weight" in weights and weights["fc.weight"].shape == (1000, 2048)
-model = models.resnet18()
-model.conv1 = nn.Conv2d(1, 64, 7, 2, 3)
-model.fc = nn.Linear(model.fc.in_features, 2)
-assert model(x[:, :1]).shape == (2, 2)
-assert nn.Sequential(*list(model.children())[:-1])(x[:, :1]).shape == (2, 512, 1, 1)
-assert ResNet(BasicBlock, [1, 1, 1, 1], num_classes=3)(x).shape == (2, 3)
-grid = utils.make_grid(torch.rand(9, 1, 8, 8), nrow=4, normalize=True)
-assert grid.shape == (3, 32, 42)
-from torchvision.utils import save_image
-save_image(torch.rand(9, 3, 8, 8), "grid.png")
+assert other(x).shape == (2, 3) and model(x).std() > 0
+change = transforms.Compose([transforms.ToPILImage(), ResNet18_Weights.DEFAULT.transforms()])
+assert change(x[0]).shape == (3, 224, 224)
+utils.save_image(torch.rand(9, 3, 8, 8), "grid.png")
+try:
+    torchvision.ops.nms(torch.rand(3, 4), torch.rand(3), 0.5)
+except RuntimeError as error:
+    assert "C++ ops" in str(error)
 """
 
 
-def test_models_have_the_interface_of_the_real_ones(run: Runs):
-    facts = run(MODELS)
-    assert "resnet18: a stand-in model, narrow inside" in facts
+def test_models_get_random_weights_where_the_pretrained_ones_were_never_downloaded(
+    run: Runs, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("TORCH_HOME", str(run.place / "cache"))
+    assert run(WEIGHTS) == ["ResNet18_Weights.IMAGENET1K_V1: random weights for pretrained ones"]
     assert (run.place / "grid.png").exists()
+
+
+CACHED = """
+import torch
+from torchvision import models
+
+model = models.resnet18()
+folder = torch.hub.get_dir() + "/checkpoints"
+__import__("os").makedirs(folder)
+torch.save(model.state_dict(), folder + "/resnet18-f37072fd.pth")
+again = models.resnet18(weights=models.ResNet18_Weights.IMAGENET1K_V1)
+assert torch.equal(again.conv1.weight, model.conv1.weight)
+"""
+
+
+def test_weights_that_were_downloaded_are_used(run: Runs, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("TORCH_HOME", str(run.place / "cache"))
+    assert run(CACHED) == []
 
 
 SILENT = """
@@ -432,7 +395,7 @@ for load, name in ((np.load, "a.npy"), (open, "a.csv"), (lambda n: open(n, "r+")
 """
 
 
-def test_files_whose_name_says_what_they_hold_are_stood_in_for_and_no_others(run: Runs):
+def test_files_whose_name_tells_what_they_hold_are_replaced_and_no_others(run: Runs):
     assert run(FILES, hide="") == [
         "train.txt: a stand-in text of 20,000 words",
         "valid.txt: a stand-in text of 20,000 words",
@@ -445,51 +408,23 @@ def test_files_whose_name_says_what_they_hold_are_stood_in_for_and_no_others(run
     ]
 
 
-INSTALLED = '''
-"""As torchvision is made: constructors that look for files, and refuse without them."""
-
-import os
+HERE = """
+import os, pickle
 import numpy as np
-from torch.utils.data import Dataset
-
-
-class VisionDataset(Dataset):
-    def __init__(self, root, transforms=None, transform=None, target_transform=None):
-        self.root, self.transform, self.target_transform = root, transform, target_transform
-
-
-class CIFAR10(VisionDataset):
-    def __init__(self, root, train=True, transform=None, target_transform=None, download=False):
-        super().__init__(root, transform=transform, target_transform=target_transform)
-        assert not download, "the network"
-        if not os.path.exists(root):
-            raise RuntimeError("Dataset not found or corrupted.")
-        self.train, self.data, self.targets = train, np.zeros((3, 32, 32, 3)), [0, 0, 0]
-
-    def __getitem__(self, index):
-        return self.data[index], self.targets[index]
-
-    def __len__(self):
-        return len(self.data)
-
-
-class ImageNet(VisionDataset):
-    def __init__(self, root, split="train", **kwargs):
-        raise RuntimeError("The archive is not present.")
-
-    def __getitem__(self, index):
-        return self.loader(self.samples[index][0]), self.samples[index][1]
-
-    def __len__(self):
-        return len(self.samples)
-'''
-USES = """
-import os
 from torchvision import datasets
 from torchvision.datasets import CIFAR10
 
-os.makedirs("here")
-assert len(CIFAR10("here", download=True)) == 3 == len(list(CIFAR10("here")))
+folder = "here/cifar-10-batches-py"
+os.makedirs(folder)
+for base in (CIFAR10.train_list, CIFAR10.test_list):
+    for name, _ in base:
+        with open(f"{folder}/{name}", "wb") as file:
+            pickle.dump({"data": np.zeros((3, 3072), np.uint8), "labels": [1, 2, 3]}, file)
+with open(f"{folder}/batches.meta", "wb") as file:
+    pickle.dump({"label_names": list("abcdefghij")}, file)
+datasets.cifar.check_integrity = lambda path, md5=None: os.path.exists(path)
+data = CIFAR10("here", train=False, download=True)
+assert len(data) == 3 == len(list(data)) and data[1][1] == 2
 data = CIFAR10("nowhere", train=False, download=True, transform=lambda image: image.size)
 assert len(data) == 512 and data[0][0] == (32, 32) and data[9999][1] in range(10)
 assert data.train is False and data.root == "nowhere" and len(data.classes) == 10
@@ -504,11 +439,8 @@ else:
 """
 
 
-def test_an_installed_torchvision_without_data_gets_them_and_with_data_is_left_alone(run: Runs):
-    (run.place / "torchvision").mkdir()
-    (run.place / "torchvision" / "__init__.py").write_text("")
-    (run.place / "torchvision" / "datasets.py").write_text(INSTALLED)
-    assert run(USES, hide="") == [
+def test_data_sets_that_are_missing_get_stand_in_data_and_others_are_left_alone(run: Runs):
+    assert run(HERE) == [
         "CIFAR10: stand-in data, 512 samples of 3x32x32",
         "ImageNet: stand-in data, 512 samples of 3x256x256",
     ]
@@ -521,4 +453,4 @@ def test_the_notes_name_each_stand_in_once(run: Runs):
         for path in run.folder.glob("*.jsonl")
         for line in path.read_text().splitlines()
     ]
-    assert sum(line["kind"] == "pretended" for line in lines) == 1
+    assert sum(line["kind"] == "fake_data" for line in lines) == 1

@@ -8,7 +8,7 @@ from typing import Any, Self
 
 
 class tqdm:
-    """Iterates, and takes what is said to a bar."""
+    """Iterates, and accepts every call that a bar accepts."""
 
     def __init__(
         self,
@@ -41,33 +41,35 @@ class tqdm:
         pass
 
     def update(self, n: float = 1) -> None:
-        """Go on."""
+        """Count `n` more."""
         self.n += int(n)
 
     def reset(self, total: float | None = None) -> None:
-        """Begin anew."""
+        """Count from 0 again."""
         self.n = 0
 
     def _nothing(self, *args: Any, **kwargs: Any) -> None:
-        """Nothing is drawn."""
+        """Do nothing: there is no bar to change."""
 
     set_description = set_description_str = set_postfix = set_postfix_str = _nothing
     refresh = clear = close = display = unpause = _nothing
 
     @classmethod
     def write(cls, s: str, file: Any = None, end: str = "\n", nolock: bool = False) -> None:
-        """A line beside the bar."""
-        # The script's words, not ours.
+        """Write a line of the script's, as it would stand beside the bar."""
         (file or sys.stdout).write(s + end)
 
     @classmethod
     def pandas(cls, *args: Any, **kwargs: Any) -> None:
-        """No bar there either."""
+        """Do nothing: pandas works without a bar."""
 
 
 def trange(*args: int, **kwargs: Any) -> tqdm:
-    """Over numbers."""
+    """Return a bar over `range(*args)`."""
     return tqdm(range(*args), **kwargs)
 
 
 tqdm_notebook, tnrange = tqdm, trange
+for _name in ("auto", "autonotebook", "notebook", "std"):
+    # All parts of the library hold the same bar.
+    globals()[_name] = sys.modules[f"{__name__}.{_name}"] = sys.modules[__name__]

@@ -1,4 +1,4 @@
-"""torch.cuda and torch.accelerator, answering for GPUs that are not there."""
+"""Let torch.cuda and torch.accelerator answer for GPUs that are not there."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _NOTHING = (
 
 
 def install() -> None:
-    """Let torch.cuda answer as a machine with GPUs would."""
+    """Patch both modules."""
     cuda, accelerator = torch.cuda, torch.accelerator
     homes = (cuda, cuda.memory, cuda.random, cuda.streams, cuda.graphs, accelerator)
     swap(_ZERO, answering(lambda *_, **__: 0), *homes)
@@ -57,7 +57,7 @@ def install() -> None:
 
 
 def _set_device(device: Any) -> None:
-    # torch takes a negative number for "leave it as it is", and `index` does too.
+    # A negative number leaves the current device, in torch and in `index`.
     Machine.current = index(device)
     note("cuda")
 
@@ -71,7 +71,7 @@ class _Device:
     """Makes a device the current one for a while."""
 
     def __init__(self, device: Any = None) -> None:
-        # A tensor, for device_of, is on the current one.
+        # device_of gets a tensor, which is on the current device.
         self.idx = Machine.current if isinstance(device, Tensor) else index(device)
         self.prev_idx = -1
 
@@ -125,7 +125,7 @@ def _describe() -> None:
     swap("get_memory_info", checked((memory, memory)), accelerator, accelerator.memory)
     swap("get_arch_list", answering(lambda: ["sm_80"]), cuda)
     stats = "memory_stats host_memory_stats memory_stats_as_nested_dict"
-    # Scripts ask by key: none is missing.
+    # Scripts read single keys, so every key must exist.
     empty = answering(lambda *_, **__: defaultdict(int))
     swap(stats, empty, cuda, cuda.memory)
     swap(stats, empty, accelerator, accelerator.memory)
@@ -140,9 +140,9 @@ def _describe() -> None:
 
 
 def _random(homes: tuple[Any, ...]) -> None:
-    """States that can be saved and restored, and that nothing draws from.
+    """Let scripts save and restore random states that nothing draws from.
 
-    What a script draws "on the GPU" comes from the CPU's generator, which these must not move.
+    Numbers drawn "on the GPU" come from the CPU's generator, which these states must not move.
     """
     blank = torch.zeros(16, dtype=torch.uint8, device="cpu")
     states: dict[int, Tensor] = {}
@@ -166,7 +166,7 @@ def _random(homes: tuple[Any, ...]) -> None:
 
 
 class Event:
-    """A moment in a stream: the work before it is done when it is recorded."""
+    """A moment in a stream. All work before it is done when it is recorded."""
 
     def __init__(self, *_: Any, **__: Any) -> None:
         self.moment = 0.0
@@ -174,26 +174,26 @@ class Event:
         self.cuda_event = 0
 
     def record(self, stream: Any = None) -> None:
-        """Now."""
+        """Record the present moment."""
         self.moment = time.perf_counter()
 
     def elapsed_time(self, end: Event) -> float:
-        """Milliseconds of wall time."""
+        """Return milliseconds of wall time."""
         return 1000.0 * (end.moment - self.moment)
 
     def query(self) -> bool:
-        """Whether the work is done."""
+        """Return True: the work is done."""
         return True
 
     def wait(self, stream: Any = None) -> None:
-        """Nothing to wait for."""
+        """Return at once: there is nothing to wait for."""
 
     def synchronize(self) -> None:
-        """Nothing to wait for."""
+        """Return at once: there is nothing to wait for."""
 
 
 class Stream:
-    """Work in order: on the CPU it is done when the call returns."""
+    """A stream. On the CPU its work is done when each call returns."""
 
     stream_id = cuda_stream = priority = device_type = 0
 
@@ -203,26 +203,26 @@ class Stream:
         self.priority = priority
 
     def record_event(self, event: Event | None = None) -> Event:
-        """An event recorded now."""
+        """Return an event recorded now."""
         event = event or Event()
         event.record()
         return event
 
     def wait_stream(self, stream: Any) -> None:
-        """Nothing to wait for."""
+        """Return at once: there is nothing to wait for."""
 
     def wait_event(self, event: Any) -> None:
-        """Nothing to wait for."""
+        """Return at once: there is nothing to wait for."""
 
     def synchronize(self) -> None:
-        """Nothing to wait for."""
+        """Return at once: there is nothing to wait for."""
 
     def query(self) -> bool:
-        """Whether all work is done."""
+        """Return True: all work is done."""
         return True
 
     def is_capturing(self) -> bool:
-        """Whether a CUDA graph is recorded: never."""
+        """Return False: nothing records a CUDA graph."""
         return False
 
     def __enter__(self) -> Stream:
@@ -260,7 +260,7 @@ class _Streams:
 
 
 class StreamContext:
-    """Makes a stream the current one for a while; None leaves the current one."""
+    """Makes a stream the current one for a while; None keeps the current one."""
 
     def __init__(self, stream: Stream | None) -> None:
         self.stream = stream
@@ -298,7 +298,7 @@ def _graphs() -> None:
 
         __new__ = refuse
 
-    # torch.compile asks this before it looks at devices, and then does without graphs.
+    # torch.compile calls this before it looks at devices, and then uses no graphs.
     if not hasattr(torch._C, "_cuda_cudaCachingAllocator_is_enabled"):
         setattr(torch._C, "_cuda_cudaCachingAllocator_is_enabled", lambda: True)  # noqa: B010
     homes = [torch.cuda, torch.cuda.graphs, torch.accelerator]
@@ -308,7 +308,7 @@ def _graphs() -> None:
 
 
 class _Mute:
-    """Takes any call, and reports success."""
+    """Accepts any call and returns 0, which means success."""
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):

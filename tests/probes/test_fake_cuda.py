@@ -1,4 +1,4 @@
-"""Scripts that ask for GPUs, in processes of their own: standing in changes the torch they see."""
+"""Run scripts that ask for GPUs in their own processes, because fake_cuda changes torch."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ import numpy as np
 import torch
 import torch.distributed as dist
 from torch import nn
-from lockstep.probes import standin
+from lockstep.probes import fake_cuda
 
-standin.install(2)
-standin.install(2)
+fake_cuda.install(2)
+fake_cuda.install(2)
 CPU = torch.device("cpu")
 
 @contextlib.contextmanager
@@ -62,7 +62,7 @@ def run(folder: Path, body: str, replicas: int = 1) -> None:
 
 
 PLACES = """
-assert standin.touched() == []
+assert fake_cuda.answered() == []
 device = torch.device("cuda:1")
 assert (device.type, device.index) == ("cuda", 1)
 names = ["cuda", "cuda:1", 1, device, torch.device("cuda")]
@@ -88,7 +88,7 @@ for name in names:
     torch.set_default_device(name)
     assert torch.zeros(2).device == CPU
     torch.set_default_device(None)
-assert standin.touched() == ["cuda"]
+assert fake_cuda.answered() == ["cuda"]
 with torch.device("meta"):
     assert nn.Linear(2, 2).weight.is_meta
 assert one.to(torch.float64).dtype == torch.float64 and one.to(made[1]).device == CPU
@@ -188,11 +188,11 @@ scaler.update()
 assert not model.weight.equal(before) and scaler.get_scale() == 65536.0
 with torch.autocast("cuda", enabled=False):
     pass
-assert standin.touched()[1:] == [
+assert fake_cuda.answered()[1:] == [
     "autocast float16 ran in float32", "autocast bfloat16 ran in float32"
 ]
-with refuses(ValueError, "at least 1"):
-    standin.install(0)
+with refuses(ValueError, "Give 1 or more"):
+    fake_cuda.install(0)
 """
 
 
@@ -322,7 +322,7 @@ for backend in ("cpu:gloo,cuda:nccl", None, "nccl"):
         dist.init_process_group(backend, store, rank=rank, world_size=2, device_id=device)
         dist.barrier()
         dist.destroy_process_group()
-assert standin.touched() == ["cuda", "nccl"]
+assert fake_cuda.answered() == ["cuda", "nccl"]
 dist.barrier(device_ids=[rank])
 value = torch.ones(1, device=device) * rank
 dist.all_reduce(value, op=dist.ReduceOp.AVG)
@@ -366,7 +366,7 @@ for momentum in (0.1, None):
     torch.testing.assert_close(model(batch[own].to(device)), alone(batch)[own])
     copy.deepcopy(synced)
     pickle.dumps(synced)
-assert standin.touched() == ["cuda", "nccl", "SyncBatchNorm"]
+assert fake_cuda.answered() == ["cuda", "nccl", "SyncBatchNorm"]
 dist.destroy_process_group()
 # With a DDP model alive, gloo's threads may abort or hang an interpreter that shuts down.
 os._exit(0)

@@ -1,4 +1,4 @@
-"""Logs nothing, but keeps what scripts read back: the configuration."""
+"""Logs nothing, but keeps the configuration, which scripts read back."""
 
 from __future__ import annotations
 
@@ -20,27 +20,27 @@ class Config(dict[str, Any]):
         self[name] = value
 
     def update(self, given: Any = (), **more: Any) -> None:  # type: ignore[override]
-        """Also from what argparse gives."""
+        """Add values, also those of an argparse namespace."""
         super().update(vars(given) if hasattr(given, "__dict__") else given, **more)
 
     def setdefaults(self, given: Any) -> None:
-        """Those that are not set."""
+        """Add the values whose keys are not set yet."""
         self.update({**given, **self})
 
 
 class Run(Silent):
-    """A run that nobody will see."""
+    """A run whose logs go nowhere."""
 
     dir, id, name, project = ".", "stand-in", "stand-in", "stand-in"
 
     @property
     def config(self) -> Config:
-        """What it was given."""
+        """The configuration given to `init`."""
         return config
 
     @property
     def summary(self) -> dict[str, Any]:
-        """What it comes to."""
+        """The script's final values."""
         return summary
 
 
@@ -48,7 +48,7 @@ config, summary, run = Config(), dict[str, Any](), Run()
 
 
 def init(*args: Any, config: Any = None, **kwargs: Any) -> Run:
-    """Begin."""
+    """Keep the configuration and return the run."""
     run.config.update(config or {})
     return run
 

@@ -1,4 +1,4 @@
-"""The places where a script names a device: each takes "cuda" and uses the CPU."""
+"""Accept "cuda" wherever a script names a device, and use the CPU."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _NEW = "new new_empty new_empty_strided new_full new_ones new_tensor new_zeros"
 
 
 def install() -> None:
-    """Translate devices wherever torch takes one."""
+    """Patch every function of torch that takes a device."""
     _factories()
     _tensors()
     _modules()
@@ -44,7 +44,7 @@ def _with_device(original: Any) -> Any:
 
 
 def _from_outside(original: Any) -> Any:
-    """For what takes memory over: on a GPU it would be a copy."""
+    """Wrap a function that shares memory, which would be a copy on a GPU."""
     make = _with_device(original)
 
     @wraps(original)
@@ -61,19 +61,19 @@ def _factories() -> None:
     from torch.utils._device import _device_constructors
 
     homes = (torch, torch.fft, torch.nested)
-    # Torch keeps this set from the first call on. It must be the set of the originals: these
-    # are what a `with torch.device("meta")` sees.
+    # Torch builds this set once, at the first call. It must hold the originals, because
+    # `with torch.device("meta")` looks them up.
     names = {function.__name__.removeprefix("fft_") for function in _device_constructors()}
     names |= set(_LIKE.split())
     for home in homes:
         for name in sorted(name for name in names if hasattr(home, name)):
             original = getattr(home, name)
             swap(name, _from_outside if name in ("as_tensor", "asarray") else _with_device, home)
-            # Without this torch.jit.script would read our source in the place of the operator.
+            # Otherwise torch.jit.script would compile our source instead of the operator.
             if operator := _find_builtin(original):
                 _register_builtin(getattr(home, name), operator)
     swap("set_default_device", given(_translate("device")), torch)
-    # Also behind `with torch.device("cuda"):`.
+    # `with torch.device("cuda"):` comes here too.
     swap("__init__", given(_translate("device")), torch.utils._device.DeviceContext)
 
 
@@ -86,9 +86,9 @@ def _translate(name: str) -> Callable[[dict[str, Any]], None]:
 
 
 def _own(tensor: Tensor) -> Tensor:
-    """The tensor, copied if its memory is somebody else's, such as a NumPy array's.
+    """Return the tensor, or a copy if it shares its memory, for example with a NumPy array.
 
-    A copy on a GPU does not change when the script fills its array anew.
+    A copy on a GPU does not change when the script fills its array again.
     """
     if torch.compiler.is_compiling() or tensor.layout is not torch.strided:
         return tensor
@@ -115,7 +115,7 @@ def _to(original: Any) -> Any:
         target = cpu(device)
         if target is device:
             result = original(self, *args, **kwargs)
-            # A string is what the script wrote; a device may be another tensor's own.
+            # The script wrote a string itself; a device object may come from another tensor.
             return self.clone() if result is self and type(device) is str else result
         if args:
             result = original(self, target, *args[1:], **kwargs)
@@ -131,7 +131,7 @@ def _to_host(original: Any) -> Any:
     @wraps(original)
     def to_host(self: Tensor, *args: Any, **kwargs: Any) -> Any:
         result = original(self, *args, **kwargs)
-        # Coming from a GPU it is a copy: scripts keep their best weights so.
+        # From a GPU this is a copy. Scripts keep their best weights this way.
         return self.clone() if result is self else result
 
     return to_host
@@ -176,11 +176,11 @@ def _modules() -> None:
     swap("cuda", answering(cuda), nn.Module)
     swap("to_empty", given(_translate("device")), nn.Module)
 
-    # It splits a batch over the GPUs of one process, and computes what the module alone computes.
+    # DataParallel splits a batch over GPUs and computes what the module alone computes.
     def whole(*_: Any) -> None:
         note("DataParallel")
 
-    # By its name: torch.nn.parallel.data_parallel is a function of this module.
+    # import_module, because torch.nn.parallel.data_parallel is also a function.
     home = importlib.import_module("torch.nn.parallel.data_parallel")
     swap("_get_available_device_type", answering(whole), home)
 
@@ -208,8 +208,8 @@ def _files() -> None:
     def restore(storage: Any, location: str) -> Any:
         return storage if cpu(location) is not location else None
 
-    # Before torch's own for the CPU (10) and for CUDA (20): all that torch.load is told about a
-    # location ends here.
+    # Before torch's own for the CPU (10) and for CUDA (20), so that every location that torch.load
+    # reads or is given comes here first.
     torch.serialization.register_package(5, lambda _: None, restore)
     swap("load", given(_translate("map_location")), torch.jit, torch.jit._serialization)
     for storage in (torch.UntypedStorage, torch.TypedStorage):
@@ -218,20 +218,16 @@ def _files() -> None:
 
 
 def _loaders() -> None:
-    loader = torch.utils.data.DataLoader
-    begin = loader.__init__
+    def unpin(arguments: dict[str, Any]) -> None:
+        # There is no memory to pin, and no need for a thread that pins it.
+        arguments.pop("pin_memory", None)
+        arguments.pop("pin_memory_device", None)
 
-    @wraps(begin)
-    def init(self: Any, *args: Any, **kwargs: Any) -> None:
-        begin(self, *args, **kwargs)
-        # There is no memory to pin, and no thread is wanted for it.
-        self.pin_memory, self.pin_memory_device = False, ""
-
-    swap("__init__", lambda _: init, loader)
+    swap("__init__", given(unpin), torch.utils.data.DataLoader)
 
 
 def _precision() -> None:
-    """Autocast for CUDA casts CUDA tensors alone: there are none, so float32 stays float32."""
+    """Record autocast for CUDA. It casts CUDA tensors only, so here float32 stays float32."""
     begin = torch.amp.autocast.__init__
 
     @wraps(begin)

@@ -1,5 +1,0 @@
-"""The same bar."""
-
-from . import tqdm, trange
-
-__all__ = ["tqdm", "trange"]
