@@ -21,7 +21,7 @@ from statistics import median
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 
 from labs.browser import Watched, browsing, served
-from lockstep.labs.shared.catalogue import LABS
+from lockstep.labs.shared.catalogue import labs
 
 MOVE = """async ([place, control]) => {
   const picture = pictures(document)[place];
@@ -86,7 +86,7 @@ def main() -> None:
     chosen = [int(number) for number in asked.labs.split(",")]
     found = {}
     with tempfile.TemporaryDirectory() as home:
-        for lab in LABS:
+        for lab in labs():
             if lab.number in chosen:
                 found[str(lab.number)] = measured(lab.number, Path(home), asked.moves)
                 print(json.dumps({lab.number: summary(found[str(lab.number)])}))

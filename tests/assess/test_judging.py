@@ -10,16 +10,16 @@ import torch
 
 from assess.sheets import good, poor, task
 from lockstep.assess import history
+from lockstep.assess.accuracy_mistakes import explained
 from lockstep.assess.certificate import payload_of, write
 from lockstep.assess.dealt_data import deal
 from lockstep.assess.exam import EXAMS
-from lockstep.assess.formulas import explained
 from lockstep.assess.keys import Ed25519PrivateKey, raw
+from lockstep.assess.observed_run import Batch, Watched
 from lockstep.assess.recount import Recount, build, recount
-from lockstep.assess.speeds import Times, decided, outcome
 from lockstep.assess.starter import instructions, read_task, start
 from lockstep.assess.summary import summary
-from lockstep.assess.watched import Batch, Watched
+from lockstep.assess.timing import Times, decided, outcome
 from lockstep.errors import AssessError
 
 EXAM = EXAMS["digits"]
@@ -96,7 +96,7 @@ def test_a_wrong_accuracy_is_known_by_its_formula(printed, batches, words):
 def test_samples_are_known_again_whatever_their_scale():
     samples = deal(EXAM, 3)
     images = torch.cat([samples.normal_train_images[:7], samples.normal_test_images[:5]])
-    from lockstep.assess.marks import marks
+    from lockstep.assess.image_marks import marks
 
     first = len(samples.train_labels)
     numbers = samples.known(marks(images * 0.3 - 2)).tolist()

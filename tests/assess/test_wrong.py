@@ -34,8 +34,8 @@ TINY = replace(
 
 @pytest.fixture(autouse=True)
 def _one_round(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lockstep.assess.speeds.LEAST", 1)
-    monkeypatch.setattr("lockstep.assess.speeds.MOST", 1)
+    monkeypatch.setattr("lockstep.assess.timing.LEAST", 1)
+    monkeypatch.setattr("lockstep.assess.timing.MOST", 1)
 
 
 def graded(folder: Path, exam: Exam = TINY, **how: bool) -> Grade:

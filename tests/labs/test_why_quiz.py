@@ -7,10 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lockstep.engine.step.timeline import PARTS, WAITING
-from lockstep.labs.lab0_why.learning import Learning
-from lockstep.labs.lab0_why.questions import questions
-from lockstep.labs.lab0_why.step import Steps
-from lockstep.labs.lab0_why.ways import BATCHES, DATA, MODEL, ONE, WIDTHS, Ways
+from lockstep.labs.lab0_why.learning_curve import Learning
+from lockstep.labs.lab0_why.parallelism import BATCHES, DATA, MODEL, ONE, WIDTHS, Ways
+from lockstep.labs.lab0_why.quiz import questions
+from lockstep.labs.lab0_why.step_parts import Steps
 from lockstep.predict.learning_curve import PowerLaw
 
 

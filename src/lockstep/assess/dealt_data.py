@@ -17,7 +17,7 @@ from scipy.spatial import cKDTree
 from torch import Tensor
 
 from lockstep.assess.exam import Exam
-from lockstep.assess.marks import marks
+from lockstep.assess.image_marks import marks
 from lockstep.data import cifar10, digits
 from lockstep.data.images import CIFAR10_FILES
 from lockstep.errors import DataError

@@ -8,10 +8,10 @@ from typing import Any
 
 from lockstep.assess.dealt_data import Samples
 from lockstep.assess.exam import Exam
+from lockstep.assess.observed_run import Watched
 from lockstep.assess.recount import Recount
-from lockstep.assess.speeds import Times
 from lockstep.assess.supervise import Sat
-from lockstep.assess.watched import Watched
+from lockstep.assess.timing import Times
 
 PRINTED = re.compile(r"epoch (\d+) accuracy (\d\.\d{4})")
 

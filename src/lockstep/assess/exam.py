@@ -86,7 +86,7 @@ def arguments(data: Path, epochs: int, seed: int, out: Path) -> tuple[str, ...]:
 
 
 def _text(name: str) -> str:
-    return resources.files("lockstep.assess").joinpath("given", name).read_text("utf-8")
+    return resources.files("lockstep.assess").joinpath("templates", name).read_text("utf-8")
 
 
 def readme() -> str:

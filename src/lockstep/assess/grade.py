@@ -14,11 +14,11 @@ from lockstep.assess.checks import CHECKS, every_sample, judged
 from lockstep.assess.dealt_data import Samples, deal
 from lockstep.assess.evidence import Evidence, Verdict, described, failed, unjudged
 from lockstep.assess.exam import Exam, arguments
+from lockstep.assess.observed_run import Watched, watched
 from lockstep.assess.recount import Recount, recount
-from lockstep.assess.speeds import LEAST, Times, between, decided
 from lockstep.assess.submission import PROGRAM, Submission
 from lockstep.assess.supervise import Sat, Sitting, hold
-from lockstep.assess.watched import Watched, watched
+from lockstep.assess.timing import LEAST, Times, between, decided
 from lockstep.assess.witness import UNTRAINED
 from lockstep.console import Progress
 from lockstep.errors import SourceError

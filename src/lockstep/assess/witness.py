@@ -21,7 +21,7 @@ from torch.optim.optimizer import (
     register_optimizer_step_pre_hook,
 )
 
-from lockstep.assess.marks import marks
+from lockstep.assess.image_marks import marks
 from lockstep.probes.hooks.optimizers import parameters_of
 from lockstep.probes.recorder import Recorder
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from statistics import fmean
 
 from lockstep.assess.evidence import Evidence, Verdict, failed, passed, unjudged
-from lockstep.assess.speeds import outcome, typical
+from lockstep.assess.timing import outcome, typical
 from lockstep.console import duration
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from lockstep.assess.accuracy_mistakes import explained
 from lockstep.assess.evidence import Evidence, Verdict, failed, passed, unjudged
-from lockstep.assess.formulas import explained
 
 
 def judge(evidence: Evidence) -> Verdict:

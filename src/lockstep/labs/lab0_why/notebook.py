@@ -13,8 +13,17 @@ with app.setup:
 
     import marimo as mo
 
-    from lockstep.labs.lab0_why import growth, law, learning, machines, play, step, volume, ways
-    from lockstep.labs.lab0_why.questions import questions
+    from lockstep.labs.lab0_why import (
+        bytes_sent,
+        growth,
+        learning_curve,
+        machines,
+        parallelism,
+        power_law,
+        step_animation,
+        step_parts,
+    )
+    from lockstep.labs.lab0_why.quiz import questions
     from lockstep.labs.lab0_why.tasks import NEEDED
     from lockstep.labs.shared.page import Page, table
     from lockstep.labs.shared.picture import Choice, Slider
@@ -128,10 +137,10 @@ def _():
 
 @app.cell
 def _(go_learn):
-    curve = page.measured("learning", learning.Learning, learning.measure, go_learn)
-    _counts, _targets = law.counts(curve), law.targets(curve)
+    curve = page.measured("learning", learning_curve.Learning, learning_curve.measure, go_learn)
+    _counts, _targets = power_law.counts(curve), power_law.targets(curve)
     page.picture(
-        partial(law.figure, curve),
+        partial(power_law.figure, curve),
         height=420,
         points=Slider("Points that the fit may see", _counts, _counts[len(_counts) // 3]),
         target=Slider("Target error", _targets, _targets[len(_targets) // 3]),
@@ -185,12 +194,15 @@ def _():
 
 @app.cell
 def _(go_ways):
-    both = page.measured("ways", ways.Ways, ways.measure, go_ways)
+    both = page.measured("ways", parallelism.Ways, parallelism.measure, go_ways)
     mo.vstack(
         [
-            table(volume.COLUMNS, volume.rows(both, ways.WIDTHS[-1], ways.BATCHES[0])),
+            table(
+                bytes_sent.COLUMNS,
+                bytes_sent.rows(both, parallelism.WIDTHS[-1], parallelism.BATCHES[0]),
+            ),
             mo.md(
-                f"*Five hidden layers of {ways.WIDTHS[-1]} neurons, batch {ways.BATCHES[0]}, {both.micro_batches} "
+                f"*Five hidden layers of {parallelism.WIDTHS[-1]} neurons, batch {parallelism.BATCHES[0]}, {both.micro_batches} "
                 f"micro-batches, on: {both.device}. Of two processes the larger number; the weights are compared with those of "
                 "one process, relative to the largest.*"
             ),
@@ -203,10 +215,10 @@ def _(go_ways):
 def _(both):
     _micro = [1, 2, 4, 8, 16, 32]
     page.picture(
-        partial(volume.figure, both),
+        partial(bytes_sent.figure, both),
         height=520,
-        width=Slider("Width of the model", volume.WIDTHS, 512),
-        batch=Slider("Batch", volume.BATCHES, 256),
+        width=Slider("Width of the model", bytes_sent.WIDTHS, 512),
+        batch=Slider("Batch", bytes_sent.BATCHES, 256),
         micro_batches=Slider("Micro-batches", _micro, 4),
     )
     return
@@ -245,11 +257,11 @@ def _():
 
 @app.cell
 def _(go_step):
-    parts = page.measured("step", step.Steps, step.measure, go_step)
+    parts = page.measured("step", step_parts.Steps, step_parts.measure, go_step)
     page.picture(
-        partial(play.figure, parts),
+        partial(step_animation.figure, parts),
         height=430,
-        gpus=Slider("GPUs", step.COUNTS, 2),
+        gpus=Slider("GPUs", step_parts.COUNTS, 2),
         link=Slider("Link, Gb/s", LINKS, None, ["as measured", *written(LINKS[1:], "{:g}".format)]),
     )
     return (parts,)
@@ -265,7 +277,7 @@ def _(parts):
     so that more GPUs do more in a step, not the same faster. What was not measured here is predicted from the parts of
     one replica, with a bucket of gradients for each third of the layers, and says so.{" CPU cores stand in for GPUs here, and they share one machine." if parts.device == "cpu" else ""}
     """),
-            mo.accordion({"The fifteen parts in numbers": table(*play.table(parts))}),
+            mo.accordion({"The fifteen parts in numbers": table(*step_animation.table(parts))}),
         ]
     )
     return

@@ -13,9 +13,9 @@ with app.setup:
 
     import marimo as mo
 
-    from lockstep.labs.lab1_descent import batches, surface
+    from lockstep.labs.lab1_descent import batch_sizes, loss_surface
     from lockstep.labs.lab1_descent.neuron import step_seconds
-    from lockstep.labs.lab1_descent.questions import questions
+    from lockstep.labs.lab1_descent.quiz import questions
     from lockstep.labs.lab1_descent.tasks import BATCHES, CONVERGENCE
     from lockstep.labs.shared.page import Page
     from lockstep.labs.shared.picture import Choice, Slider, Switch, steps
@@ -51,7 +51,7 @@ def _():
 @app.cell
 def _():
     page.picture(
-        surface.flat,
+        loss_surface.flat,
         height=430,
         rate=Slider("Learning rate", RATES, RATES[17]),
         batch=Slider("Batch size", SIZES, 100),
@@ -76,7 +76,7 @@ def _():
 @app.cell
 def _():
     page.picture(
-        surface.solid,
+        loss_surface.solid,
         height=430,
         rate=Slider("Learning rate", RATES, RATES[17]),
         batch=Slider("Batch size", SIZES, 10),
@@ -100,12 +100,12 @@ def _():
 @app.cell
 def _():
     page.picture(
-        surface.losses,
+        loss_surface.losses,
         rate=Slider("Learning rate", RATES, RATES[17]),
         batch=Slider("Batch size in between", SIZES[1:-1], 10),
         noise=Slider("Noise", [0.0, 1.0, 2.0, 3.0, 5.0, 8.0], 3.0),
         epochs=Slider("Epochs", [5, 10, 20, 50, 100, 200], 50),
-        against=Choice("Against", surface.AXES, surface.EPOCHS),
+        against=Choice("Against", loss_surface.AXES, loss_surface.EPOCHS),
     )
     return
 
@@ -172,15 +172,15 @@ def _():
 
 @app.cell
 def _(go):
-    sizes = page.measured("batches", batches.BatchSizes, batches.measure, go)
-    page.picture(partial(batches.throughput, sizes), height=320)
+    sizes = page.measured("batches", batch_sizes.BatchSizes, batch_sizes.measure, go)
+    page.picture(partial(batch_sizes.throughput, sizes), height=320)
     return (sizes,)
 
 
 @app.cell
 def _(sizes):
     _targets = [round(0.80 + 0.01 * k, 2) for k in range(18)]
-    page.picture(partial(batches.time_to, sizes), target=Slider("Accuracy", _targets, 0.92))
+    page.picture(partial(batch_sizes.time_to, sizes), target=Slider("Accuracy", _targets, 0.92))
     return
 
 

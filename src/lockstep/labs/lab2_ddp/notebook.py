@@ -13,9 +13,16 @@ with app.setup:
 
     import marimo as mo
 
-    from lockstep.labs.lab2_ddp import against, buckets, exchange, parts, picture, proof
+    from lockstep.labs.lab2_ddp import (
+        bucket_pictures,
+        buckets,
+        converter_comparison,
+        gradient_exchange,
+        proof,
+        validation,
+    )
     from lockstep.labs.lab2_ddp.diff import diff, shown
-    from lockstep.labs.lab2_ddp.questions import questions
+    from lockstep.labs.lab2_ddp.quiz import questions
     from lockstep.labs.lab2_ddp.steps import steps
     from lockstep.labs.lab2_ddp.tasks import latest, passed_before, task
     from lockstep.labs.shared.page import Page, table
@@ -57,7 +64,7 @@ def _(record):
     recorded = page.measured("buckets", buckets.Recorded, buckets.measure, record)
     _caps = [buckets.named(cap) for cap in recorded.caps]
     page.picture(
-        partial(picture.timeline, recorded),
+        partial(bucket_pictures.timeline, recorded),
         height=360,
         cap=Slider("Bucket size", recorded.caps, recorded.caps[0], _caps),
         step=Slider("Step", range(len(recorded.runs[0])), 3),
@@ -82,7 +89,7 @@ def _(recorded):
 def _(recorded):
     _caps = [buckets.named(cap) for cap in recorded.caps]
     page.picture(
-        partial(picture.order, recorded),
+        partial(bucket_pictures.order, recorded),
         height=340,
         cap=Slider("Bucket size", recorded.caps, 2.0, _caps),
         step=Slider("Step", range(len(recorded.runs[0])), 3),
@@ -98,7 +105,7 @@ def _(recorded):
     The model has its `head` written first, and its gradients come first all the same: what counts is the way that the
     backward pass takes. So what did the bucket size do to the time of a backward pass?
     """),
-            page.picture(partial(picture.by_cap, recorded), height=320),
+            page.picture(partial(bucket_pictures.by_cap, recorded), height=320),
         ]
     )
     return
@@ -114,9 +121,9 @@ def _(recorded):
     The bias of the last layer in the first step: each rank's own gradient, their mean, and what was there after the
     all-reduce; below, the weights after the optimizer's step.
     """),
-            table(exchange.GRADIENTS, exchange.gradients(recorded)),
-            table(exchange.WEIGHTS, exchange.weights(recorded)),
-            mo.md(exchange.verdict(recorded)),
+            table(gradient_exchange.GRADIENTS, gradient_exchange.gradients(recorded)),
+            table(gradient_exchange.WEIGHTS, gradient_exchange.weights(recorded)),
+            mo.md(gradient_exchange.verdict(recorded)),
         ]
     )
     return
@@ -192,9 +199,9 @@ def _():
 
 @app.cell
 def _(judge):
-    judged = page.measured("parts", parts.Judged, parts.measure, judge)
+    judged = page.measured("parts", validation.Judged, validation.measure, judge)
     page.picture(
-        partial(parts.figure, judged),
+        partial(validation.figure, judged),
         height=300,
         ranks=Slider("Ranks", range(2, 17), 2),
         batch=Slider("Test batch per rank", [8, 16, 32, 50, 64, 100], 100),
@@ -235,7 +242,7 @@ def _(program):
             mo.accordion(
                 {
                     "From yours to the converter's, line by line": mo.Html(
-                        shown(against.difference(own))
+                        shown(converter_comparison.difference(own))
                     )
                 }
             ),
@@ -253,11 +260,13 @@ def _():
 
 @app.cell
 def _(own, race):
-    compared = page.measured("against", against.Runs, partial(against.measure, own=own), race)
+    compared = page.measured(
+        "against", converter_comparison.Runs, partial(converter_comparison.measure, own=own), race
+    )
     mo.vstack(
         [
-            table(against.COLUMNS, against.rows(compared)),
-            mo.md("\n".join(f"- {one}" for one in against.remarks(compared))),
+            table(converter_comparison.COLUMNS, converter_comparison.rows(compared)),
+            mo.md("\n".join(f"- {one}" for one in converter_comparison.remarks(compared))),
         ]
     )
     return (compared,)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from lockstep.errors import RunError
-from lockstep.labs.lab2_ddp.data import write_digits
+from lockstep.labs.lab2_ddp.digits_file import write_digits
 from lockstep.labs.lab2_ddp.texts import program
 from lockstep.labs.shared.apart import Late, Report, apart
 
@@ -22,7 +22,7 @@ LIMIT = 90.0
 """Seconds of a check in all."""
 TAIL = 10
 """Lines of a program's last words."""
-PROBE = "lockstep.labs.lab2_ddp.probe"
+PROBE = "lockstep.labs.lab2_ddp.device_probe"
 PREPARED = "prepared.pt"
 """The file that the program makes of its data."""
 

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from lockstep.labs.lab2_ddp.data import write_digits
+from lockstep.labs.lab2_ddp.digits_file import write_digits
 from lockstep.labs.lab2_ddp.texts import program
 from lockstep.labs.shared.apart import Report, apart
 

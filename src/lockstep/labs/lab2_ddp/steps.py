@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 
-from lockstep.labs.lab2_ddp import needs
-from lockstep.labs.lab2_ddp.needs import Need
+from lockstep.labs.lab2_ddp import requirements
+from lockstep.labs.lab2_ddp.requirements import Need
 from lockstep.labs.lab2_ddp.texts import page, program
 
 _BLOCK = re.compile(r"^```(before|after)\n(.*?)\n```$", re.M | re.S)
@@ -51,19 +51,21 @@ class _Plan:
 
 
 _PLANS = (
-    _Plan("group", needs=(needs.two_ranks,)),
-    _Plan("prepare", needs=(needs.prepared_once,)),
-    _Plan("device", needs=(needs.own_device,)),
+    _Plan("group", needs=(requirements.two_ranks,)),
+    _Plan("prepare", needs=(requirements.prepared_once,)),
+    _Plan("device", needs=(requirements.own_device,)),
     _Plan("sampler", ("LS02",)),
     _Plan("epoch", ("LS01",)),
-    _Plan("batch", ("LS22",), (needs.same_global_batch,)),
-    _Plan("wrap", ("LS31",), (needs.is_wrapped,)),
-    _Plan("norm", ("LS28",), (needs.whole_norm,), optional=True),
+    _Plan("batch", ("LS22",), (requirements.same_global_batch,)),
+    _Plan("wrap", ("LS31",), (requirements.is_wrapped,)),
+    _Plan("norm", ("LS28",), (requirements.whole_norm,), optional=True),
     _Plan("seed", ("LS20",)),
-    _Plan("validate", ("LS06", "LS07", "LS08", "LS09"), (needs.each_once, needs.a_count)),
-    _Plan("throughput", needs=(needs.all_images,)),
-    _Plan("first", ("LS25", "LS27"), (needs.one_speaks, needs.saved)),
-    _Plan("program", needs=(needs.leaves,)),
+    _Plan(
+        "validate", ("LS06", "LS07", "LS08", "LS09"), (requirements.each_once, requirements.a_count)
+    ),
+    _Plan("throughput", needs=(requirements.all_images,)),
+    _Plan("first", ("LS25", "LS27"), (requirements.one_speaks, requirements.saved)),
+    _Plan("program", needs=(requirements.leaves,)),
 )
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
-from lockstep.labs.lab2_ddp.check import check_step
+from lockstep.labs.lab2_ddp.step_check import check_step
 from lockstep.labs.lab2_ddp.steps import Step, steps
 from lockstep.labs.lab2_ddp.texts import program
 from lockstep.labs.shared.task import Task

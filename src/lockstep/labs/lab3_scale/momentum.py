@@ -11,8 +11,8 @@ import torch
 
 from lockstep.labs.lab3_scale.digits import digits
 from lockstep.labs.lab3_scale.drawing import Figure, axes, band, dots, line, ticks
-from lockstep.labs.lab3_scale.explore import SIZES, plain
-from lockstep.labs.lab3_scale.stack import Stack
+from lockstep.labs.lab3_scale.model_stack import Stack
+from lockstep.labs.lab3_scale.rate_grid import SIZES, plain
 from lockstep.labs.lab3_scale.training import Momentum, epochs_of, train
 from lockstep.labs.shared.apart import Report
 from lockstep.report.page import BLUE, GREY, ORANGE

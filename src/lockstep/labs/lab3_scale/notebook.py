@@ -15,23 +15,23 @@ with app.setup:
     import marimo as mo
 
     from lockstep.labs.lab3_scale import (
-        critical,
-        explore,
-        heat,
+        accuracy_curves,
+        batch_norm,
+        critical_batch,
         momentum,
-        noise,
-        norms,
+        noise_scale,
+        optimizer_pictures,
         optimizers,
-        race,
-        rising,
+        rate_grid,
+        rate_grid_map,
         runs,
         speedup,
         throughput,
-        trust,
         warmup,
+        warmup_pictures,
     )
     from lockstep.labs.lab3_scale.drawing import including, three
-    from lockstep.labs.lab3_scale.questions import questions
+    from lockstep.labs.lab3_scale.quiz import questions
     from lockstep.labs.lab3_scale.tasks import TASK
     from lockstep.labs.shared.page import Page, table
     from lockstep.labs.shared.picture import Choice, Slider, Switch, steps
@@ -130,7 +130,7 @@ def _(go_runs):
     raced = page.measured("runs", runs.Runs, runs.measure, go_runs)
     _names = {f"run{n}": Switch(run.name, on=True) for n, run in enumerate(raced.each())}
     page.picture(
-        partial(race.figure, raced),
+        partial(accuracy_curves.figure, raced),
         height=430,
         axis=Choice("Against", ["seconds", "epochs", "steps"], "seconds"),
         target=Slider("Target accuracy", [0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.93, 0.95, 0.97], 0.9),
@@ -226,12 +226,15 @@ def _():
 
 @app.cell
 def _(go_grid):
-    grid = page.measured("explore", explore.Explored, explore.measure, go_grid)
+    grid = page.measured("explore", rate_grid.Explored, rate_grid.measure, go_grid)
     page.picture(
-        partial(heat.figure, grid),
+        partial(rate_grid_map.figure, grid),
         height=460,
         budget=Slider(
-            "Budget", heat.BUDGETS, ("epochs", 3), [f"{n} {kind}" for kind, n in heat.BUDGETS]
+            "Budget",
+            rate_grid_map.BUDGETS,
+            ("epochs", 3),
+            [f"{n} {kind}" for kind, n in rate_grid_map.BUDGETS],
         ),
         momentum=Slider("Momentum", grid.momenta, grid.momenta[-1]),
         batch=Slider("Rules start at batch", grid.batches, grid.batches[0]),
@@ -243,7 +246,7 @@ def _(go_grid):
 @app.cell
 def _():
     mo.md(f"""
-    **What to see.** Numbers are accuracies in percent, rings mark the best rate of each batch size, {heat.LOST} is where a training is lost. With
+    **What to see.** Numbers are accuracies in percent, rings mark the best rate of each batch size, {rate_grid_map.LOST} is where a training is lost. With
     momentum the rings climb with the batch, for a while as steeply as the linear rule; without it they soon reach the rate above which everything
     is lost, and stay. Give all the same *epochs*: large batches are worse, even at their best rate, because they take fewer steps.
     Give all the same *steps*: large batches are better, and cost more samples. Try to put a rule through the rings.
@@ -276,7 +279,7 @@ def _(go_warmup):
     warmed = page.measured("warmup", warmup.Warmups, warmup.measure, go_warmup)
     edge = warmup.found(warmed)
     page.picture(
-        partial(rising.figure, warmed),
+        partial(warmup_pictures.figure, warmed),
         height=460,
         replicas=Slider("Replicas", warmed.replicas, edge.replicas),
         rate=Slider("Learning rate", warmed.rates, edge.rate),
@@ -289,7 +292,7 @@ def _(go_warmup):
 @app.cell
 def _(edge, warmed):
     page.picture(
-        partial(rising.ends, warmed),
+        partial(warmup_pictures.ends, warmed),
         height=340,
         replicas=Slider("Replicas", warmed.replicas, edge.replicas),
         rate=Slider("Learning rate", warmed.rates, edge.rate),
@@ -322,7 +325,7 @@ def _(rate_at):
 
 @app.cell
 def _():
-    _rows = [[name, f"${formula}$"] for name, formula in trust.FORMULAS.items()]
+    _rows = [[name, f"${formula}$"] for name, formula in optimizer_pictures.FORMULAS.items()]
     mo.vstack(
         [
             mo.md(r"""
@@ -354,7 +357,7 @@ def _(go_layers):
     found = page.measured("optimizers", optimizers.Optimizers, optimizers.measure, go_layers)
     rule = found.rates[found.by_rule()]
     page.picture(
-        partial(trust.figure, found),
+        partial(optimizer_pictures.figure, found),
         rate=Slider("Learning rate", found.rates, rule),
         own=Switch("Each at its own best rate", on=False),
     )
@@ -364,7 +367,9 @@ def _(go_layers):
 @app.cell
 def _(found, rule):
     page.picture(
-        partial(trust.ends, found), height=340, rate=Slider("Learning rate", found.rates, rule)
+        partial(optimizer_pictures.ends, found),
+        height=340,
+        rate=Slider("Learning rate", found.rates, rule),
     )
     return
 
@@ -372,7 +377,7 @@ def _(found, rule):
 @app.cell
 def _(found):
     page.picture(
-        partial(trust.layers, found),
+        partial(optimizer_pictures.layers, found),
         height=340,
         what=Choice(
             "Of each layer", ["step", "ratio"], "step", ["how far a step moves it", "|w| / |g|"]
@@ -434,18 +439,18 @@ def _():
 @app.cell
 def _(go_noise, grid):
     noises = page.measured(
-        "noise", noise.Noises, lambda report: noise.measure(report, grid), go_noise
+        "noise", noise_scale.Noises, lambda report: noise_scale.measure(report, grid), go_noise
     )
-    page.picture(partial(critical.along, noises), height=320)
+    page.picture(partial(critical_batch.along, noises), height=320)
     return (noises,)
 
 
 @app.cell
 def _(grid, noises):
     page.picture(
-        partial(critical.figure, grid, noises),
+        partial(critical_batch.figure, grid, noises),
         height=480,
-        target=Slider("Test loss to reach", noise.TARGETS, noise.TARGETS[-2]),
+        target=Slider("Test loss to reach", noise_scale.TARGETS, noise_scale.TARGETS[-2]),
         batch=Slider("Batch size", [8, 16, 32, 64, 128, 256, 512, 1024], 128),
     )
     return
@@ -454,7 +459,8 @@ def _(grid, noises):
 @app.cell
 def _(grid, noises):
     _fits = [
-        (target, noise.swept(grid, target)) for target in (noise.TARGETS[0], noise.TARGETS[-1])
+        (target, noise_scale.swept(grid, target))
+        for target in (noise_scale.TARGETS[0], noise_scale.TARGETS[-1])
     ]
     _found = [
         f"{fit[0].critical_batch:.0f} for a loss of {target:g}" for target, fit in _fits if fit
@@ -489,9 +495,9 @@ def _():
 
 @app.cell
 def _(go_norms):
-    normed = page.measured("norms", norms.Norms, norms.measure, go_norms)
+    normed = page.measured("norms", batch_norm.Norms, batch_norm.measure, go_norms)
     page.picture(
-        partial(norms.figure, normed),
+        partial(batch_norm.figure, normed),
         epochs=Slider("Epochs", list(range(1, normed.epochs + 1)), normed.epochs),
         rate=Slider("Learning rate", normed.rates, normed.rates[-1]),
     )

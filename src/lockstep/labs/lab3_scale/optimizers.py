@@ -13,9 +13,9 @@ from torch import Tensor
 from torch.optim import SGD
 
 from lockstep.labs.lab3_scale.digits import CLASSES, PIXELS, Samples, digits
-from lockstep.labs.lab3_scale.explore import plain
-from lockstep.labs.lab3_scale.members import Maker, Members
-from lockstep.labs.lab3_scale.stack import Stack
+from lockstep.labs.lab3_scale.model_stack import Stack
+from lockstep.labs.lab3_scale.rate_grid import plain
+from lockstep.labs.lab3_scale.stacked_optimizer import Maker, Members
 from lockstep.labs.lab3_scale.training import Looks, Momentum, batches, train
 from lockstep.labs.shared.apart import Report
 from lockstep.scaling.optimizers.lamb import LAMB

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from lockstep.engine.sampler import GlobalOrder
 from lockstep.labs.lab3_scale.digits import Samples
-from lockstep.labs.lab3_scale.stack import Stack
+from lockstep.labs.lab3_scale.model_stack import Stack
 
 
 class Update(Protocol):

@@ -9,7 +9,7 @@ from typing import Any
 import numpy
 
 from lockstep.errors import UsageError
-from lockstep.labs.lab0_why.learning import Learning
+from lockstep.labs.lab0_why.learning_curve import Learning
 from lockstep.predict.learning_curve import LEAST_POINTS, Fit, Range, fit
 from lockstep.report.page import BLUE, GREEN, ORANGE, RED
 

@@ -23,7 +23,7 @@ from lockstep.engine.exchange.traffic import Traffic, replicated
 from lockstep.engine.group import Group
 from lockstep.engine.pipeline import Pipeline
 from lockstep.engine.step.metrics import cross_entropy
-from lockstep.labs.lab0_why.kept import Kept, state_bytes
+from lockstep.labs.lab0_why.memory import Kept, state_bytes
 from lockstep.labs.shared.apart import Report, apart
 from lockstep.processes.replicas import run_replicas
 from lockstep.world import World, gpu_count
@@ -66,7 +66,7 @@ def perceptron(width: int) -> nn.Sequential:
 
 def measure(report: Report) -> Ways:
     """Train on one process and both ways on two, in a process of its own."""
-    return Ways(**apart("lockstep.labs.lab0_why.ways:all_ways", report))
+    return Ways(**apart("lockstep.labs.lab0_why.parallelism:all_ways", report))
 
 
 def all_ways(report: Report) -> Ways:

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from lockstep.labs.lab2_ddp.lines import printed
 from lockstep.labs.lab2_ddp.observe import BATCH, PREPARED, RANKS, TEST, Observed
+from lockstep.labs.lab2_ddp.printed_lines import printed
 
 Need = Callable[[Observed], Iterator[str]]
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from statistics import median
 
-from lockstep.labs.lab2_ddp import parts, picture
-from lockstep.labs.lab2_ddp.against import BATCHES, CONVERTED, ONE, OWN, Runs
+from lockstep.labs.lab2_ddp import bucket_pictures, validation
 from lockstep.labs.lab2_ddp.buckets import BATCH, Recorded, named
-from lockstep.labs.lab2_ddp.parts import BATCHES_MEAN, EXACT, PADDED, RANKS_MEAN, Judged
+from lockstep.labs.lab2_ddp.converter_comparison import BATCHES, CONVERTED, ONE, OWN, Runs
+from lockstep.labs.lab2_ddp.validation import BATCHES_MEAN, EXACT, PADDED, RANKS_MEAN, Judged
 from lockstep.labs.shared.quiz import Question
 
 RANKS = 2
@@ -79,8 +79,10 @@ def _first_bucket(found: Recorded) -> Question:
 def _most_beside(found: Recorded) -> Question:
     shares = {}
     for cap, steps in zip(found.caps, found.runs, strict=True):
-        later = [notes for by_rank in steps[picture.SETTLED :] or steps for notes in by_rank]
-        shares[named(cap)] = round(median(picture.overlap(notes)[0] for notes in later), 2)
+        later = [
+            notes for by_rank in steps[bucket_pictures.SETTLED :] or steps for notes in by_rank
+        ]
+        shares[named(cap)] = round(median(bucket_pictures.overlap(notes)[0] for notes in later), 2)
     best = max(shares, key=lambda name: shares[name])
     less = [name for name in sorted(shares, key=shares.__getitem__) if shares[name] < shares[best]]
     told = ", ".join(f"{name}: {share:.0%}" for name, share in shares.items())
@@ -101,7 +103,7 @@ def _mean_of_means(found: Judged) -> Question:
     shown: dict[str, str] = {}
     # Two ranks, unless the ways then print the same.
     for ranks in (2, 3, 5, 7):
-        values = parts.ways(found.right, ranks, TEST_BATCH)
+        values = validation.ways(found.right, ranks, TEST_BATCH)
         shown = {name: f"{values[name]:.5f}" for name in names}
         sizes = sorted({len(found.right[r::ranks]) for r in range(ranks)}, reverse=True)
         if len(set(shown.values())) == len(names):

@@ -6,7 +6,7 @@ from statistics import median
 
 import numpy as np
 
-from lockstep.labs.lab1_descent.batches import BatchSizes, reached
+from lockstep.labs.lab1_descent.batch_sizes import BatchSizes, reached
 from lockstep.labs.lab1_descent.neuron import SAMPLES, descend, samples
 from lockstep.labs.shared.quiz import Question
 

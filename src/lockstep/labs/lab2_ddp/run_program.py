@@ -13,8 +13,8 @@ import sys
 from pathlib import Path
 
 from lockstep.errors import ReplicaDied
-from lockstep.labs.lab2_ddp.data import write_digits
-from lockstep.labs.lab2_ddp.lines import Printed, printed
+from lockstep.labs.lab2_ddp.digits_file import write_digits
+from lockstep.labs.lab2_ddp.printed_lines import Printed, printed
 from lockstep.processes.replicas import run_replicas
 from lockstep.world import World, announce
 

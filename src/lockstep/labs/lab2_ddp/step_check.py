@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from lockstep.labs.lab2_ddp.needs import prepared_once, two_ranks
 from lockstep.labs.lab2_ddp.observe import Observed, observe
+from lockstep.labs.lab2_ddp.requirements import prepared_once, two_ranks
 from lockstep.labs.lab2_ddp.steps import Step, steps
 
 SHOWN = 30

@@ -56,7 +56,7 @@ class Steps:
 
 def measure(report: Report) -> Steps:
     """Train for a moment on one replica and on several, in a process of its own."""
-    return Steps(**apart("lockstep.labs.lab0_why.step:train_all", report))
+    return Steps(**apart("lockstep.labs.lab0_why.step_parts:train_all", report))
 
 
 def train_all(report: Report) -> Steps:

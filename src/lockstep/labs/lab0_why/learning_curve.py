@@ -58,7 +58,7 @@ class Learning:
 
 def measure(report: Report) -> Learning:
     """Train on growing subsets, in a process of its own."""
-    return Learning(**apart("lockstep.labs.lab0_why.learning:train_all", report))
+    return Learning(**apart("lockstep.labs.lab0_why.learning_curve:train_all", report))
 
 
 def train_all(report: Report) -> Learning:

@@ -9,10 +9,10 @@ from typing import Any
 import numpy
 import torch
 
+from lockstep.labs.lab3_scale.batch_norm_stack import NormedStack
 from lockstep.labs.lab3_scale.digits import CLASSES, PIXELS, digits
 from lockstep.labs.lab3_scale.drawing import Figure, axes, line, spread, ticks
-from lockstep.labs.lab3_scale.explore import plain
-from lockstep.labs.lab3_scale.normed import NormedStack
+from lockstep.labs.lab3_scale.rate_grid import plain
 from lockstep.labs.lab3_scale.training import Momentum, train
 from lockstep.labs.shared.apart import Report
 from lockstep.report.page import BLUE, GREEN, ORANGE

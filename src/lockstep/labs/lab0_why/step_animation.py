@@ -8,7 +8,7 @@ from typing import Any
 import numpy
 
 from lockstep.engine.step.timeline import EXCHANGE, PARTS, WAITING
-from lockstep.labs.lab0_why.several import (
+from lockstep.labs.lab0_why.predicted_step import (
     LATENCY,
     Lane,
     link_bandwidth,
@@ -16,7 +16,7 @@ from lockstep.labs.lab0_why.several import (
     step_ms,
     waiting_ms,
 )
-from lockstep.labs.lab0_why.step import Steps
+from lockstep.labs.lab0_why.step_parts import Steps
 from lockstep.report.page import label
 from lockstep.report.run import COLOURS
 

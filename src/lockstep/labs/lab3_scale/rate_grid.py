@@ -12,7 +12,7 @@ import numpy
 import torch
 
 from lockstep.labs.lab3_scale.digits import CLASSES, PIXELS, digits
-from lockstep.labs.lab3_scale.stack import Stack
+from lockstep.labs.lab3_scale.model_stack import Stack
 from lockstep.labs.lab3_scale.training import Momentum, train
 from lockstep.labs.shared.apart import Report
 

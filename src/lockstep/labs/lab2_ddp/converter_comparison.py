@@ -10,10 +10,10 @@ from statistics import median
 from typing import Any
 
 from lockstep.errors import RunError
-from lockstep.labs.lab2_ddp import programs
-from lockstep.labs.lab2_ddp.data import TEST
+from lockstep.labs.lab2_ddp import run_program
 from lockstep.labs.lab2_ddp.diff import diff
-from lockstep.labs.lab2_ddp.lines import Printed
+from lockstep.labs.lab2_ddp.digits_file import TEST
+from lockstep.labs.lab2_ddp.printed_lines import Printed
 from lockstep.labs.lab2_ddp.texts import program
 from lockstep.labs.shared.apart import Report, apart
 
@@ -100,7 +100,7 @@ def compare(own: str, epochs: int, batches: list[int], report: Report) -> dict[s
         processes = 1 if name == ONE else 2
         report(number / len(plan), f"{name}, {processes} process(es), batch {batch}")
         arguments = ("--epochs", str(epochs), "--batch-size", str(batch))
-        found = programs.run(Path(f"run{number}"), texts[name], processes, arguments)
+        found = run_program.run(Path(f"run{number}"), texts[name], processes, arguments)
         ran = _run(name, processes, batch, found)
         if name != OWN and (ran.failed or ran.rate is None):
             raise RunError(f"{name}, batch {batch}, did not run here: {ran.failed or 'no output'}")

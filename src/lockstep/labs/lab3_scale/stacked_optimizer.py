@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lockstep.labs.lab3_scale.stack import Stack
+from lockstep.labs.lab3_scale.model_stack import Stack
 
 Maker = Callable[..., torch.optim.Optimizer]
 

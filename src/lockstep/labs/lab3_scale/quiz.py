@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from statistics import fmean, median
 
-from lockstep.labs.lab3_scale import race, warmup
-from lockstep.labs.lab3_scale.explore import Explored
-from lockstep.labs.lab3_scale.noise import TARGETS, swept
-from lockstep.labs.lab3_scale.norms import Norms
+from lockstep.labs.lab3_scale import accuracy_curves, warmup
+from lockstep.labs.lab3_scale.batch_norm import Norms
+from lockstep.labs.lab3_scale.noise_scale import TARGETS, swept
+from lockstep.labs.lab3_scale.rate_grid import Explored
 from lockstep.labs.lab3_scale.runs import Runs
 from lockstep.labs.lab3_scale.speedup import amdahl, serial_share
 from lockstep.labs.lab3_scale.throughput import Throughput
@@ -71,7 +71,7 @@ def _first(runs: Runs) -> Question:
         times = {
             run.name: run.seconds[at]
             for run in each
-            if (at := race.reached(run, target)) is not None
+            if (at := accuracy_curves.reached(run, target)) is not None
         }
         if times:
             break

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from lockstep.assess.dealt_data import Samples
-from lockstep.assess.marks import WIDTH
+from lockstep.assess.image_marks import WIDTH
 from lockstep.assess.supervise import WEIGHTS
 from lockstep.probes.trace import Rank, Trace
 

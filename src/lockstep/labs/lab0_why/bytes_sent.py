@@ -9,8 +9,8 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import Any
 
-from lockstep.labs.lab0_why.stages import Block, idle, lane, schedule
-from lockstep.labs.lab0_why.ways import CLASSES, DATA, HIDDEN, MODEL, ONE, PIXELS, Ways
+from lockstep.labs.lab0_why.parallelism import CLASSES, DATA, HIDDEN, MODEL, ONE, PIXELS, Ways
+from lockstep.labs.lab0_why.pipeline_schedule import Block, idle, lane, schedule
 from lockstep.report.page import BLUE, GREEN, ORANGE, PURPLE
 
 WIDTHS = (32, 64, 128, 256, 512, 1024, 2048, 4096)

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from lockstep.labs.lab3_scale.stack import Stack, alone
+from lockstep.labs.lab3_scale.model_stack import Stack, alone
 
 MOMENTUM, EPS = 0.1, 1e-5
 """As torch's batch norm has them."""

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from lockstep.labs.lab0_why.law import most, samples, seen
-from lockstep.labs.lab0_why.learning import Learning
-from lockstep.labs.lab0_why.several import step_ms, waiting_ms
-from lockstep.labs.lab0_why.step import Steps
-from lockstep.labs.lab0_why.volume import memory, spoken
-from lockstep.labs.lab0_why.ways import BATCHES, DATA, MODEL, ONE, WIDTHS, Ways
+from lockstep.labs.lab0_why.bytes_sent import memory, spoken
+from lockstep.labs.lab0_why.learning_curve import Learning
+from lockstep.labs.lab0_why.parallelism import BATCHES, DATA, MODEL, ONE, WIDTHS, Ways
+from lockstep.labs.lab0_why.power_law import most, samples, seen
+from lockstep.labs.lab0_why.predicted_step import step_ms, waiting_ms
+from lockstep.labs.lab0_why.step_parts import Steps
 from lockstep.labs.shared.quiz import Question
 from lockstep.predict.learning_curve import LEAST_POINTS
 

@@ -11,7 +11,7 @@ from itertools import chain
 from typing import Any
 
 from lockstep.engine.step.timeline import EXCHANGE, PARTS, WAITING
-from lockstep.labs.lab0_why.step import COMPUTE, Steps
+from lockstep.labs.lab0_why.step_parts import COMPUTE, Steps
 from lockstep.predict.all_reduce_time import all_reduce_seconds, exchanges
 
 LATENCY = 50e-6
