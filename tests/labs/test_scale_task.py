@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from lockstep.labs.lab3_scale.rate_check import check
-from lockstep.labs.lab3_scale.tasks import ANSWER, STARTER, TASK
+from lockstep.labs.lab3_scale.tasks import RATE_AT
 
 HEAD = "def rate_at(step, base_rate, world_size, warmup_steps):\n"
 
@@ -33,8 +33,8 @@ def test_other_ways_to_write_it_pass(body: str):
 
 
 def test_its_answer_passes_and_its_starter_does_not():
-    assert TASK.judge(ANSWER) == []
-    assert "fill in" in TASK.judge(STARTER)[0]
+    assert RATE_AT.judge(RATE_AT.answer) == []
+    assert "fill in" in RATE_AT.judge(RATE_AT.starter)[0]
 
 
 RISE = "    if step >= warmup_steps:\n        return peak\n"

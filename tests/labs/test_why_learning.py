@@ -30,7 +30,7 @@ def measured() -> Learning:
 
 
 def made(law: PowerLaw, sizes=(50, 100, 200, 400, 800, 1600, 3200, 6400)) -> Learning:
-    errors = [[power_law.error(m) * f for f in (0.98, 1.0, 1.02)] for m in sizes]
+    errors = [[law.error(m) * f for f in (0.98, 1.0, 1.02)] for m in sizes]
     return Learning(
         data="none",
         model="none",

@@ -18,6 +18,17 @@ FORMULAS = {
 """By what the gradient of a layer is multiplied (of LAMB: Adam's step u)."""
 
 
+def table(found: Optimizers) -> tuple[list[str], list[list[str]]]:
+    """Return columns and rows: the end of each optimizer at the rule's rate and its best."""
+    ends, by_rule = found.curves[:, -1].mean(2), found.by_rule()
+    rows = [
+        [name, f"{own[by_rule]:.1%}", f"{found.rates[found.best(name)]:g}", f"{own.max():.1%}"]
+        for name, own in zip(found.names, ends, strict=True)
+    ]
+    at_rule = f"at rate {found.rates[by_rule]:g}"
+    return ["optimizer", at_rule, "best rate", "at its best rate"], rows
+
+
 def figure(found: Optimizers, *, rate: float, own: bool) -> Figure:
     """Accuracy step by step: all at the same rate, or each at its `own` best one."""
     data, said = [], []
