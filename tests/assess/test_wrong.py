@@ -74,7 +74,7 @@ def test_the_reference_passes_whatever_model_lies_beside_it(tmp_path: Path):
     assert result.accuracy is not None
     assert result.accuracy >= 0.3
     assert "equal bits on 2 ranks after each of 126 steps" in result.verdicts["replicas"].reason
-    assert "1 over or under" in result.verdicts["samples"].reason
+    assert "1 too many or too few" in result.verdicts["samples"].reason
     assert not result.advice
     assert not result.notes
 
@@ -86,7 +86,7 @@ def test_the_given_program_is_told_what_it_lacks(tmp_path: Path):
         "samples",
         "validation",
     }
-    assert "no group of them was made" in found["samples"].reason
+    assert "they formed no process group" in found["samples"].reason
     assert "printed 2 times" in found["validation"].reason
 
 

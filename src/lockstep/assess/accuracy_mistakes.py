@@ -1,4 +1,4 @@
-"""Wrong ways to an accuracy: which of them gives the numbers that a program printed?"""
+"""Known mistakes in computing an accuracy, to find the one behind the printed numbers."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import torch
 from torch import Tensor
 
 Batches = list[list[Tensor]]
-"""Numbers of test samples, from 0, batch by batch, for each rank."""
+"""The numbers of test samples, from 0, by rank and batch."""
 
 
 def candidates(right: Tensor, batches: Batches) -> Iterator[tuple[str, float]]:
-    """What each wrong way would give, and how it is called; the likeliest first."""
+    """Yield a description of each mistake and its accuracy, the likeliest mistake first."""
     ranks = [torch.cat(parts) for parts in batches if parts]
     if not ranks:
         return
@@ -22,7 +22,7 @@ def candidates(right: Tensor, batches: Batches) -> Iterator[tuple[str, float]]:
     copies = len(rows) - len(rows.unique())
     missing = len(right) - len(rows.unique())
     if copies:
-        again = f"{copies} sample(s) that came twice to make the ranks' parts equal"
+        again = f"{copies} sample(s) twice, which were repeated to make the ranks' parts equal"
         yield f"it counts {again}", hits / len(rows)
         yield f"it counts {again}, and divides by {len(right)}", hits / len(right)
     if missing:
@@ -45,7 +45,7 @@ def candidates(right: Tensor, batches: Batches) -> Iterator[tuple[str, float]]:
 
 
 def explained(printed: list[str], rights: list[Tensor], batches: list[Batches]) -> str | None:
-    """The first way that gives all printed numbers, epoch by epoch."""
+    """Return the first mistake that gives all printed numbers, epoch by epoch."""
     ways: list[dict[str, float]] = [
         dict(candidates(right, parts)) for right, parts in zip(rights, batches, strict=True)
     ]

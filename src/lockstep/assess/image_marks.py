@@ -1,4 +1,4 @@
-"""Numbers by which an image is known again, whatever scale and shift a program has given it."""
+"""Marks of an image: numbers that identify it whatever its scale and shift."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ import torch
 from torch import Tensor
 
 WIDTH = 16
-"""Numbers that stand for an image."""
+"""The number of marks per image."""
 
 
 def marks(images: Tensor) -> Tensor:
-    """A few numbers for each image that stay the same when a channel is scaled and shifted."""
+    """Return the marks of each image, which do not change when a channel is scaled or shifted."""
     rows = images.detach().float().flatten(2)
     rows = rows - rows.mean(2, keepdim=True)
     rows = rows / rows.std(2, keepdim=True).clamp_min(1e-6)

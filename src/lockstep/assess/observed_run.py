@@ -1,4 +1,4 @@
-"""What a run showed, epoch by epoch: who learned from which samples, and what was written."""
+"""What the grader observed in a run: which rank trained on which samples, and wrote which files."""
 
 from __future__ import annotations
 
@@ -18,34 +18,35 @@ from lockstep.probes.trace import Rank, Trace
 
 @dataclass(frozen=True)
 class Batch:
-    """Samples that went through a model together, by their numbers; -1 is none of ours."""
+    """Samples that went through a model together."""
 
     step: int
-    """Steps of the optimizer before it."""
+    """The optimizer steps before the batch."""
     numbers: Tensor
+    """The number of each sample; -1 if the grader does not know it."""
     learned: bool
     """Whether a gradient came back."""
 
 
 @dataclass
 class Watched:
-    """A run."""
+    """The observations of one run."""
 
     group: int
-    """Processes that met in a group."""
+    """The number of processes in the process group."""
     batches: list[list[Batch]]
-    """Of each rank, in order."""
+    """The batches of each rank, in order."""
     sums: list[dict[tuple[int, str], int]]
-    """Of each rank: a number for its weights before and after every step."""
+    """For each rank, a checksum of its weights before and after every step."""
     writers: dict[int, list[int]] = field(default_factory=dict)
-    """Ranks that wrote the weights of each epoch."""
+    """The ranks that wrote the weights of each epoch."""
     ends: dict[int, int] = field(default_factory=dict)
-    """Steps that were done when the weights of each epoch were written."""
+    """The number of steps before the weights of each epoch were written."""
     outside: list[str] = field(default_factory=list)
-    """Files that were written where they should not be."""
+    """Files that the program wrote outside its folders."""
 
     def learned(self, epoch: int) -> list[Tensor]:
-        """Numbers of the samples of an epoch, for each rank, in its order."""
+        """Return the numbers of the samples that each rank trained on in an epoch, in order."""
         first, last = self.ends.get(epoch - 1, 0), self.ends.get(epoch, 0)
         return [
             joined(b.numbers for b in batches if b.learned and first <= b.step < last)
@@ -53,7 +54,7 @@ class Watched:
         ]
 
     def evaluated(self, epoch: int) -> list[list[Tensor]]:
-        """The batches of each rank that were only looked at after the last step of an epoch."""
+        """Return the batches that each rank only evaluated after the last step of an epoch."""
         end = self.ends.get(epoch, -1)
         return [
             [b.numbers for b in batches if not b.learned and b.step == end]
@@ -62,12 +63,12 @@ class Watched:
 
 
 def joined(parts: Iterator[Tensor]) -> Tensor:
-    """All numbers in one tensor."""
+    """Return all numbers in one tensor."""
     return torch.cat([torch.empty(0, dtype=torch.int64), *parts])
 
 
 def watched(trace: Trace, samples: Samples, out: Path, allowed: Path) -> Watched:
-    """Read the notes of a run; what is written belongs into `out`, or at least into `allowed`."""
+    """Read the trace of a run; the program may write into `out` and `allowed` only."""
     found = Watched(
         len(trace.ranks) if trace.size > 1 else 1,
         [_batches(rank, samples) for rank in trace.ranks],

@@ -1,4 +1,4 @@
-"""Is it as fast as it could be here? A pure function of measured times, noise and all."""
+"""Decide from noisy times whether a submission is as fast as it could be on this machine."""
 
 from __future__ import annotations
 
@@ -7,47 +7,47 @@ from itertools import pairwise
 from statistics import fmean
 
 NEAR = 0.15
-"""A gain this close to the one asked for (of it) may be noise: it is measured again."""
+"""Relative distance from the required gain within which a result may be noise."""
 LEAST, MOST = 2, 3
-"""Rounds. One says little: a shared machine may be a third slower a few seconds later."""
+"""Rounds of timing. One is not enough: a shared machine may be a third slower seconds later."""
 ROOM = 0.1
-"""More of the reference's speed, which is asked for where that makes it faster than one device."""
+"""Extra share of the reference's speed, required up to the speed of one device."""
 BUSY = 0.2
-"""Share of their time that the grader's programs wait for a CPU, above which times say little."""
+"""Share of time waiting for a CPU above which the times of the grader's programs mean little."""
 CLEAR = 2.0
-"""Times as slow as asked: that is not for want of a CPU."""
+"""A submission this many times too slow does not just lack a CPU."""
 
 
 @dataclass
 class Times:
-    """Seconds of epochs."""
+    """The seconds of each epoch."""
 
     single: list[float] = field(default_factory=list)
-    """Of the given program on one device."""
+    """Times of the given program on one device."""
     reference: list[float] = field(default_factory=list)
-    """Of a program that is right, on all replicas."""
+    """Times of the reference on all replicas."""
     submission: list[float] = field(default_factory=list)
     rounds: int = 0
     waited: list[float] = field(default_factory=list)
-    """Shares of their time that the grader's own programs waited for a CPU, run by run."""
+    """The share of each run that the grader's own program waited for a CPU."""
 
     @property
     def complete(self) -> bool:
-        """Whether all three were seen."""
+        """Whether there are times of all three programs."""
         return bool(self.single and self.reference and self.submission)
 
     @property
     def gain(self) -> float:
-        """How many times as fast as the program on one device."""
+        """How many times as fast as the given program on one device the submission is."""
         return typical(self.single) / typical(self.submission)
 
     @property
     def possible(self) -> float:
-        """How many times as fast the reference is."""
+        """How many times as fast as the given program on one device the reference is."""
         return typical(self.single) / typical(self.reference)
 
     def asked(self, share: float) -> float:
-        """The gain that is asked for: a share of what is possible, and no loss where none must be.
+        """Return the required gain: a share of what is possible, and 1 where that is easy enough.
 
         >>> [round(Times([p], [1.0], [1.0]).asked(0.75), 2) for p in (3.0, 1.3, 1.2, 1.0)]
         [2.25, 1.0, 1.0, 0.85]
@@ -56,17 +56,17 @@ class Times:
 
 
 def outcome(times: Times, share: float) -> bool | None:
-    """Whether it is fast enough; None: the machine is too busy with other things to say."""
+    """Return whether the submission is fast enough; None if the machine is too busy to tell."""
     busy = bool(times.waited) and fmean(times.waited) > BUSY
     reached = times.gain / times.asked(share)
-    # For want of a CPU ranks that wait for each other lose more than they could ever win.
+    # Without a free CPU, ranks that wait for each other lose more than they could ever gain.
     if busy and 1 / CLEAR < reached < 1 + NEAR:
         return None
     return reached >= 1
 
 
 def typical(seconds: list[float]) -> float:
-    """The mean of the faster half: what else a machine does only ever makes an epoch longer.
+    """Return the mean of the faster half: other work on the machine only makes epochs longer.
 
     >>> typical([1.0, 9.0, 1.2, 1.1])
     1.05
@@ -75,7 +75,7 @@ def typical(seconds: list[float]) -> float:
 
 
 def between(appeared: dict[int, float]) -> list[float]:
-    """Seconds from one epoch's weights to the next one's: the start does not count.
+    """Return the seconds between the weights of successive epochs; the start does not count.
 
     >>> between({1: 9.0, 2: 10.0, 3: 11.5})
     [1.0, 1.5]
@@ -84,7 +84,7 @@ def between(appeared: dict[int, float]) -> list[float]:
 
 
 def decided(times: Times, share: float) -> bool:
-    """Whether there were rounds enough: one more where the gain is near the limit."""
+    """Return whether there were enough rounds; a gain near the limit needs one more."""
     if times.rounds < LEAST:
         return False
     return times.rounds >= MOST or abs(times.gain / times.asked(share) - 1) > NEAR
