@@ -171,7 +171,7 @@ def test_a_target_that_nobody_reached_is_said_and_not_drawn(small: SimpleNamespa
     losses: dict[int, list[float | None]] = {b: [2.0, 2.0] for b in steps}
     figure = critical_batch.figure(made(steps, losses), small.noises, target=0.4, batch=64)
     assert figure["data"] == []
-    assert "Too few trainings" in figure["note"]
+    assert "Too few runs reached" in figure["note"]
 
 
 def test_the_noise_of_a_training_predicts_a_critical_batch(small: SimpleNamespace):

@@ -57,7 +57,7 @@ WRONG = {
         PEAK
         + "    if step > warmup_steps:\n        return peak\n"
         + "    return base_rate + (peak - base_rate) * step / (warmup_steps + 1)\n",
-        "comes with step 101, not with step `warmup_steps` = 100. Off by one?",
+        "Step 101 is the first with the full rate, not step `warmup_steps` = 100. Off by one?",
     ),
     "a step early": (
         PEAK + RISE + "    return base_rate + (peak - base_rate) * step / (warmup_steps - 1)\n",
@@ -67,7 +67,7 @@ WRONG = {
         PEAK
         + "    share = min(1, step / (2 * warmup_steps))\n"
         + "    return base_rate + (peak - base_rate) * share\n",
-        "comes with step 200",
+        "Step 200 is the first with the full rate",
     ),
     "never": (
         PEAK
@@ -98,7 +98,7 @@ WRONG = {
     ),
     "a curve": (
         PEAK + RISE + "    return base_rate * world_size ** (step / warmup_steps)\n",
-        "no straight line",
+        "not a straight line",
     ),
     "no warmup": (
         PEAK

@@ -107,22 +107,22 @@ def test_the_measured_curve_makes_a_law(measured: Learning):
 
 def test_the_answer_passes_and_the_starter_does_not():
     assert NEEDED.judge(NEEDED.answer) == []
-    assert "take c off first" in NEEDED.judge(NEEDED.starter)[0]
+    assert "subtract c first" in NEEDED.judge(NEEDED.starter)[0]
 
 
 WRONG = {
-    "take it off first": lambda t, a, b, c: (t / a) ** (1 / b) - c,
-    "it stands on the other side": lambda t, a, b, c: ((t + c) / a) ** (1 / b),
-    "a is left out": lambda t, a, b, c: (t - c) ** (1 / b),
-    "on the other side it divides": lambda t, a, b, c: ((t - c) * a) ** (1 / b),
+    "subtract it first": lambda t, a, b, c: (t / a) ** (1 / b) - c,
+    "subtract it on the other side": lambda t, a, b, c: ((t + c) / a) ** (1 / b),
+    "a is missing": lambda t, a, b, c: (t - c) ** (1 / b),
+    "multiplies by a, so divide": lambda t, a, b, c: ((t - c) * a) ** (1 / b),
     "not after": lambda t, a, b, c: (t - c) ** (1 / b) / a,
-    "not by b": lambda t, a, b, c: ((t - c) / a) ** b,
-    "b is below zero already": lambda t, a, b, c: ((t - c) / a) ** (-1 / b),
-    "not by -b": lambda t, a, b, c: ((t - c) / a) ** -b,
+    "1/b, not b": lambda t, a, b, c: ((t - c) / a) ** b,
+    "b is already negative": lambda t, a, b, c: ((t - c) / a) ** (-1 / b),
+    "1/b, not -b": lambda t, a, b, c: ((t - c) / a) ** -b,
     "take exp": lambda t, a, b, c: math.log((t - c) / a) / b,
     "solve for m": lambda t, a, b, c: a * t**b + c,
     "returns nothing": lambda t, a, b, c: None,
-    "no number": lambda t, a, b, c: "400",
+    "not a number": lambda t, a, b, c: "400",
     "raises ZeroDivisionError": lambda t, a, b, c: ((t - c) / a) ** (1 / b),
     "complex number": lambda t, a, b, c: math.inf if t == c else ((t - c) / a) ** (1 / b),
     "return math.inf": lambda t, a, b, c: None if t <= c else ((t - c) / a) ** (1 / b),

@@ -20,7 +20,7 @@ from lockstep.labs.lab0_why.bytes_sent import (
     gradient_bytes,
     parameters,
 )
-from lockstep.labs.lab0_why.memory import Kept, state_bytes
+from lockstep.labs.lab0_why.memory import ActivationBytes, state_bytes
 from lockstep.labs.lab0_why.parallelism import DATA, MODEL, ONE, Ways, perceptron
 from lockstep.labs.lab0_why.pipeline_schedule import idle, schedule
 
@@ -83,7 +83,7 @@ def test_what_is_measured_is_kept_as_json(measured: Ways):
 
 def test_memory_that_is_shared_counts_once_and_is_given_back():
     net = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2))
-    kept = Kept(net.parameters())
+    kept = ActivationBytes(net.parameters())
     with kept.watching():
         outputs = net(torch.randn(16, 4))
         assert kept.now == 16 * (4 + 8) * 4

@@ -1,6 +1,6 @@
-"""Where data and where model parallelism sends less: the formulas, and the measured points on them.
+"""The bytes that data and model parallelism send: formulas, and the measured points on them.
 
-Gradients are as many as the parameters, whatever the batch; activations at a cut are as many as the
+There are as many gradients as parameters, whatever the batch. The activations at a cut are the
 batch times the width, however deep the model.
 """
 
@@ -20,7 +20,7 @@ PARTS = ("parameters", "gradients", "optimizer", "activations")
 
 
 def parameters(width: int) -> int:
-    """Of the perceptron that is measured.
+    """Return the number of parameters of the measured perceptron.
 
     >>> parameters(512)
     1089034
@@ -30,22 +30,22 @@ def parameters(width: int) -> int:
 
 
 def gradient_bytes(width: int, processes: int = 2) -> int:
-    """What a process sends in a step if gradients are exchanged, in a ring."""
+    """Return the bytes that a process sends per step to exchange gradients in a ring."""
     return FLOAT * parameters(width) * 2 * (processes - 1) // processes
 
 
 def activation_bytes(width: int, batch: int) -> int:
-    """What a process sends to its neighbour in a step: activations forth, their gradients back."""
+    """Return the bytes that a process sends per step: activations or their gradients."""
     return FLOAT * batch * width
 
 
 def even_batch(width: int) -> float:
-    """The batch at which both ways send as much."""
+    """Return the batch at which both ways send the same."""
     return gradient_bytes(width) / activation_bytes(width, 1)
 
 
 def figure(found: Ways, width: int, batch: int, micro_batches: int) -> dict[str, Any]:
-    """Bytes by both ways over the batch, and below it who of two stages works when."""
+    """Draw the bytes of both ways over the batch, and below it the schedule of two stages."""
     x = list(BATCHES)
     ends = [x[0], x[-1]]
     gradients = gradient_bytes(width)
@@ -93,7 +93,7 @@ def _note(width: int, batch: int, micro_batches: int, blocks: list[Block]) -> st
 
 
 def spoken(number: float) -> str:
-    """Bytes as people say them.
+    """Format a number of bytes.
 
     >>> spoken(512), spoken(2_097_152), spoken(45_000)
     ('512 B', '2.1 MB', '45 kB')
@@ -105,9 +105,9 @@ def spoken(number: float) -> str:
 
 
 def rows(found: Ways, width: int, batch: int) -> list[list[str]]:
-    """A table of what was measured at one width and batch: a column for each way.
+    """Return the rows of the table for one width and batch, with a column for each way.
 
-    Of two processes the one that sends or keeps more.
+    Of two processes, show the one that sends or keeps more.
     """
     ways = [found.row(width, batch, way) for way in (ONE, DATA, MODEL)]
 
@@ -118,14 +118,14 @@ def rows(found: Ways, width: int, batch: int) -> list[list[str]]:
         line("sent per step", *(spoken(max(w["sent"])) if max(w["sent"]) else "" for w in ways)),
         line("in messages", *(str(max(w["messages"]) or "") for w in ways)),
         *(line(part, *(spoken(max(w[part])) for w in ways)) for part in PARTS),
-        line("memory in all", *(spoken(max(memory(w))) for w in ways)),
+        line("total memory", *(spoken(max(memory(w))) for w in ways)),
         line("time per step", *(f"{1e3 * w['seconds']:.1f} ms" for w in ways)),
         line("weights differ by", *(f"{w['differs']:.0e}" if w["differs"] else "" for w in ways)),
     ]
 
 
 def memory(row: dict[str, Any]) -> list[int]:
-    """Bytes that each process keeps in all."""
+    """Return the total bytes that each process keeps."""
     return [sum(kept) for kept in zip(*(row[part] for part in PARTS), strict=True)]
 
 

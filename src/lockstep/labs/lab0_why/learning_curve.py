@@ -1,7 +1,7 @@
-"""A learning curve, measured: the test error of a small model after training on more and more data.
+"""Measure a learning curve: the test error of a small model trained on more and more data.
 
-All seeds of a size are trained at once, as one stack of matrices: for models this small a step of
-six costs little more than a step of one.
+All seeds of a size train at once, as one stack of matrices: for models this small, a step of six
+costs little more than a step of one.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ SEEDS = 6
 WIDTH = 64
 BATCH = 64
 LEAST_STEPS, STEPS = 200, 16.0
-"""Steps grow as 16 times the root of the samples: at every size more change next to nothing."""
+"""Train for 16 times the square root of the samples: more steps hardly change any result."""
 RATE = 6e-3
 FASHION_SIZES = (50, 100, 200, 400, 800, 1600, 3200, 6400)
 DIGITS_SIZES = (20, 28, 40, 57, 80, 113, 160, 226, 320, 453, 640, 905, 1280)
@@ -32,37 +32,37 @@ DIGITS_SIZES = (20, 28, 40, 57, 80, 113, 160, 226, 320, 453, 640, 905, 1280)
 
 @dataclass(frozen=True, kw_only=True)
 class Learning:
-    """Test errors by the number of training samples."""
+    """The test errors by number of training samples."""
 
     data: str
     model: str
     device: str
     sizes: list[int]
     errors: list[list[float]]
-    """By size and seed; a seed has its own samples and its own first weights."""
+    """Errors by size and seed; each seed has its own samples and initial weights."""
     test_samples: int
     seconds: float
 
     @property
     def means(self) -> list[float]:
-        """Over the seeds."""
+        """The mean error over the seeds, by size."""
         return [fmean(seeds) for seeds in self.errors]
 
     @property
     def spreads(self) -> list[float]:
-        """Standard errors of the means."""
-        # Seeds that agree by chance are not certain: at least what one test sample makes.
+        """The standard errors of the means."""
+        # Seeds may agree by chance, so assume at least the effect of one test sample.
         least = 1.0 / self.test_samples
         return [max(stdev(seeds), least) / math.sqrt(len(seeds)) for seeds in self.errors]
 
 
 def measure(report: Report) -> Learning:
-    """Train on growing subsets, in a process of its own."""
+    """Train on growing subsets, in a separate process."""
     return Learning(**apart("lockstep.labs.lab0_why.learning_curve:train_all", report))
 
 
 def train_all(report: Report) -> Learning:
-    """On Fashion-MNIST where Debian's package is installed, on the digits otherwise."""
+    """Train on Fashion-MNIST if Debian's package is installed, otherwise on the digits."""
     if FASHION_DEBIAN.is_dir():
         return curve(
             "Fashion-MNIST", fashion_mnist(FASHION_DEBIAN, test_samples=4000), FASHION_SIZES, report
@@ -71,14 +71,14 @@ def train_all(report: Report) -> Learning:
 
 
 def curve(name: str, data: Data, sizes: Sequence[int], report: Report) -> Learning:
-    """The test errors of `SEEDS` models at every size."""
+    """Measure the test errors of `SEEDS` models at every size."""
     torch.set_num_threads(1)
     device = "cuda" if torch.cuda.is_available() else "cpu"
     (inputs, targets), test = (
         (_small(data, part.inputs).to(device), part.targets.to(device))
         for part in (data.train, data.test)
     )
-    # The work of a size is its steps.
+    # The progress of a size counts in steps.
     work = [_steps(size) for size in sizes]
     began, errors = time.perf_counter(), []
     for place, size in enumerate(sizes):
@@ -101,7 +101,7 @@ def curve(name: str, data: Data, sizes: Sequence[int], report: Report) -> Learni
 
 
 def _small(data: Data, images: Tensor) -> Tensor:
-    """Pixels in a row; large images at half the resolution."""
+    """Return the pixels as rows; halve the resolution of large images."""
     assert data.prepare is not None
     prepared = data.prepare(images)
     return (avg_pool2d(prepared, 2) if prepared.shape[-1] > 14 else prepared).flatten(1)
@@ -112,7 +112,7 @@ def _steps(size: int) -> int:
 
 
 def train(inputs: Tensor, targets: Tensor, steps: int, draw: torch.Generator) -> list[Tensor]:
-    """One model for each stack of `inputs` [models, samples, pixels]: Adam, the rate down to 0."""
+    """Train one model per entry of `inputs` [models, samples, pixels], the rate falling to 0."""
     count, size, pixels = inputs.shape
     shapes = ((pixels, WIDTH), (1, WIDTH), (WIDTH, 10), (1, 10))
     scales = (math.sqrt(2 / pixels), 0.0, math.sqrt(1 / WIDTH), 0.0)
@@ -127,7 +127,7 @@ def train(inputs: Tensor, targets: Tensor, steps: int, draw: torch.Generator) ->
             group["lr"] = RATE * (1 - step / steps)
         batch = torch.randint(size, (count, min(BATCH, size)), generator=draw).to(inputs.device)
         outputs = _forward(weights, inputs[rows, batch])
-        # The sum over models of each one's mean: none feels the others.
+        # The sum over models of each model's mean loss: the models do not affect each other.
         loss = cross_entropy(outputs.flatten(0, 1), targets[rows, batch].flatten()) * count
         optimizer.zero_grad()
         loss.backward()
@@ -143,7 +143,7 @@ def _forward(weights: Sequence[Tensor], inputs: Tensor) -> Tensor:
 
 @torch.no_grad()
 def _errors(weights: Sequence[Tensor], inputs: Tensor, targets: Tensor) -> list[float]:
-    """The share of test samples that each model gets wrong."""
+    """Return the share of test samples that each model gets wrong."""
     outputs = _forward(weights, inputs.expand(len(weights[0]), -1, -1))
     wrong: list[float] = (outputs.argmax(-1) != targets).double().mean(1).tolist()
     return [round(share, 6) for share in wrong]

@@ -1,4 +1,4 @@
-"""Memory that a process needs for training, tensor by tensor."""
+"""The memory that a process needs for training, counted tensor by tensor."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import torch
 from torch import Tensor, nn
 
 
-class Kept:
-    """Counts the bytes of activations that autograd keeps for backward, and their peak.
+class ActivationBytes:
+    """Counts the bytes of activations that autograd keeps for the backward pass, and their peak.
 
-    Every tensor that is saved goes through here. Several may share their memory, which counts once;
-    parameters are not counted.
+    Autograd passes every tensor that it saves to this class. Shared memory counts once, and
+    parameters do not count.
     """
 
     def __init__(self, parameters: Iterable[Tensor]) -> None:
@@ -24,7 +24,7 @@ class Kept:
 
     @contextmanager
     def watching(self) -> Iterator[None]:
-        """Around forward and backward."""
+        """Count during a forward and a backward pass."""
         with torch.autograd.graph.saved_tensors_hooks(self._pack, _unpack):
             yield
 
@@ -38,11 +38,11 @@ class Kept:
             if not users:
                 self.now += size
                 self.peak = max(self.peak, self.now)
-        # Detached: an output that its own graph node keeps would never be freed.
+        # Detach: autograd would never free an output that its own graph node keeps.
         return _Saved(self, tensor.detach(), place if counted else None, size)
 
     def release(self, place: int, size: int) -> None:
-        """One that used this memory is gone."""
+        """Record that one tensor of this memory is gone."""
         self._users[place] -= 1
         if not self._users[place]:
             del self._users[place]
@@ -50,7 +50,7 @@ class Kept:
 
 
 class _Saved:
-    def __init__(self, kept: Kept, tensor: Tensor, place: int | None, size: int) -> None:
+    def __init__(self, kept: ActivationBytes, tensor: Tensor, place: int | None, size: int) -> None:
         self.kept, self.tensor, self.place, self.size = kept, tensor, place, size
 
     def __del__(self) -> None:
@@ -63,7 +63,7 @@ def _unpack(saved: _Saved) -> Tensor:
 
 
 def state_bytes(module: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, int]:
-    """Bytes of parameters, gradients and the optimizer's state."""
+    """Return the bytes of parameters, gradients and the optimizer's state."""
     parameters = list(module.parameters())
     kept: Iterable[Any] = (v for state in optimizer.state.values() for v in state.values())
     return {

@@ -1,6 +1,6 @@
-"""The same model trained both ways on two processes, and on one: what is sent, kept, and how long.
+"""Train one model on one process, and with data and model parallelism on two: bytes, memory, time.
 
-Bytes are counted where they are handed over to be sent, memory tensor by tensor.
+The lab counts bytes where a process hands them over for sending, and memory tensor by tensor.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from lockstep.engine.exchange.traffic import Traffic, replicated
 from lockstep.engine.group import Group
 from lockstep.engine.pipeline import Pipeline
 from lockstep.engine.step.metrics import cross_entropy
-from lockstep.labs.lab0_why.memory import Kept, state_bytes
+from lockstep.labs.lab0_why.memory import ActivationBytes, state_bytes
 from lockstep.labs.shared.apart import Report, apart
 from lockstep.processes.replicas import run_replicas
 from lockstep.world import World, gpu_count
@@ -32,45 +32,45 @@ PIXELS, HIDDEN, CLASSES = 64, 5, 10
 WIDTHS, BATCHES, MICRO_BATCHES = (128, 512), (64, 1024), 4
 PROCESSES = 2
 STEPS, COUNTED = 7, 1
-"""How many, and in which one activations are counted; those after it are timed."""
+"""The number of steps, and the step that counts activations; later steps are timed."""
 ONE, DATA, MODEL = "one process", "data parallel", "model parallel"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Ways:
-    """What each way took, for each width and batch."""
+    """The measurements of each way, for each width and batch."""
 
     device: str
     processes: int
     micro_batches: int
     rows: list[dict[str, Any]]
-    """`width`, `batch`, `way`; of each process `messages` and `sent` bytes per step, and bytes of
-    `parameters`, `gradients`, `optimizer`, `activations`; `seconds` of a step, of the slowest;
-    `differs`: by how much the weights differ from those of one process, relative to the largest."""
+    """`width`, `batch`, `way`; by process, `messages` and `sent` bytes per step and the bytes of
+    `parameters`, `gradients`, `optimizer`, `activations`; `seconds`, the slowest process's step;
+    `differs`, the difference of the weights from those of one process, relative to the largest."""
 
     def row(self, width: int, batch: int, way: str) -> dict[str, Any]:
-        """The one that was measured so."""
+        """Return the row of this width, batch and way."""
         return next(
             r for r in self.rows if (r["width"], r["batch"], r["way"]) == (width, batch, way)
         )
 
 
 def perceptron(width: int) -> nn.Sequential:
-    """64 pixels, five hidden layers of this width, ten classes; always the same first weights."""
+    """Build 64 pixels, five hidden layers, ten classes, always with the same initial weights."""
     torch.manual_seed(0)
     net = models.mlp((PIXELS, *[width] * HIDDEN, CLASSES))
     assert isinstance(net, nn.Sequential)
-    # Only layers that compute: the pixels come in a row.
+    # Keep only layers that compute: the pixels already come as rows.
     return nn.Sequential(*(m for m in net if isinstance(m, nn.Linear | nn.ReLU)))
 
 
 def measure(report: Report) -> Ways:
-    """Train on one process and both ways on two, in a process of its own."""
+    """Train on one process and in both ways on two, in a separate process."""
     return Ways(**apart("lockstep.labs.lab0_why.parallelism:all_ways", report))
 
 
 def all_ways(report: Report) -> Ways:
-    """For every width and batch."""
+    """Train in all ways, for every width and batch."""
     on_gpus = gpu_count() >= PROCESSES
     settings = [(width, batch) for width in WIDTHS for batch in BATCHES]
     plans: list[tuple[str, int, Callable[..., Any]]] = [
@@ -100,7 +100,7 @@ def all_ways(report: Report) -> Ways:
             of_all = [process[at] for process in every]
             row: dict[str, Any] = {"width": width, "batch": batch, "way": way}
             row |= {name: [one[name] for one in of_all] for name in of_all[0]}
-            # A step takes as long as on the slowest of them.
+            # The slowest process decides how long a step takes.
             row["seconds"] = max(row["seconds"])
             row["differs"] = _difference(weights[at], first[at])
             rows.append(row)
@@ -121,16 +121,16 @@ def _replicated(group: Group, width: int, batch: int) -> tuple[dict[str, Any], d
     net = perceptron(width).to(group.device)
     model = replicated(net, group, traffic)
     mine = slice(rank * batch // size, (rank + 1) * batch // size)
-    # A copy: a slice would keep the memory of all samples.
+    # Copy: a slice would keep the memory of all samples.
     inputs, targets = (part[mine].clone() for part in _batch(batch, group.device))
 
     def step() -> None:
         traffic.begin()
-        # The mean over this part; DDP takes the mean over the equal parts.
+        # This is the mean over one part; DDP takes the mean over the equal parts.
         cross_entropy(model(inputs), targets).mean().backward()
 
     found = _timed(group, net, traffic, step)
-    # What a ring sends of what it is given.
+    # A ring sends this share of its input.
     found["sent"] = found["sent"] * 2 * (size - 1) // size
     return found, {name: t.detach().cpu() for name, t in net.state_dict().items()}
 
@@ -149,16 +149,16 @@ def _in_stages(group: Group, width: int, batch: int) -> tuple[dict[str, Any], di
 def _timed(
     group: Group, module: nn.Module, traffic: Traffic, step: Callable[[], None]
 ) -> dict[str, Any]:
-    """Take a few steps; what they sent, kept and took."""
+    """Take a few steps, and return their bytes, memory and time."""
     optimizer = torch.optim.SGD(module.parameters(), lr=0.05, momentum=0.9)
-    kept, seconds = Kept(module.parameters()), []
+    kept, seconds = ActivationBytes(module.parameters()), []
     for number in range(STEPS):
         optimizer.zero_grad()
-        # Start together, or the first wait of the step would be for who came late.
+        # Start together, or the step would also measure waiting for a late process.
         group.objects(None)
         finish(group)
         began = time.perf_counter()
-        # Counting costs time, and the first step prepares things: neither is timed.
+        # Counting costs time, and the first step allocates: time neither.
         with kept.watching() if number == COUNTED else nullcontext():
             step()
         optimizer.step()

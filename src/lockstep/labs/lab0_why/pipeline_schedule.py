@@ -1,4 +1,4 @@
-"""Who of the stages of a pipeline works when, and who waits."""
+"""The schedule of a pipeline: when each stage works and when it waits."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 
 class Block(NamedTuple):
-    """One stage works on one micro-batch."""
+    """The work of one stage on one micro-batch."""
 
     stage: int
     backward: bool
@@ -15,9 +15,9 @@ class Block(NamedTuple):
 
 
 def schedule(stages: int, micro_batches: int) -> list[Block]:
-    """Who works when, one forward then one backward; a step of one process takes 1.
+    """Return the work of all stages, one forward then one backward; one process would take 1.
 
-    Backward takes twice as long as forward. A stage starts as soon as what it needs is there.
+    Backward takes twice as long as forward. A stage starts as soon as its input is ready.
     """
     forth = 1.0 / 3.0 / stages / micro_batches
     orders = []
@@ -26,7 +26,7 @@ def schedule(stages: int, micro_batches: int) -> list[Block]:
         rest = micro_batches - ahead
         orders.append([False] * ahead + [False, True] * rest + [True] * ahead)
     blocks: list[Block] = []
-    # When each stage has done its n-th forward and its n-th backward.
+    # When each stage finishes its n-th forward and its n-th backward.
     done: list[dict[bool, list[float]]] = [{False: [], True: []} for _ in range(stages)]
     free, at = [0.0] * stages, [0] * stages
     while any(place < len(order) for place, order in zip(at, orders, strict=True)):
@@ -51,14 +51,14 @@ def schedule(stages: int, micro_batches: int) -> list[Block]:
 
 
 def idle(blocks: list[Block]) -> float:
-    """Share of the step in which a stage waits, over all stages."""
+    """Return the share of the step that stages wait, over all stages."""
     stages = 1 + max(block.stage for block in blocks)
     length = max(block.end for block in blocks)
     return 1.0 - sum(block.end - block.start for block in blocks) / (stages * length)
 
 
 def lane(blocks: list[Block], backward: bool, colour: str) -> dict[str, Any]:
-    """The bars of one direction, a lane for each stage, on second axes."""
+    """Draw the bars of one direction on the second axes, a lane for each stage."""
     own = [block for block in blocks if block.backward is backward]
     return {
         "type": "bar",

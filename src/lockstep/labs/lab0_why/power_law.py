@@ -1,4 +1,4 @@
-"""The power law through a measured learning curve, from as many of its points as one allows."""
+"""Fit a power law to some points of a measured learning curve, and draw it."""
 
 from __future__ import annotations
 
@@ -14,30 +14,30 @@ from lockstep.predict.learning_curve import LEAST_POINTS, Fit, Range, fit
 from lockstep.report.page import BLUE, GREEN, ORANGE, RED
 
 FURTHER = 100
-"""Times the largest size that the picture shows."""
+"""How far the picture extends, as a multiple of the largest size."""
 TICKS = [0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.9]
 BAND = "rgba(47, 158, 110, 0.18)"
 
 
 def counts(found: Learning) -> list[int]:
-    """How many of the points a fit may see."""
+    """Return the possible numbers of points for a fit."""
     return list(range(LEAST_POINTS, len(found.sizes) + 1))
 
 
 def targets(found: Learning) -> list[float]:
-    """Errors to ask for: from what half of the data reach down to a third of what all reach."""
+    """Return target errors, from the error at half the sizes to a third of the final error."""
     means = found.means
     high, low = means[len(means) // 2], means[-1] / 3
     return sorted({float(f"{value:.2g}") for value in numpy.geomspace(high, low, 24)}, reverse=True)
 
 
 def seen(found: Learning, points: int) -> Fit:
-    """The fit to the first points."""
+    """Fit the law to the first points."""
     return fit(found.sizes[:points], found.means[:points], found.spreads[:points])
 
 
 def figure(found: Learning, points: int, target: float) -> dict[str, Any]:
-    """Measured points, the law through the first of them, and what the target needs."""
+    """Draw the measured points, the law through the first, and the samples for the target."""
     layout = {
         "xaxis": _axis("training samples") | {"dtick": 1},
         "yaxis": _axis("test error") | {"tickvals": TICKS},
@@ -57,7 +57,7 @@ def figure(found: Learning, points: int, target: float) -> dict[str, Any]:
     band = {"mode": "lines", "line": {"width": 0}, "hoverinfo": "skip", "x": _short(x)}
     needs = law.needed(target)
     data = [
-        # Zero has no place on a logarithmic scale.
+        # A logarithmic scale has no zero.
         band | {"y": _short(numpy.maximum(below, 1e-4)), "showlegend": False},
         band
         | {"y": _short(above), "fill": "tonexty", "fillcolor": BAND, "name": f"{law.level:.0%}"},
@@ -78,7 +78,7 @@ def figure(found: Learning, points: int, target: float) -> dict[str, Any]:
 
 
 def _needed(needs: Range, target: float, low: float, high: float) -> dict[str, Any]:
-    """The interval of the samples that a target needs, as a line; it may leave the picture."""
+    """Draw the interval of samples for a target as a line, which may leave the picture."""
     ends = [min(max(end, low / 1.3), high) for end in (needs.low, needs.high)]
     place = min(max(needs.best, ends[0]), ends[1])
     return {
@@ -104,7 +104,7 @@ def _note(found: Learning, law: Fit, points: int, target: float) -> str:
     needs = law.needed(target)
     told = (
         f"From {points} of {len(found.sizes)} points: error = {a:.3g} · m^{b:.2f} + {c:.2g}. "
-        f"An error of {target:g} needs {samples(needs.best)} samples by the best law, at least "
+        f"An error of {target:g} needs {samples(needs.best)} samples by the best law: at least "
         f"{samples(needs.low)}, {most(needs.high)}."
     )
     if points == len(found.sizes):
@@ -113,26 +113,26 @@ def _note(found: Learning, law: Fit, points: int, target: float) -> str:
     expected = law.error(size)
     inside = "within" if expected.low <= error <= expected.high else "outside"
     return (
-        f"{told}\nHeld out: at {size:,} samples it was {error:.3f}, {inside} the expected "
-        f"{expected.low:.3f} to {expected.high:.3f}; the best law says {expected.best:.3f}."
+        f"{told}\nHeld out: the error at {size:,} samples was {error:.3f}, {inside} the expected "
+        f"{expected.low:.3f} to {expected.high:.3f}; the best law predicts {expected.best:.3f}."
     )
 
 
 def samples(number: float) -> str:
-    """A number of samples as people say it.
+    """Format a number of samples.
 
     >>> samples(12345.0), samples(float("inf")), samples(3.2e9)
-    ('12,000', 'endlessly many', '3.2e+09')
+    ('12,000', 'infinitely many', '3.2e+09')
     """
     if math.isinf(number):
-        return "endlessly many"
+        return "infinitely many"
     rounded = float(f"{number:.2g}")
     return f"{rounded:,.0f}" if rounded < 1e9 else f"{rounded:.2g}"
 
 
 def most(number: float) -> str:
-    """The high end of an interval."""
-    return "perhaps no amount does it" if math.isinf(number) else f"at most {samples(number)}"
+    """Format the high end of an interval."""
+    return "perhaps no amount is enough" if math.isinf(number) else f"at most {samples(number)}"
 
 
 def _dots(name: str, found: Learning, part: slice, colour: str) -> dict[str, Any]:

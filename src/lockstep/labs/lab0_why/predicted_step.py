@@ -1,8 +1,8 @@
-"""The step of several GPUs, predicted from the parts that were measured on one.
+"""Predict the step of several GPUs from the parts measured on one.
 
-Each GPU computes as many samples as the one did. A bucket of gradients for each third of the layers
-travels while backward computes the next; the update waits for the last of them. How much faster or
-slower than usual a GPU computes in a step is taken from steps that were measured.
+Each GPU computes as many samples as the one did. One bucket of gradients for each third of the
+layers travels while the backward pass computes the next; the update waits for the last bucket. The
+measured steps show how much the speed of a GPU varies from step to step.
 """
 
 from __future__ import annotations
@@ -15,25 +15,25 @@ from lockstep.labs.lab0_why.step_parts import COMPUTE, Steps
 from lockstep.predict.all_reduce_time import all_reduce_seconds, exchanges
 
 LATENCY = 50e-6
-"""Seconds of an all-reduce of nothing, where the link was not measured."""
+"""Seconds of an empty all-reduce, for a link that was not measured."""
 SHOWN = 2
-"""Steps."""
+"""The number of steps in the picture."""
 BEFORE, BACKWARD, AFTER = (*PARTS[3:5], PARTS[2], *PARTS[5:9]), PARTS[9:12], PARTS[12:]
-"""In the order in which a step goes through them; reading runs beside it."""
+"""The parts in the order of a step; reading runs beside it."""
 
 Lane = dict[str, list[list[Any]]]
 
 
 def link_bandwidth(found: Steps) -> float | None:
-    """Bytes per second between the replicas that were measured."""
+    """Return the measured bytes per second between two replicas."""
     if not found.exchange_ms:
         return None
-    # Two replicas send the gradient once.
+    # Each of two replicas sends the size of one gradient.
     return sum(found.gradients) / (found.exchange_ms / 1e3)
 
 
 def predicted(found: Steps, gpus: int, bandwidth: float | None) -> list[Lane]:
-    """The lanes of so many GPUs on a link of `bandwidth` bytes per second; None: the measured."""
+    """Predict the lanes of `gpus` GPUs; `bandwidth` is in bytes per second (None: measured)."""
     usual = usual_step(found)
     speed = bandwidth or link_bandwidth(found) or 1e9
     seconds = [
@@ -67,9 +67,9 @@ def predicted(found: Steps, gpus: int, bandwidth: float | None) -> list[Lane]:
 
 
 def usual_step(found: Steps) -> dict[str, float]:
-    """Milliseconds of each part: of the steps of one replica that are shown.
+    """Return the milliseconds of each part, from the shown steps of one replica.
 
-    Reading, which runs ahead of the steps, is taken from the mean of all.
+    Reading runs ahead of the steps, so its time is the mean over all steps.
     """
     alone = found.run(1)
     assert alone is not None
@@ -80,7 +80,7 @@ def usual_step(found: Steps) -> dict[str, float]:
 
 
 def _reading(lane: Lane, usual: dict[str, float], start: float) -> None:
-    """Workers read for a later step."""
+    """Add the workers' reading for a later step."""
     for part in PARTS[:2]:
         end = start + usual[part]
         if end > start:
@@ -95,10 +95,10 @@ def _add(spans: list[list[Any]], part: str, clocks: list[float], gpu: int, taken
 
 
 def step_ms(lanes: list[Lane]) -> float:
-    """Milliseconds from step to step, over all."""
+    """Return the milliseconds per step over all GPUs."""
     return max(lane["step"][-1][2] for lane in lanes) / SHOWN
 
 
 def waiting_ms(lane: Lane) -> float:
-    """Milliseconds of a step in which one replica waits for the others and the link."""
+    """Return the milliseconds per step that one replica waits for the others and the link."""
     return sum(end - start for part, start, end in lane["step"] if part == WAITING) / SHOWN

@@ -1,4 +1,4 @@
-"""The quiz of lab 0, from what was measured."""
+"""The quiz of lab 0, about the measurements."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from lockstep.predict.learning_curve import LEAST_POINTS
 
 
 def questions(learning: Learning, ways: Ways, steps: Steps) -> list[Question]:
-    """Five questions."""
+    """Return the five questions."""
     return [
         _halving(learning),
         _early(learning),
@@ -34,7 +34,7 @@ def _halving(found: Learning) -> Question:
         f"much more data halves the part of the error above the floor of {law.c:.3f}?",
         choices=(_times(times), *map(_times, wrong[:3])),
         right=0,
-        why=f"2 to the power 1/{-law.b:.2f} is {_times(times)}. Twice the data only take it down "
+        why=f"2 to the power 1/{-law.b:.2f} is {_times(times)}. Doubling the data only reduces it "
         f"to {2**law.b:.0%} of what it was.",
     )
 
@@ -43,21 +43,21 @@ def _early(found: Learning) -> Question:
     points = max(LEAST_POINTS, len(found.sizes) // 2)
     size, error = found.sizes[-1], found.means[-1]
     needs = seen(found, points).needed(error)
-    low = "It promised too much: more data were needed"
-    high = "It was too careful: fewer were needed"
-    near = "It was right, within a tenth"
+    low = "It promised too much: more data was needed"
+    high = "It was too cautious: less data was needed"
+    near = "It was right within a tenth"
     choices = (low, high, near)
     right = 2 if 0.9 <= needs.best / size <= 1.1 else int(needs.best > size)
     inside = needs.low <= size <= needs.high
     return Question(
         text=f"From the first {points} sizes, up to {found.sizes[points - 1]:,} samples, the best "
-        f"law said that {samples(needs.best)} samples lead to an error of {error:.3f}. Measured, "
-        f"{size:,} do. What of the best law?",
+        f"law predicted an error of {error:.3f} at {samples(needs.best)} samples. In the "
+        f"measurement, it took {size:,}. How good was the best law?",
         choices=choices,
         right=right,
-        why=f"It said {samples(needs.best)}, and {size:,} were needed. The interval, at least "
-        f"{samples(needs.low)} and {most(needs.high)}, {'held' if inside else 'missed'} that: few "
-        "points say little about where a curve ends. Plan with the high end.",
+        why=f"It predicted {samples(needs.best)}, and {size:,} were needed. The interval, at least "
+        f"{samples(needs.low)} and {most(needs.high)}, {'held' if inside else 'missed'} it: a few "
+        "points tell little about the end of a curve. Plan with the high end.",
     )
 
 
@@ -68,18 +68,18 @@ def _batch(found: Ways) -> Question:
         for way in (DATA, MODEL)
     }
     return Question(
-        text="The batch is doubled, the model stays. What happens to the bytes that are sent?",
+        text="You double the batch and keep the model. What happens to the bytes that are sent?",
         choices=(
-            "Those of model parallelism double, those of data parallelism stay",
-            "Those of data parallelism double, those of model parallelism stay",
+            "Those of model parallelism double, those of data parallelism stay the same",
+            "Those of data parallelism double, those of model parallelism stay the same",
             "Both double",
-            "Both stay",
+            "Both stay the same",
         ),
         right=0,
-        why=f"Measured at width {width}: from batch {small} to {large:,} gradients stayed at "
-        f"{spoken(sent[DATA][0])}, activations went from {spoken(sent[MODEL][0])} to "
-        f"{spoken(sent[MODEL][1])}. There are as many gradients as parameters; activations belong "
-        "to samples.",
+        why=f"Measured at width {width}: from batch {small} to {large:,}, gradients stayed at "
+        f"{spoken(sent[DATA][0])}, and activations went from {spoken(sent[MODEL][0])} to "
+        f"{spoken(sent[MODEL][1])}. There are as many gradients as parameters, but every sample "
+        "has its own activations.",
     )
 
 
@@ -98,7 +98,7 @@ def _memory(found: Ways) -> Question:
             "Neither: the whole model must fit on each",
         ),
         right=0,
-        why=f"Measured at width {width}, batch {batch}: one process kept {spoken(one)}, a data "
+        why=f"Measured at width {width}, batch {batch}: one process used {spoken(one)}, a data "
         f"parallel one {spoken(data)}, a stage of a model parallel one {spoken(model)}. Data "
         f"parallelism shares out activations, but every process has all {spoken(state)} of "
         f"parameters; a stage has {spoken(part)}.",
@@ -106,7 +106,7 @@ def _memory(found: Ways) -> Question:
 
 
 def _images(found: Steps) -> Question:
-    # Those of the picture: the same numbers must not be told twice and differ.
+    # Use the numbers of the picture: the quiz must not contradict it.
     one, two = found.run(1), found.run(2)
     assert one is not None
     assert two is not None
@@ -115,19 +115,19 @@ def _images(found: Steps) -> Question:
     ratio = 2 * alone / both
     wrong = _apart(ratio, (ratio / 2, 2.0, 1.0, 2 / ratio, 4.0))
     return Question(
-        text=f"A step of one replica takes {alone:.1f} ms in the picture, one of two replicas "
-        f"{both:.1f} ms; each computes {found.local_batch} images. How many images per second do "
-        "two make, against one?",
+        text=f"In the picture a step takes {alone:.1f} ms on one replica, {both:.1f} ms on two; "
+        f"each replica computes {found.local_batch} images. How many times as many images per "
+        "second do two replicas process?",
         choices=tuple(f"{value:.2f} times" for value in (ratio, *wrong[:3])),
         right=0,
         why=f"Two replicas do 2 x {found.local_batch} images in {both:.1f} ms: 2 x {alone:.1f} / "
-        f"{both:.1f} = {ratio:.2f}. Of the step {waited:.1f} ms were waiting for the all-reduce "
-        "and for the other replica; the rest is that they share the machine.",
+        f"{both:.1f} = {ratio:.2f}. A replica waited {waited:.1f} ms per step for the all-reduce "
+        "and the other replica; the rest is lost because the replicas share the machine.",
     )
 
 
 def _apart(right: float, others: Sequence[float]) -> list[float]:
-    """Of the others those that nobody would take for the right one, or for each other."""
+    """Return the values that nobody would confuse with the right one or with each other."""
     kept: list[float] = []
     for value in others:
         if all(abs(value / known - 1) > 0.1 for known in (right, *kept)):

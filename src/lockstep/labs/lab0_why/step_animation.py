@@ -1,4 +1,4 @@
-"""A step as an animation: a lane for each GPU, and one for what runs beside it."""
+"""Animate a step: a lane for each GPU, and one for the work that runs beside it."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ FAMILIES = {
     "waiting": (WAITING,),
     "all-reduce": (EXCHANGE,),
 }
-"""What the fifteen parts belong to, for the legend."""
+"""The groups of the fifteen parts, for the legend."""
 _FIRST = {name: parts[len(parts) // 2] for name, parts in FAMILIES.items()}
 
 
 def lanes_of(found: Steps, gpus: int, link: float | None) -> tuple[list[Lane], bool]:
-    """The lanes of so many GPUs on a link of `link` Gb/s, and whether they were measured."""
+    """Return the lanes of `gpus` GPUs on a link of `link` Gb/s, and whether they were measured."""
     run = found.run(gpus)
     if run is not None and (link is None or gpus == 1):
         return run["lanes"], True
@@ -43,7 +43,7 @@ def lanes_of(found: Steps, gpus: int, link: float | None) -> tuple[list[Lane], b
 
 
 def figure(found: Steps, gpus: int, link: float | None) -> dict[str, Any]:
-    """Two steps, played."""
+    """Draw and animate two steps."""
     lanes, measured = lanes_of(found, gpus, link)
     spans = _spans(lanes)
     end = max(span[3] for span in spans)
@@ -86,7 +86,7 @@ def figure(found: Steps, gpus: int, link: float | None) -> dict[str, Any]:
             "autorange": "reversed",
             "categoryorder": "array",
             "categoryarray": names,
-            # Of many lanes Plotly would name every other one.
+            # With many lanes, Plotly would label only every other one.
             "tickvals": names,
         },
     }
@@ -100,7 +100,7 @@ def figure(found: Steps, gpus: int, link: float | None) -> dict[str, Any]:
 
 
 def _spans(lanes: list[Lane]) -> list[tuple[str, str, float, float]]:
-    """(part, lane, start, end) of everything within the picture."""
+    """Return (part, lane, start, end) of every span in the picture."""
     found = []
     for number, lane in enumerate(lanes):
         for kind, name in (("step", "GPU"), ("beside", "beside")):
@@ -133,8 +133,8 @@ def _note(found: Steps, gpus: int, link: float | None, lanes: list[Lane], measur
     else:
         speed = link or (link_bandwidth(found) or 0.0) * 8 / 1e9
         wire = "a link" if link else "the link measured here"
-        late = f" and {1e6 * LATENCY:.0f} µs for each message" if link else ""
-        told = f"Predicted from the parts measured on one, with {wire} of {speed:,.4g} Gb/s{late}"
+        late = f" and {1e6 * LATENCY:.0f} µs per message" if link else ""
+        told = f"Predicted from the parts of one GPU, with {wire} of {speed:,.4g} Gb/s{late}"
     alone = step_ms(lanes_of(found, 1, None)[0])
     text = (
         f"{told}: {taken:.1f} ms per step, {rate:,.0f} images/s, {gpus * alone / taken:.2f} times "
@@ -143,14 +143,14 @@ def _note(found: Steps, gpus: int, link: float | None, lanes: list[Lane], measur
     if gpus > 1:
         worst = int(numpy.argmax(waiting))
         text += (
-            f" GPU {worst} waits longest for the others and the link: {waiting[worst]:.1f} ms of "
-            "each step."
+            f" GPU {worst} waits longest for the others and the link: {waiting[worst]:.1f} ms "
+            "per step."
         )
     return text
 
 
 def table(found: Steps) -> tuple[list[str], list[list[str]]]:
-    """The fifteen parts in milliseconds, by the number of replicas: mean over them."""
+    """Return columns and rows: the mean milliseconds of each part, by number of replicas."""
     columns = ["part", *(f"on {run['replicas']}, ms" for run in found.runs)]
     rows = []
     for part in (*PARTS, WAITING):

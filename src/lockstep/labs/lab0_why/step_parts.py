@@ -1,4 +1,4 @@
-"""A training step in its fifteen parts, measured by the engine on one replica and on several."""
+"""Measure the fifteen parts of a training step on one replica and on several."""
 
 from __future__ import annotations
 
@@ -35,32 +35,33 @@ COMPUTE = PARTS[5:12]
 
 @dataclass(frozen=True, kw_only=True)
 class Steps:
-    """What was measured. Times are milliseconds, from the start of the first replica."""
+    """The measured steps. Times are milliseconds since the start of the first replica."""
 
     device: str
     model: str
     local_batch: int
-    """Samples of each replica, however many there are."""
+    """The samples of each replica, whatever the number of replicas."""
     gradients: list[int]
-    """Bytes of the gradients of layer 3, 2 and 1, in the order in which backward makes them."""
+    """The bytes of the gradients of layers 3, 2 and 1, in the order of the backward pass."""
     exchange_ms: float | None
-    """Of all gradients on two replicas, without the waiting for the slower one."""
+    """The exchange of all gradients on two replicas, without waiting for the slower one."""
     runs: list[dict[str, Any]]
-    """By `replicas`. Of each replica: a mean `step` and its `parts`; `lanes`, spans [part, start,
-    end] of two steps, and those `beside`; `pace`, how much slower than all it computed in them."""
+    """One entry per number of `replicas`, with lists by replica: the mean `step` and its `parts`;
+    `lanes`, the spans [part, start, end] of two steps and those `beside` them; `pace`, how much
+    slower than the average the replica computed in each step."""
 
     def run(self, replicas: int) -> dict[str, Any] | None:
-        """The one on so many."""
+        """Return the run on this number of replicas, if there is one."""
         return next((run for run in self.runs if run["replicas"] == replicas), None)
 
 
 def measure(report: Report) -> Steps:
-    """Train for a moment on one replica and on several, in a process of its own."""
+    """Train for a moment on one replica and on several, in a separate process."""
     return Steps(**apart("lockstep.labs.lab0_why.step_parts:train_all", report))
 
 
 def train_all(report: Report) -> Steps:
-    """On one, two, four and eight GPUs if so many are here, on one and two CPU cores otherwise."""
+    """Train on one, two, four and eight GPUs if available, otherwise on one and two CPU cores."""
     gpus = gpu_count()
     counts = [n for n in COUNTS if n <= gpus] if gpus > 1 else [1, 2]
     runs, exchange = [], None
@@ -90,7 +91,7 @@ def _recipe(replicas: int) -> Recipe:
 
 
 def _data() -> Data:
-    """Digits over and over, as an evaluation follows each epoch; of that next to nothing."""
+    """Return repeated digits and a tiny test set, because each epoch ends with an evaluation."""
     full = digits()
     again = torch.arange(2 * STEPS * LOCAL_BATCH * COUNTS[-1]) % len(full.train)
     return replace(
@@ -101,14 +102,14 @@ def _data() -> Data:
 
 
 def _train(replicas: int, *, on_gpus: bool) -> list[dict[str, Any]]:
-    """The timelines of all replicas, the way the engine measures them."""
+    """Train, and return the engine's timelines of all replicas."""
     with tempfile.TemporaryDirectory(prefix="lockstep-lab-") as folder:
         job = Job(
             recipe=_recipe(replicas),
             out=Path(folder) / "run",
             replicas=replicas,
             speed="eager",
-            # Not from memory: so that data are read, brought and waited for.
+            # Not from memory, so that the step reads, moves and waits for its data.
             resident=False,
             workers=1,
             max_steps=STEPS,
@@ -126,8 +127,8 @@ def _train(replicas: int, *, on_gpus: bool) -> list[dict[str, Any]]:
 
 
 def described(replicas: int, timelines: Sequence[dict[str, Any]], *, on_gpus: bool) -> Any:
-    """A run as the page keeps it."""
-    # The last step of a run holds its evaluation.
+    """Return a run in the form that the page keeps."""
+    # The last step of a run includes the evaluation.
     details = [one["detail"][:-1] for one in timelines]
     zeros = _zeros(details, on_gpus=on_gpus)
     lanes = []
@@ -135,7 +136,7 @@ def described(replicas: int, timelines: Sequence[dict[str, Any]], *, on_gpus: bo
         *steps, last = one["detail"]
         beside = [span for step in (*steps, last) for span in step["beside"]]
         if on_gpus:
-            # Data workers go by another clock.
+            # Data workers use a different clock.
             beside = [span for span in beside if span[0] == EXCHANGE]
         end = max(span[2] for span in steps[-1]["step"])
         lanes.append(
@@ -153,11 +154,11 @@ def described(replicas: int, timelines: Sequence[dict[str, Any]], *, on_gpus: bo
 
 
 def _zeros(details: Sequence[Sequence[dict[str, Any]]], *, on_gpus: bool) -> list[float]:
-    """The start of the first replica's first step, on the clock of each replica."""
+    """Return the start of the first replica's first step, on the clock of each replica."""
     starts = [float(steps[0]["step"][0][1]) for steps in details]
     if not on_gpus:
         return [min(starts)] * len(starts)
-    # GPUs have clocks of their own: an all-reduce ends on all of them at once.
+    # Each GPU has its own clock, but an all-reduce ends on all of them at once.
     ends = [
         max((float(s[2]) for s in steps[0]["beside"] if s[0] == EXCHANGE), default=start)
         for steps, start in zip(details, starts, strict=True)
@@ -171,7 +172,7 @@ def _shifted(spans: Sequence[Sequence[Any]], zero: float) -> list[list[Any]]:
 
 
 def _exchange(timelines: Sequence[dict[str, Any]]) -> float | None:
-    """Milliseconds of an exchange: of the replica that came last, as the others wait as well."""
+    """Return the milliseconds of an exchange on the last replica, which does not have to wait."""
     times = []
     for steps in zip(*(one["detail"] for one in timelines), strict=True):
         each = [sum(e - s for p, s, e in step["beside"] if p == EXCHANGE) for step in steps]
@@ -180,7 +181,7 @@ def _exchange(timelines: Sequence[dict[str, Any]]) -> float | None:
 
 
 def by_thirds(model: nn.Module) -> list[int]:
-    """Bytes of the parameters of the last, the second and the first third of the layers."""
+    """Return the bytes of the parameters in the last, second and first third of the layers."""
     layers = list(layers_of(model))
     cuts = [0, len(layers) // 3, 2 * len(layers) // 3, len(layers)]
     thirds = [layers[cuts[n] : cuts[n + 1]] for n in (2, 1, 0)]

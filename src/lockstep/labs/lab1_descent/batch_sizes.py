@@ -1,4 +1,4 @@
-"""Batch size against throughput and against time to an accuracy, repeated over seeds."""
+"""Measure throughput and time to an accuracy by batch size, over several seeds."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ SIZES = (8, 16, 32, 64, 128, 256, 512, 700)
 SEEDS = 3
 EPOCHS = 40
 PATIENCE = 8
-"""Epochs without a new best accuracy after which a run ends."""
+"""A run ends after this many epochs without a new best accuracy."""
 ENOUGH = 0.97
-"""An accuracy at which a run ends."""
+"""A run ends at this accuracy."""
 RATE = 0.05
 Report = Callable[[float, str], None]
 
 
 @dataclass(frozen=True, kw_only=True)
 class BatchSizes:
-    """Runs at every batch size."""
+    """The runs at every batch size."""
 
     device: str
     sizes: list[int]
     throughput: list[list[float]]
-    """Images per second by batch size and seed: the median epoch, the first one left out."""
+    """Images per second by batch size and seed: the median epoch, without the first."""
     curves: list[list[list[list[float]]]]
     """[seconds, accuracy] after each epoch, by batch size and seed."""
 
@@ -47,7 +47,7 @@ def measure(report: Report, sizes: tuple[int, ...] = SIZES, epochs: int = EPOCHS
         train, test = ([torch.as_tensor(part).to(device) for part in pair] for pair in _images())
         throughput: list[list[float]] = [[] for _ in sizes]
         curves: list[list[list[list[float]]]] = [[] for _ in sizes]
-        # Seeds outside: a slow minute of the machine then falls on all batch sizes.
+        # Loop over the seeds outside, so that a slow minute of the machine affects all batch sizes.
         for seed in range(SEEDS):
             for place, size in enumerate(sizes):
                 done = (seed * len(sizes) + place) / (SEEDS * len(sizes))
@@ -71,7 +71,7 @@ def _images() -> Any:
 def _train(
     train: list[Tensor], test: list[Tensor], size: int, epochs: int, seed: int
 ) -> list[list[float]]:
-    """[seconds of training, accuracy] after each epoch; ends early without progress."""
+    """Return [seconds of training, accuracy] after each epoch; stop early without progress."""
     torch.manual_seed(seed)
     inputs, targets = train
     net = nn.Sequential(
@@ -111,7 +111,7 @@ def _finish(tensor: Tensor) -> None:
 
 
 def reached(curve: list[list[float]], target: float) -> tuple[float, int] | None:
-    """(seconds, epochs) until an accuracy, if the run came to it."""
+    """Return (seconds, epochs) until an accuracy, or None if the run never reached it."""
     for epoch, (seconds, accuracy) in enumerate(curve, 1):
         if accuracy >= target:
             return seconds, epoch
@@ -119,7 +119,7 @@ def reached(curve: list[list[float]], target: float) -> tuple[float, int] | None
 
 
 def throughput(found: BatchSizes) -> dict[str, Any]:
-    """Images per second by batch size, with the range over seeds."""
+    """Draw the images per second by batch size, with the range over seeds."""
     middle = [round(median(one)) for one in found.throughput]
     layout = {
         "xaxis": _sizes(found),
@@ -130,7 +130,7 @@ def throughput(found: BatchSizes) -> dict[str, Any]:
 
 
 def time_to(found: BatchSizes, target: float) -> dict[str, Any]:
-    """Seconds until an accuracy by batch size; runs that never reach it are counted."""
+    """Draw the seconds until an accuracy by batch size; note runs that never reach it."""
     times = []
     missed = []
     for size, runs in zip(found.sizes, found.curves, strict=True):

@@ -1,4 +1,4 @@
-"""The loss surface and the path over it, flat and in three dimensions."""
+"""Draw the loss surface and the path over it, flat and in three dimensions."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ SIDE, SIDE_3D = 200, 60
 W, B = (-8.0, 22.0), (-12.0, 14.0)
 FRAMES = 60
 POINTS = 400
-"""Of a path, at most: more cannot be told apart."""
+"""The largest number of points on a path: more would look the same."""
 AXES = EPOCHS, STEPS, TIME = "epochs", "steps", "milliseconds"
 SHADES = ((0.0, "#0d3b66"), (0.35, BLUE), (0.7, "#9cc5e6"), (1.0, "#eef5fb"))
 
 
 def grid(part: Sums, side: int = SIDE) -> tuple[Array, Array, Array]:
-    """(w, b, loss) on a square grid; rows are b."""
+    """Return (w, b, loss) on a square grid; rows are b."""
     w, b = np.linspace(*W, side), np.linspace(*B, side)
     return w, b, part.loss(w[None, :], b[:, None])
 
 
 def flat(rate: float, batch: int, noise: float, epochs: int, own: bool) -> dict[str, Any]:
-    """The path over the surface of all samples, or over that of the last step's batch."""
+    """Draw the path over the surface of all samples, or over that of the last step's batch."""
     way = descend(rate, batch, noise, epochs)
     part = _last_batch(batch, noise, epochs) if own else whole(noise)
     w, b, loss = grid(part)
@@ -72,7 +72,7 @@ def flat(rate: float, batch: int, noise: float, epochs: int, own: bool) -> dict[
 
 
 def solid(rate: float, batch: int, noise: float, epochs: int) -> dict[str, Any]:
-    """The path in three dimensions: (w, b, loss)."""
+    """Draw the path in three dimensions: (w, b, loss)."""
     way = descend(rate, batch, noise, epochs)
     w, b, loss = grid(whole(noise), SIDE_3D)
     at = _thinned(way)
@@ -114,7 +114,7 @@ def solid(rate: float, batch: int, noise: float, epochs: int) -> dict[str, Any]:
 
 
 def losses(rate: float, batch: int, noise: float, epochs: int, against: str) -> dict[str, Any]:
-    """The loss at three batch sizes, all samples, the chosen number, one, against one of `AXES`."""
+    """Draw the loss with batches of all samples, the chosen number and one, against an axis."""
     runs = {
         f"all {SAMPLES}": (SAMPLES, GREEN),
         f"batch {batch}": (batch, ORANGE),
@@ -123,7 +123,7 @@ def losses(rate: float, batch: int, noise: float, epochs: int, against: str) -> 
     data, said, ends = [], [], []
     for name, (size, colour) in runs.items():
         way = descend(rate, size, noise, epochs)
-        # Steps and time differ by a factor of a hundred: on a logarithmic axis, which has no 0.
+        # Steps and time differ by a factor of a hundred: use a logarithmic axis, which has no 0.
         at = _thinned(way)[against != EPOCHS :]
         x = [float(f"{value:.4g}") for value in at * _unit(against, size)]
         ends += [x[0], x[-1]]
@@ -158,13 +158,13 @@ def losses(rate: float, batch: int, noise: float, epochs: int, against: str) -> 
 
 
 def _unit(against: str, batch: int) -> float:
-    """What one step counts on an axis."""
+    """Return the length of one step on an axis."""
     per_epoch = len(range(0, SAMPLES, batch))
     return {EPOCHS: 1 / per_epoch, STEPS: 1.0, TIME: 1e3 * step_seconds(batch)}[against]
 
 
 def told(way: Descent) -> str:
-    """A run in a sentence."""
+    """Describe a run in a sentence."""
     if way.diverged:
         return f"diverged in epoch {len(way.by_epoch) - 1}"
     epoch = converged(way.by_epoch)
@@ -185,7 +185,7 @@ def _last_batch(batch: int, noise: float, epochs: int, seed: int = 0) -> Sums:
 
 
 def _thinned(way: Descent) -> Any:
-    """Places on a path, closer together at its beginning, where most happens."""
+    """Choose points on a path, closer together at its beginning, where most happens."""
     last = len(way.w) - 1
     share = np.linspace(0.0, 1.0, POINTS)
     return np.unique(np.round(last * share**2).astype(int))

@@ -1,4 +1,4 @@
-"""The quiz of lab 1, from what was measured."""
+"""The quiz of lab 1, about the measurements."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ NOISE = 3.0
 
 
 def questions(found: BatchSizes) -> list[Question]:
-    """Five questions."""
+    """Return the five questions."""
     return [_throughput(found), _soonest(found), _ragged(found), _limit(), _spread(found)]
 
 
@@ -26,12 +26,12 @@ def _throughput(found: BatchSizes) -> Question:
     near = (batches, 1.0, ratio / 4, ratio * 3, ratio * 10)
     wrong = dict.fromkeys(_times(v) for v in near if not 0.8 < v / ratio < 1.25)
     return Question(
-        text=f"From batch {small} to batch {large}, how much faster went the images through here?",
+        text=f"How much did the throughput grow from batch {small} to batch {large} here?",
         choices=(_times(ratio), *list(wrong)[:3]),
         right=0,
         why=f"{slow:,.0f} images/s became {quick:,.0f}. The batch is {batches:.0f} times as large: "
-        "a step has costs of its own, which a larger batch shares out, until the arithmetic "
-        "itself fills the device.",
+        "more samples share the fixed costs of a step, until the arithmetic itself fills the "
+        "device.",
     )
 
 
@@ -45,10 +45,10 @@ def _soonest(found: BatchSizes) -> Question:
     best, quickest = order[0], found.sizes[int(np.argmax([median(t) for t in found.throughput]))]
     others = list(dict.fromkeys((quickest, found.sizes[0], found.sizes[-1], *order[::-1])))
     return Question(
-        text=f"Which of these batch sizes came to accuracy {target:g} first, in the median?",
+        text=f"Which of these batch sizes reached accuracy {target:g} first, by the median?",
         choices=tuple(str(s) for s in (best, *[s for s in others if s != best][:3])),
         right=0,
-        why=f"Batch {best} needed {ends[best]:.2f} s. Most images per second were at batch "
+        why=f"Batch {best} needed {ends[best]:.2f} s. The highest throughput was at batch "
         f"{quickest}, "
         + (
             "the same one here."
@@ -62,7 +62,7 @@ def _ragged(found: BatchSizes) -> Question:
     size = next(s for s in reversed(found.sizes) if IMAGES % s)
     whole, left = divmod(IMAGES, size)
     return Question(
-        text=f"{IMAGES:,} images in batches of {size}: how many steps has an epoch, "
+        text=f"{IMAGES:,} images in batches of {size}: how many steps does an epoch have, "
         "and how large is the last batch?",
         choices=(
             f"{whole + 1} steps, the last on {left}",
@@ -70,9 +70,9 @@ def _ragged(found: BatchSizes) -> Question:
             f"{whole + 1} steps, all on {size}",
         ),
         right=0,
-        why=f"{whole} x {size} = {whole * size:,}, and the {left} that are left are a batch too. "
-        f"Left out, they are {left / IMAGES:.0%} of the data; filled up with copies, some of them "
-        "count twice.",
+        why=f"{whole} x {size} = {whole * size:,}, and the remaining {left} are a batch too. "
+        f"Leaving them out loses {left / IMAGES:.0%} of the data; filling the batch up with copies "
+        "counts some images twice.",
     )
 
 
@@ -90,14 +90,14 @@ def _limit() -> Question:
             "It swings with a constant width and then settles",
         ),
         right=0,
-        why=f"The steepest direction is multiplied by 1 - rate x curvature in every step: beyond "
-        f"{limit:.3f} that is below -1. At {fine:.3f} the loss came to {end:.3g}; at {lost:.3f} "
+        why=f"Every step multiplies the steepest direction by 1 - rate x curvature: beyond "
+        f"{limit:.3f} that is below -1. At {fine:.3f} the loss reached {end:.3g}; at {lost:.3f} "
         f"it was {descend(lost, SAMPLES, NOISE, 200).loss[-1]:.2g} after 200 epochs.",
     )
 
 
 def stable_rate() -> float:
-    """2 over the largest curvature of the loss over all samples."""
+    """Return 2 divided by the largest curvature of the loss over all samples."""
     x, _ = samples(NOISE)
     curvature = 2.0 * np.array([[np.mean(x * x), np.mean(x)], [np.mean(x), 1.0]])
     return float(2.0 / np.linalg.eigvalsh(curvature)[-1])
@@ -109,22 +109,22 @@ def _spread(found: BatchSizes) -> Question:
     ends = [end[0] for end in (reached(c, target) for c in found.curves[place]) if end]
     low, high = min(ends), max(ends)
     return Question(
-        text=f"At batch {found.sizes[place]}, the runs came to accuracy {target:g} in {low:.2f} to "
-        f"{high:.2f} s, and only the seed differed. Another batch size does it in "
-        f"{(low + high) / 2:.2f} s, in one run. Which is faster?",
+        text=f"At batch {found.sizes[place]}, the runs reached accuracy {target:g} in {low:.2f} to "
+        f"{high:.2f} s, and only the seed differed. One run of another batch size needs "
+        f"{(low + high) / 2:.2f} s. Which is faster?",
         choices=(
-            "That cannot be told: one run lies within what the seed alone does",
-            "The other, as it beats the slowest of these runs",
-            f"Batch {found.sizes[place]}, as its best run is faster",
+            "You cannot know: one run lies within the spread of the seeds",
+            "The other one, because it beats the slowest of these runs",
+            f"Batch {found.sizes[place]}, because its best run is faster",
         ),
         right=0,
         why=f"The seed alone made a difference of {high / low - 1:.0%}. Repeat both and compare "
-        "medians and ranges; time to accuracy is noisy by nature.",
+        "medians and ranges: time to accuracy is always noisy.",
     )
 
 
 def _target(found: BatchSizes) -> float:
-    """The highest accuracy, in steps of 0.01, that all runs of some batch size came to."""
+    """Return an accuracy, in steps of 0.01, that all runs of some batch size reached."""
     worst = [min(max(a for _, a in curve) for curve in runs) for runs in found.curves]
     return int(100 * max(worst)) / 100 - 0.02
 

@@ -1,4 +1,4 @@
-"""Figures of a recorded backward pass: lanes for computing and exchanging, order, and overlap."""
+"""Draw recorded backward passes: lanes of computing and exchanging, order, and overlap."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from lockstep.report.page import BLUE, GREEN, GREY, ORANGE, PURPLE, RED
 COLOURS = (BLUE, ORANGE, GREEN, PURPLE, RED, GREY)
 FRAMES = 60
 PAUSE = 60
-"""Milliseconds that a frame stands: a step that takes 30 ms is watched for some seconds."""
+"""Milliseconds per frame: the animation shows a step of 30 ms for some seconds."""
 SETTLED = 2
-"""Steps that are not typical: one bucket for all, and the first with buckets of their own."""
+"""The first steps are not typical: one with a single bucket, and the first with new buckets."""
 
 Figure = dict[str, Any]
 Notes = dict[str, Any]
 
 
 def timeline(found: Recorded, cap: float, step: int) -> Figure:
-    """Backward and all-reduce of each rank, against time; a bucket and its layers in one colour."""
+    """Draw backward and all-reduce of each rank over time, with one colour per bucket."""
     by_rank = found.notes(cap, step)
     traces = [_bucket(by_rank, number) for number in range(len(by_rank[0]["buckets"]))]
     end = max(notes["end"] for notes in by_rank)
@@ -57,7 +57,7 @@ def _lanes(rank: int) -> tuple[str, str]:
 
 
 def _bucket(by_rank: list[Notes], number: int) -> dict[str, Any]:
-    """The all-reduce of a bucket on all ranks, and the layers whose weights are in it."""
+    """Draw the all-reduce of a bucket on all ranks, and the layers whose weights it carries."""
     bars: list[tuple[str, float, float, str]] = []
     for rank, notes in enumerate(by_rank):
         computes, exchanges = _lanes(rank)
@@ -83,7 +83,7 @@ def _bucket(by_rank: list[Notes], number: int) -> dict[str, Any]:
 
 
 def _colour(number: int) -> str:
-    """Of a bucket; when the colours begin anew they are paler.
+    """Return the colour of a bucket; repeated colours are paler.
 
     >>> _colour(0), _colour(6)
     ('#3b82c4', '#9dc1e2')
@@ -112,13 +112,13 @@ def _said(rank: int, notes: Notes) -> str:
     hidden, exchanged, waited = overlap(notes)
     return (
         f"Rank {rank}: {_buckets(notes)}, {exchanged:.1f} ms of all-reduce, "
-        f"{hidden:.0%} of it beside the backward pass; {waited:.1f} ms of waiting after the last "
+        f"{hidden:.0%} of it during the backward pass; {waited:.1f} ms of waiting after the last "
         "gradient."
     )
 
 
 def overlap(notes: Notes) -> tuple[float, float, float]:
-    """Share of the all-reduces' time that lies beside computing; that time; the wait at the end.
+    """Return the share of all-reduce time during computing, that time, and the wait at the end.
 
     >>> notes = {"start": 0.0, "end": 9.0, "ready": [{"at": 2.0}, {"at": 6.0}]}
     >>> overlap(notes | {"buckets": [{"start": 2.0, "end": 5.0}, {"start": 4.0, "end": 9.0}]})
@@ -136,7 +136,7 @@ def overlap(notes: Notes) -> tuple[float, float, float]:
 
 
 def order(found: Recorded, cap: float, step: int) -> Figure:
-    """In which order the gradients came on rank 0, and the bucket of each."""
+    """Draw the order in which the gradients came on rank 0, and the bucket of each."""
     notes = found.notes(cap, step)[0]
     bucket_of = {name: one["number"] for one in notes["buckets"] for name in one["parameters"]}
     names = [one["name"] for one in notes["ready"]]
@@ -172,7 +172,7 @@ def order(found: Recorded, cap: float, step: int) -> Figure:
 
 
 def by_cap(found: Recorded) -> Figure:
-    """Time of the backward pass by bucket size, and how much of it is waiting for the exchange."""
+    """Draw the time of the backward pass by bucket size, and its wait for the exchange."""
     whole, waited, notes = [], [], []
     for cap, steps in zip(found.caps, found.runs, strict=True):
         passes = [one for by_rank in steps[SETTLED:] for one in by_rank]
@@ -180,7 +180,7 @@ def by_cap(found: Recorded) -> Figure:
         whole.append(round(median(p["end"] - p["start"] for p in passes) - median(waits), 3))
         waited.append(round(median(waits), 3))
         share = median(overlap(one)[0] for one in passes)
-        notes.append(f"{named(cap)}: {_buckets(passes[0])}, {share:.0%} beside")
+        notes.append(f"{named(cap)}: {_buckets(passes[0])}, {share:.0%} hidden")
     x = [named(cap) for cap in found.caps]
     layout = {
         "barmode": "stack",

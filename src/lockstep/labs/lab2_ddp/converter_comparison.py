@@ -1,4 +1,4 @@
-"""The learner's program and the converter's: line by line, and in a run on two processes."""
+"""Compare the learner's program with the converter's, line by line and in a run."""
 
 from __future__ import annotations
 
@@ -21,51 +21,51 @@ SCRIPT = "train.py"
 EPOCHS = 5
 BATCHES = (32, 128)
 LIMIT = 180.0
-"""Seconds of all runs."""
+"""The time limit of all runs together, in seconds."""
 ONE, OWN, CONVERTED = "one GPU", "yours", "lockstep convert"
 COLUMNS = ("program on processes", "batch", "images/s", "times", "accuracy")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Run:
-    """A program on some processes."""
+    """One run of a program."""
 
     program: str
     processes: int
     batch: int
-    """Of all processes together."""
+    """The batch of all processes together."""
     rate: float | None = None
-    """Images per second, the median epoch; the first one, in which all warms up, left out."""
+    """Images per second of the median epoch, without the first, in which everything warms up."""
     accuracy: float | None = None
-    """After the last epoch."""
+    """The accuracy after the last epoch."""
     speakers: int = 1
-    """Ranks that print."""
+    """The number of ranks that print."""
     failed: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Runs:
-    """All of them, with where they ran."""
+    """All runs and their machine."""
 
     device: str
     cores: int
     runs: list[dict[str, Any]] = field(default_factory=list)
 
     def of(self, program: str, batch: int) -> Run:
-        """The run of a program."""
+        """Return the run of a program."""
         return next(
             Run(**one) for one in self.runs if (one["program"], one["batch"]) == (program, batch)
         )
 
     def ratio(self, program: str, batch: int) -> float | None:
-        """How many times as fast as on one process it is."""
+        """Return how many times as fast as on one process the program runs."""
         one, two = self.of(ONE, batch).rate, self.of(program, batch).rate
         return two / one if one and two else None
 
 
 @cache
 def converted() -> str:
-    """What `lockstep convert` makes of the program for one GPU."""
+    """Return the output of `lockstep convert` for the program for one GPU."""
     from lockstep.convert import convert
     from lockstep.source.reading import parse
 
@@ -73,7 +73,7 @@ def converted() -> str:
 
 
 def difference(own: str) -> str:
-    """From the learner's program to the converter's, as a unified diff."""
+    """Return a unified diff from the learner's program to the converter's."""
     return diff(own, converted())
 
 
@@ -84,15 +84,15 @@ def measure(report: Report, own: str) -> Runs:
 
 
 def compare(own: str, epochs: int, batches: list[int], report: Report) -> dict[str, Any]:
-    """In a process of its own."""
+    """Run all programs; called in a separate process."""
     from lockstep.world import gpus_here, hide_gpus
 
     device = "GPU" if gpus_here() >= 2 else "CPU"
     if device == "CPU":
-        # Alike for all: two processes do not fit on one GPU, so nobody gets it.
+        # Two processes do not fit on one GPU, so no program may use it.
         hide_gpus()
     plan = [(name, batch) for batch in batches for name in (ONE, OWN, CONVERTED)]
-    # At the larger batch the converter's has nothing new to say.
+    # At the larger batch, the converter's program would show nothing new.
     plan = [(name, batch) for name, batch in plan if batch == batches[0] or name != CONVERTED]
     texts = {ONE: program(), OWN: own, CONVERTED: converted()}
     runs = []
@@ -123,7 +123,7 @@ def _run(name: str, processes: int, batch: int, found: tuple[list[Printed], str]
 
 
 def rows(found: Runs) -> list[list[str]]:
-    """The table, as texts."""
+    """Return the rows of the table."""
     lines = []
     for one in (Run(**run) for run in found.runs):
         ratio = found.ratio(one.program, one.batch)
@@ -140,25 +140,24 @@ def rows(found: Runs) -> list[list[str]]:
 
 
 def remarks(found: Runs) -> list[str]:
-    """What the numbers do not say."""
+    """Return remarks that explain the numbers."""
     said = []
     for one in (Run(**run) for run in found.runs):
         name = f"{one.program}, batch {one.batch}"
         if one.failed:
             said.append(f"{name}: {one.failed}")
         elif one.speakers != 1:
-            said.append(f"{name}: {one.speakers} ranks print, and the first of them is shown.")
+            said.append(f"{name}: {one.speakers} ranks print; the table shows the first.")
     known = [one["accuracy"] for one in found.runs if one["accuracy"] is not None]
     if len(known) > 1:
         apart = max(known) - min(known)
         said.append(
-            f"The accuracies lie within {apart:.4f}, {round(apart * TEST)} of {TEST} images: order "
-            "and dropout are drawn differently in each run."
+            f"The accuracies lie within {apart:.4f}, {round(apart * TEST)} of {TEST} images: each "
+            "run draws a different order and dropout."
         )
     if found.device == "CPU":
         said.append(
-            f"Two processes share {found.cores} cores here with all else that runs on this "
-            "machine, and the exchange takes computing time from both. GPUs exchange beside "
-            "computing."
+            f"Here two processes share {found.cores} cores with everything else on this machine, "
+            "and the exchange takes computing time from both. GPUs exchange while they compute."
         )
     return said

@@ -1,4 +1,4 @@
-"""Set in every rank of a check: notes which GPU a model is sent to."""
+"""A probe in every rank of a check, which records the GPU that a model is sent to."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from lockstep.probes.recorder import Recorder
 
 
 def install(recorder: Recorder) -> None:
-    """Called by the doctor's probes, once torch is there."""
+    """Install the probe; the doctor's probes call this once torch is imported."""
     to, cuda = nn.Module.to, nn.Module.cuda
 
     def note(device: Any) -> None:

@@ -1,4 +1,4 @@
-"""The digits in a file, as a program of the lab reads them."""
+"""Write the file of digits that a program of the lab reads."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ import numpy as np
 
 NAME = "digits.npz"
 TRAIN, TEST = 1438, 359
-"""Samples. The test set is odd on purpose: two ranks cannot have equal parts of it."""
+"""Numbers of samples. The test set is odd on purpose: two ranks cannot share it equally."""
 
 
 def write_digits(folder: Path, train: int = TRAIN, test: int = TEST) -> Path:
-    """Write the first so many digits to train on and to test on: every fifth is a test digit."""
+    """Write the first `train` and `test` digits; every fifth digit is a test digit."""
     with resources.files("lockstep.data").joinpath(NAME).open("rb") as file:
         arrays = np.load(file)
         images, labels = arrays["images"], arrays["labels"]
     is_test = np.arange(len(images)) % 5 == 0
-    # The last of them goes to the others.
+    # The last one becomes a training digit.
     is_test[np.flatnonzero(is_test)[TEST:]] = False
     path = folder / NAME
     np.savez(

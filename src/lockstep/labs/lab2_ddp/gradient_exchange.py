@@ -1,4 +1,4 @@
-"""One gradient on two replicas, before and after the all-reduce, and the weights after the step."""
+"""Show one gradient on two replicas around the all-reduce, and the weights after the step."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ ROWS = 5
 
 
 def gradients(found: Recorded) -> list[list[str]]:
-    """The first elements, as texts: of each rank, their mean, and what the all-reduce made."""
+    """Return the first elements as text: of each rank, their mean, and the reduced ones."""
     before, after = found.exchange["before"], found.exchange["after"]
     return [
         [
@@ -24,7 +24,7 @@ def gradients(found: Recorded) -> list[list[str]]:
 
 
 def weights(found: Recorded) -> list[list[str]]:
-    """The same elements of the weights, after the step."""
+    """Return the same elements of the weights after the step, as text."""
     return [
         [f"[{place}]", *(_number(one[place]) for one in found.exchange["weights"])]
         for place in range(ROWS)
@@ -36,7 +36,7 @@ def _number(value: float) -> str:
 
 
 def verdict(found: Recorded) -> str:
-    """Whether the ranks agree, and with the mean."""
+    """Describe whether the ranks agree with each other and with the mean."""
     before, after, changed = (found.exchange[key] for key in ("before", "after", "weights"))
     worst = max(
         abs((a + b) / 2 - c) for a, b, c in zip(before[0], before[1], after[0], strict=True)
@@ -45,5 +45,5 @@ def verdict(found: Recorded) -> str:
     agree = "equal to the bit" if same else "different"
     return (
         f"All {len(after[0])} elements: gradients and weights of the two ranks are {agree} after "
-        f"the exchange; from the mean they differ by {worst:.1g} at most, which is rounding."
+        f"the exchange. They differ from the mean by at most {worst:.1g}, which is rounding."
     )

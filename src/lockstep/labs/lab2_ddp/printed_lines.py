@@ -1,4 +1,4 @@
-"""What a program of the lab printed per epoch, as numbers."""
+"""Read the numbers that a program of the lab prints per epoch."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Printed(NamedTuple):
     """Images per second."""
     accuracies: list[float]
     digits: int
-    """Of an accuracy, after the point."""
+    """The digits of an accuracy after the point."""
 
 
 def printed(text: str) -> Printed:

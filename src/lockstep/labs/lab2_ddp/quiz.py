@@ -1,4 +1,4 @@
-"""Five questions about what was recorded and measured here."""
+"""The quiz of lab 2, about the recordings and measurements."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from lockstep.labs.shared.quiz import Question
 RANKS = 2
 TEST_BATCH = 100
 MOST = 4
-"""Choices."""
+"""The largest number of choices."""
 LITTLE = 0.005
-"""Milliseconds that are printed as none."""
+"""Fewer milliseconds count as none."""
 
 
 def questions(recorded: Recorded, judged: Judged, runs: Runs) -> list[Question]:
-    """All five."""
+    """Return the five questions."""
     return [
         _sent(recorded),
         _first_bucket(recorded),
@@ -30,7 +30,7 @@ def questions(recorded: Recorded, judged: Judged, runs: Runs) -> list[Question]:
 
 
 def _asked(text: str, right: str, wrong: list[str], why: str) -> Question:
-    """A wrong choice that reads as the right one does is left out."""
+    """Return a question without duplicate choices."""
     choices = tuple(dict.fromkeys([right, *wrong]))[:MOST]
     return Question(text=text, choices=choices, right=0, why=why)
 
@@ -47,9 +47,9 @@ def _sent(found: Recorded) -> Question:
             f"{_mb(2 * sent)}, to the other rank and back",
             f"{_mb(sent / RANKS)}, its half of the gradient",
         ],
-        f"A gradient has as many numbers as there are parameters, whatever the batch: {count:,} of "
-        f"4 bytes are {_mb(found.bytes)}. In an all-reduce each of W ranks sends 2 (W - 1) / W "
-        f"times that: half a gradient to be added and half a sum, with two ranks {_mb(sent)}.",
+        f"A gradient has one number per parameter, whatever the batch: {count:,} "
+        f"times 4 bytes are {_mb(found.bytes)}. In an all-reduce each of W ranks sends 2 (W - 1) / "
+        f"W times that. With two ranks it sends half a gradient and half a sum: {_mb(sent)}.",
     )
 
 
@@ -69,10 +69,10 @@ def _first_bucket(found: Recorded) -> Question:
             ", ".join(model[1 : 1 + len(inside)]),
             f"all at once: {', '.join(model)}" if len(inside) < len(model) else layers[0],
         ],
-        f"Backward goes from the output to the input, so {inside[0]} had its gradients first, and "
+        f"The backward pass goes from output to input, so {inside[0]} had its gradients first, and "
         f"bucket 0 ({_mb(first['bytes'])}) started after {first['start']:.1f} of "
-        f"{notes['end']:.1f} ms. The order in which the model is written ({', '.join(model[:3])}, "
-        "...) plays no part once DDP has seen a step.",
+        f"{notes['end']:.1f} ms. The order in the source ({', '.join(model[:3])}, ...) does not "
+        "matter once DDP has seen a step.",
     )
 
 
@@ -87,13 +87,13 @@ def _most_beside(found: Recorded) -> Question:
     less = [name for name in sorted(shares, key=shares.__getitem__) if shares[name] < shares[best]]
     told = ", ".join(f"{name}: {share:.0%}" for name, share in shares.items())
     return _asked(
-        "With which bucket size did the largest share of the all-reduces' time lie beside the "
-        "backward pass?",
+        "With which bucket size did the backward pass hide the largest share of the all-reduces' "
+        "time?",
         best,
-        less or ["all of it did, with any"],
-        f"Measured here: {told}. A bucket starts when its last gradient is there. One large bucket "
-        "starts when all is computed, and nothing is left to hide behind; small ones start early, "
-        "and each costs a little by itself.",
+        less or ["all sizes: everything was hidden"],
+        f"Measured here: {told}. A bucket starts when its last gradient is ready. One large bucket "
+        "starts when the pass is over, and nothing is left to hide behind; small ones start early, "
+        "but each has a fixed cost.",
     )
 
 
@@ -101,7 +101,7 @@ def _mean_of_means(found: Judged) -> Question:
     right, count = sum(found.right), len(found.right)
     names = (RANKS_MEAN, EXACT, PADDED, BATCHES_MEAN)
     shown: dict[str, str] = {}
-    # Two ranks, unless the ways then print the same.
+    # Take two ranks, unless two ways then print the same number.
     for ranks in (2, 3, 5, 7):
         values = validation.ways(found.right, ranks, TEST_BATCH)
         shown = {name: f"{values[name]:.5f}" for name in names}
@@ -110,15 +110,15 @@ def _mean_of_means(found: Judged) -> Question:
             break
     near = [f"{(right + change) / count:.5f}" for change in (-1, -2)]
     return _asked(
-        f"A network gets {right} of {count} test images right. On {ranks} ranks, which have "
-        f"{' or '.join(map(str, sizes))} of them, what would have been printed if each rank had "
-        "computed its accuracy and these had been averaged?",
+        f"A network gets {right} of {count} test images right. Each of {ranks} ranks has "
+        f"{' or '.join(map(str, sizes))} of them. What would a program print that averages the "
+        "accuracies of the ranks?",
         shown[RANKS_MEAN],
         [*(shown[name] for name in names[1:]), *near],
-        f"The mean of the ranks' means is {shown[RANKS_MEAN]}: an image of a smaller part weighs "
+        f"The mean of the ranks' means is {shown[RANKS_MEAN]}: an image in a smaller part weighs "
         f"more. The accuracy is {right}/{count} = {shown[EXACT]}. A mean over batches of "
-        f"{TEST_BATCH} would be {shown[BATCHES_MEAN]}, as a short last batch weighs as much as a "
-        f"full one; a sampler that repeats samples gives {shown[PADDED]}.",
+        f"{TEST_BATCH} would be {shown[BATCHES_MEAN]}, because a short last batch weighs as much "
+        f"as a full one; a sampler that repeats samples gives {shown[PADDED]}.",
     )
 
 
@@ -130,20 +130,20 @@ def _besides_work(runs: Runs) -> Question:
     assert two, "the converter's program ran"
     alone, both = 1e3 * batch / one, 1e3 * batch / two
     extra = both - alone / 2
-    none = "none: they took no more than half of its time"
+    none = "none: two processes took no more than half the time of one"
     numbers = [f"{value:.2f} ms" for value in (both, alone / 2, alone) if value >= LITTLE]
     who = "your program" if name == OWN else "the converter's program"
     ratio = runs.ratio(OWN, larger)
     at_larger = "" if ratio is None else f" At batch {larger} it was {ratio:.2f} times."
     return _asked(
         f"One process needed {alone:.2f} ms for a step of {batch} images, and two processes "
-        f"({who}) {both:.2f} ms. How much of that was no computing of their halves?",
+        f"({who}) {both:.2f} ms. How much of that was not spent on computing their halves?",
         f"{extra:.2f} ms" if extra >= LITTLE else none,
         [*numbers, none],
-        f"Half of {alone:.2f} ms is {alone / 2:.2f} ms; what is more, {max(extra, 0.0):.2f} ms, "
-        "goes into the exchange, its start, waiting for each other, and cores that are shared. Two "
-        f"processes were {two / one:.2f} times as fast as one.{at_larger} Costs that every step "
-        "has, whatever its batch, weigh less in a larger one.",
+        f"Half of {alone:.2f} ms is {alone / 2:.2f} ms; the rest, {max(extra, 0.0):.2f} ms, goes "
+        "into the exchange, its start, waiting for each other, and shared cores. Two processes "
+        f"were {two / one:.2f} times as fast as one.{at_larger} The fixed costs of a step weigh "
+        "less in a larger batch.",
     )
 
 

@@ -1,6 +1,6 @@
-"""A program on one process or on several, as it is: nobody watches, so that its speed is its own.
+"""Run a program on one process or several without probes, so that nothing slows it down.
 
-The processes are forked from one that has imported torch, which saves each of them seconds.
+The processes are forked from one that has imported torch, which saves seconds for each.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from lockstep.world import World, announce
 
 SCRIPT = "train.py"
 LIMIT = 60
-"""Seconds of one run."""
+"""The time limit of one run, in seconds."""
 
 
 def run(
     folder: Path, text: str, processes: int, arguments: tuple[str, ...]
 ) -> tuple[list[Printed], str]:
-    """What each process printed, and why it failed if it did."""
-    # Here and not above: only this process, which forks, has use for torch.
+    """Run a program, and return what each process printed and why the run failed, if it did."""
+    # Import here: only this process, which forks, needs torch.
     from lockstep.engine.stay import stay
 
     folder.mkdir()
@@ -36,7 +36,7 @@ def run(
     port = _free_port()
 
     def work(rank: int, store: str) -> None:
-        # The default: the process ends, and those who wait for it with it.
+        # The default action ends the process, and with it the processes that wait for it.
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
         signal.alarm(LIMIT)
         os.chdir(folder)
@@ -45,7 +45,7 @@ def run(
         os.dup2(output, 2)
         if processes > 1:
             announce(World(rank=rank, size=processes, local_rank=rank), port)
-        # What comes after the training is not measured, and must not hang.
+        # The end of the process is not measured, and must not hang.
         stay()
         sys.argv = [SCRIPT, *arguments]
         runpy.run_path(SCRIPT, run_name="__main__")
@@ -56,7 +56,7 @@ def run(
     except ReplicaDied as error:
         failed = str(error).splitlines()[0]
         if signal.SIGALRM.name in failed:
-            failed = f"It took longer than {LIMIT} seconds and was ended."
+            failed = f"It took longer than {LIMIT} seconds, so the lab stopped it."
     logs = [folder / f"{rank}.log" for rank in range(processes)]
     said = [log.read_text(errors="replace") if log.exists() else "" for log in logs]
     return [printed(one) for one in said], failed

@@ -1,4 +1,4 @@
-"""Whether a step is done: the doctor's findings and what else it saw, in words."""
+"""Explain what is missing in a step, from the doctor's findings and observations."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from lockstep.labs.lab2_ddp.requirements import prepared_once, two_ranks
 from lockstep.labs.lab2_ddp.steps import Step, steps
 
 SHOWN = 30
-"""Lines of how a program ended."""
+"""How many lines about the end of a program to show."""
 
 
 def check_step(step: Step, text: str) -> list[str]:
-    """What is wrong with a program after a step, found by running it on two ranks; empty: passed.
+    """Run a program on two ranks, and return what is wrong with it after a step.
 
-    Steps before this one must still hold; what later steps are about is not looked at.
+    Earlier steps must still hold; the subjects of later steps do not count.
     """
     return judge(step, observe(text, prepared=step.prepared, whole=step.whole))
 
 
 def judge(step: Step, seen: Observed) -> list[str]:
-    """The same for a program that was observed."""
+    """Return what is wrong with an observed program after a step."""
     if seen.ended == "unread":
         return seen.ending
     said = [] if seen.ended == "finished" else ["\n".join(seen.ending[:SHOWN])]
@@ -40,19 +40,19 @@ def judge(step: Step, seen: Observed) -> list[str]:
         return alone
     for one in done:
         for need in one.needs:
-            # Of a run that ended early only this can be told, and it may be the reason.
+            # After an early end, only this requirement can be judged, and it may be the reason.
             if seen.ended == "finished" or need is prepared_once:
                 said += [_earlier(one, step) + message for message in need(seen)]
     return said
 
 
 def _told(finding: dict[str, Any], meant: bool, asked: bool) -> str:
-    """A finding as one sentence or two, with where it belongs."""
-    about = "" if meant else " This is of an earlier step." if asked else " This is new."
+    """Format a finding, with the step that it belongs to."""
+    about = "" if meant else " This belongs to an earlier step." if asked else " This is new."
     name = f"{finding['code']} {finding['rule']}"
     line = f"Line {finding['line']}: " if finding["line"] > 1 else ""
     return f"{line}{finding['message']}. {finding['advice']}{about} ({name})"
 
 
 def _earlier(one: Step, step: Step) -> str:
-    return "" if one is step else f"Of the earlier step “{one.title}”: "
+    return "" if one is step else f"From the earlier step “{one.title}”: "

@@ -1,6 +1,6 @@
-"""The steps in which the program for one GPU becomes one for many.
+"""The steps that turn the program for one GPU into one for many.
 
-Each has a page in `pages/`: its title, what to do, why, and pieces of the program before and after.
+Each step has a page in `pages/`: its title, task and reason, and code before and after.
 """
 
 from __future__ import annotations
@@ -19,27 +19,27 @@ _BLOCK = re.compile(r"^```(before|after)\n(.*?)\n```$", re.M | re.S)
 
 @dataclass(frozen=True, kw_only=True)
 class Step:
-    """One change of the program."""
+    """One change to the program."""
 
     name: str
     title: str
     task: str
-    """What to do."""
+    """The instruction."""
     why: str
     before: str
-    """The program that it starts from, if the steps before were done as we would."""
+    """Our program before this step."""
     after: str
-    """The program as we would change it."""
+    """Our program after this step."""
     removes: frozenset[str] = frozenset()
-    """The doctor's rules that must be quiet from here on."""
+    """The doctor's rules that must find nothing from here on."""
     needs: tuple[Need, ...] = ()
-    """What else must hold from here on."""
+    """Further requirements from here on."""
     optional: bool = False
-    """Whether it may be left out: then nobody asks for it later."""
+    """Whether the learner may skip the step; later steps do not require it."""
     prepared: bool = False
-    """Whether its check begins with the data prepared, as long as a race would decide otherwise."""
+    """Whether the check prepares the data first, to avoid a race between the ranks."""
     whole: bool = False
-    """Whether its check repeats the first step in one process, which takes twice as long."""
+    """Whether the check repeats the first step in one process, which takes twice as long."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ _PLANS = (
 
 @cache
 def steps() -> tuple[Step, ...]:
-    """All of them, in order."""
+    """Return all steps, in order."""
     text, found = program(), []
     for number, plan in enumerate(_PLANS):
         written = page(f"{plan.name}.md")
@@ -97,7 +97,7 @@ def steps() -> tuple[Step, ...]:
 
 
 def _words(page: str) -> tuple[str, str, str]:
-    """Title, what to do, and why: the heading, the first paragraph, the others."""
+    """Return title, task and reason: the heading, the first paragraph, the other paragraphs."""
     head, task, *rest = (" ".join(part.split()) for part in page.strip().split("\n\n"))
     return head.removeprefix("# "), task, "\n\n".join(part for part in rest if part)
 

@@ -1,4 +1,4 @@
-"""Validation on several ranks: one accuracy, and four that are not it."""
+"""Compare ways to compute an accuracy on several ranks: one right and four wrong."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ COLOURS = {EXACT: GREEN, RANKS_MEAN: BLUE, BATCHES_MEAN: GREY, PADDED: ORANGE, D
 
 @dataclass(frozen=True, kw_only=True)
 class Judged:
-    """Which test images a network gets right, in their order: 1 or 0."""
+    """Whether a network gets each test image right: 1 or 0."""
 
     right: list[int]
 
 
 def measure(report: Report) -> Judged:
-    """Train a small network for a moment, and look at every test image."""
+    """Train a small network for a moment, and evaluate every test image."""
     import torch
     from torch import nn
 
     from lockstep.data.digits import digits
 
-    report(0.1, "a network trains")
+    report(0.1, "training a network")
     data = digits()
     assert data.prepare is not None
     train, test = (data.prepare(part.inputs).flatten(1) for part in (data.train, data.test))
@@ -45,7 +45,7 @@ def measure(report: Report) -> Judged:
         for _ in range(EPOCHS):
             for own in torch.randperm(len(train)).split(BATCH):
                 loss = nn.functional.cross_entropy(net(train[own]), data.train.targets[own])
-                # By hand: torch's first optimizer imports its compiler, which takes a second.
+                # Step by hand: torch's first optimizer imports its compiler, which takes a second.
                 gradients = torch.autograd.grad(loss, list(net.parameters()))
                 with torch.no_grad():
                     for p, gradient in zip(net.parameters(), gradients, strict=True):
@@ -59,7 +59,7 @@ def measure(report: Report) -> Judged:
 
 
 def ways(right: Sequence[int], ranks: int, batch: int) -> dict[str, float]:
-    """The accuracy by each way to put the ranks' results together.
+    """Return the accuracy by each way to combine the ranks' results.
 
     >>> ways([1, 1, 0], ranks=2, batch=1)[EXACT] == 2 / 3
     True
@@ -68,7 +68,7 @@ def ways(right: Sequence[int], ranks: int, batch: int) -> dict[str, float]:
     """
     known = np.asarray(right)
     parts = [known[rank::ranks] for rank in range(ranks)]
-    # DistributedSampler begins anew with the first samples until all ranks have as many.
+    # DistributedSampler repeats the first samples until all ranks have equally many.
     padded = np.concatenate([known, known[: -len(known) % ranks]])
     kept = [part[: len(part) // batch * batch] for part in parts]
     dropped = np.concatenate(kept)
@@ -83,7 +83,7 @@ def ways(right: Sequence[int], ranks: int, batch: int) -> dict[str, float]:
 
 
 def figure(found: Judged, ranks: int, batch: int) -> dict[str, Any]:
-    """How far each way is from the exact accuracy."""
+    """Draw how far each way is from the exact accuracy."""
     values = ways(found.right, ranks, batch)
     exact = values[EXACT]
     names = [name for name in values if values[name] == values[name]]

@@ -1,4 +1,4 @@
-"""The runs as curves: who is where at which time, and who reaches a target first."""
+"""Draw the runs as curves of accuracy, and find which reaches a target first."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ AXES = {"seconds": "seconds of training", "epochs": "epochs", "steps": "optimize
 
 
 def reached(run: Run, target: float) -> int | None:
-    """The number of the first evaluation that is as good as the target."""
+    """Return the index of the first evaluation that reaches the target."""
     return next((n for n, value in enumerate(run.accuracy) if value >= target), None)
 
 
 def places(run: Run, axis: str) -> list[float]:
-    """Where the evaluations of a run lie on an axis."""
+    """Return the places of a run's evaluations on an axis."""
     if axis == "epochs":
         return [float(n + 1) for n in range(len(run.accuracy))]
     return [float(value) for value in (run.seconds if axis == "seconds" else run.steps)]
 
 
 def figure(found: Runs, *, axis: str, target: float, **shown: bool) -> Figure:
-    """Curves of the runs that are `shown` (`run0`, `run1`, ...), and the target."""
+    """Draw the runs that are `shown` (`run0`, `run1`, ...), and the target."""
     data = []
     said = []
     furthest = 0.0
@@ -35,7 +35,7 @@ def figure(found: Runs, *, axis: str, target: float, **shown: bool) -> Figure:
         data.append(curve | {"mode": "lines+markers", "marker": {"size": 7}})
         first = reached(run, target)
         when = "never" if first is None else f"{x[first]:.3g}"
-        ended = " (its loss was no number in the end)" if run.diverged else ""
+        ended = " (its loss became NaN)" if run.diverged else ""
         said.append(f"{run.short}: {when}{ended}")
     data.append(line(f"target {target:g}", [0.0, furthest], [target] * 2, GREY, dash="dash"))
     layout = axes(AXES[axis], "test accuracy", y_axis={"range": [0.0, 1.02]})

@@ -1,4 +1,4 @@
-"""Batch norm at small local batches: one global batch, cut for more and more replicas."""
+"""Measure batch norm at small local batches: one global batch, cut for more replicas."""
 
 from __future__ import annotations
 
@@ -21,41 +21,41 @@ SIZES = (PIXELS, 64, 64, CLASSES)
 BATCH = 128
 LOCALS = (2, 4, 8, 16, 32, 128)
 SHARD = 16
-"""Samples of a shard, where shards are fixed."""
+"""The samples of a fixed shard."""
 RATES = (0.1, 0.3)
 EPOCHS, SEEDS = 6, 5
 
 
 @dataclass(frozen=True, kw_only=True)
 class Norms:
-    """Accuracy by what the statistics are taken over."""
+    """The accuracy by kind of statistics."""
 
     batch: int
     locals: list[int]
-    """Samples of a replica in a step."""
+    """The samples of a replica in a step."""
     shard: int
     rates: list[float]
     epochs: int
     local: list[Any]
-    """Each replica's own statistics: by local batch, epoch, rate, seed."""
+    """With each replica's own statistics: by local batch, epoch, rate, seed."""
     ghost: list[Any]
-    """Those of fixed shards, on as many replicas as there are shards at most: by epoch ..."""
+    """With statistics of fixed shards, on up to as many replicas: by epoch, rate, seed."""
     synced: list[Any]
-    """Those of the global batch, on any number of replicas: by epoch ..."""
+    """With statistics of the global batch, on any number of replicas: by epoch, rate, seed."""
 
     @cached_property
     def arrays(self) -> dict[str, numpy.ndarray]:
-        """The same as arrays; what has no number counts as 0."""
+        """The accuracies as arrays; None counts as 0."""
         kinds = {"local": self.local, "ghost": self.ghost, "synced": self.synced}
         return {n: numpy.nan_to_num(numpy.array(v, float), nan=0.0) for n, v in kinds.items()}
 
     def most_for_ghost(self) -> int:
-        """Replicas that can have a shard."""
+        """Return the largest number of replicas that get a shard."""
         return self.batch // self.shard
 
 
 def measure(report: Report, epochs: int = EPOCHS, seeds: int = SEEDS) -> Norms:
-    """One stack for each cut of the batch."""
+    """Train one stack for each cut of the batch."""
     torch.set_num_threads(1)
     cuts = [("local", BATCH // own) for own in LOCALS] + [("ghost", BATCH // SHARD)]
     found: dict[str, list[Any]] = {"local": [], "ghost": []}
@@ -70,13 +70,13 @@ def measure(report: Report, epochs: int = EPOCHS, seeds: int = SEEDS) -> Norms:
         epochs=epochs,
         local=found["local"],
         ghost=found["ghost"][0],
-        # What all replicas compute together is what one computes that has the whole batch.
+        # All replicas together compute the same as one replica with the whole batch.
         synced=found["local"][-1],
     )
 
 
 def _trained(parts: int, epochs: int, seeds: int, *, merged: bool) -> Any:
-    # Whole batches only: the last one of an epoch does not cut into as many parts.
+    # Use whole batches only: the last one of an epoch cannot be cut into equal parts.
     samples = digits().first_batches(BATCH)
     per_epoch = len(samples) // BATCH
     stack = NormedStack(
@@ -93,7 +93,7 @@ def _trained(parts: int, epochs: int, seeds: int, *, merged: bool) -> Any:
 
 
 def figure(found: Norms, *, epochs: int, rate: float) -> Figure:
-    """Accuracy against the local batch, three ways to take statistics."""
+    """Draw the accuracy by local batch, for three kinds of statistics."""
     at, which = epochs - 1, found.rates.index(rate)
     local = found.arrays["local"][:, at, which]
     ghost, synced = (found.arrays[kind][at, which] for kind in ("ghost", "synced"))
@@ -106,7 +106,7 @@ def figure(found: Norms, *, epochs: int, rate: float) -> Figure:
     ]
     data = []
     for number, (name, places, seeds, colour) in enumerate(sides):
-        # A little apart: bars that lie on each other cannot be read.
+        # Shift the bars a little: overlapping bars cannot be read.
         shifted = [float(f"{place * 1.06 ** (number - 1):.4g}") for place in places]
         curve = line(name, shifted, seeds.mean(1), colour)
         curve |= {"mode": "lines+markers", "marker": {"size": 8}}
@@ -118,7 +118,7 @@ def figure(found: Norms, *, epochs: int, rate: float) -> Figure:
     )
     drop = local[-1].mean() - local[0].mean()
     note = (
-        f"A global batch of {found.batch}; bars: all {local.shape[1]} seeds. "
+        f"The global batch is {found.batch}; bars show all {local.shape[1]} seeds. "
         f"Own statistics over {x[0]} samples instead of {x[-1]} lose {100 * drop:.1f} points. "
         f"Shards of {found.shard} serve up to {found.most_for_ghost()} replicas, and the result "
         "is the same on any number of them."

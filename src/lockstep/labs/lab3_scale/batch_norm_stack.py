@@ -1,7 +1,7 @@
-"""A stack with batch norm, whose statistics are those of a replica, of a shard, or of all.
+"""A stack with batch norm, with statistics per replica, per shard, or over the whole batch.
 
-The cut of the batch is all that differs: into the batches of the replicas, into shards of a fixed
-size, or not at all.
+Only the cut of the batch differs: into the batches of the replicas, into shards of a fixed size, or
+not at all.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from lockstep.labs.lab3_scale.model_stack import Stack, alone
 
 MOMENTUM, EPS = 0.1, 1e-5
-"""As torch's batch norm has them."""
+"""The defaults of torch's batch norm."""
 
 
 class NormedStack(Stack):
@@ -30,9 +30,9 @@ class NormedStack(Stack):
         device: torch.device | str = "cpu",
         dtype: torch.dtype = torch.float32,
     ) -> None:
-        """`merged`: test with the mean of all running statistics, otherwise with the first part's.
+        """With `merged`, test with the mean of all running statistics, else with the first part's.
 
-        The first part's is what DDP leaves: it sends the first replica's buffers to all.
+        DDP leaves those of the first part: it sends the first replica's buffers to all.
         """
         super().__init__(sizes, seeds, device, dtype)
         self.parts, self.merged, self.training = parts, merged, True
@@ -44,11 +44,11 @@ class NormedStack(Stack):
         self.variances = [like.new_ones(len(self), parts, width) for width in hidden]
 
     def trained(self) -> list[Tensor]:
-        """Also the scale and the shift of each norm."""
+        """Return the parameters, including the scale and shift of each norm."""
         return [*self.parameters, *self.scales, *self.shifts]
 
     def between(self, hidden: Tensor, layer: int) -> Tensor:
-        """Normalise each part by itself, or by what was seen in training."""
+        """Normalise each part by itself in training, otherwise by the running statistics."""
         if self.training:
             parts = hidden.unflatten(1, (self.parts, -1))
             # Not torch.var_mean, which takes five times as long over few samples.
@@ -64,14 +64,14 @@ class NormedStack(Stack):
 
     def _remember(self, layer: int, mean: Tensor, variance: Tensor, count: int) -> None:
         self.means[layer].lerp_(mean[:, :, 0], MOMENTUM)
-        # As torch does: what is remembered is the estimate without bias.
+        # Like torch, remember the unbiased estimate.
         self.variances[layer].lerp_(variance[:, :, 0] * (count / (count - 1)), MOMENTUM)
 
     def _seen(self, rows: Tensor) -> Tensor:
         return rows.mean(1, keepdim=True) if self.merged else rows[:, :1]
 
     def test(self, inputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-        """By running statistics."""
+        """Test with the running statistics."""
         self.training = False
         try:
             return super().test(inputs, targets)
@@ -80,7 +80,7 @@ class NormedStack(Stack):
 
 
 def normed_alone(sizes: Sequence[int], seed: int) -> nn.Module:
-    """One of the models, as a module."""
+    """Return one of the models as a module."""
     layers: list[nn.Module] = []
     for layer in alone(sizes, seed):  # type: ignore[attr-defined]  # it is a Sequential
         layers.append(layer)

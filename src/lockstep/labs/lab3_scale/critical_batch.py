@@ -1,4 +1,4 @@
-"""Pictures of the noise scale and of the critical batch: measured, fitted, predicted."""
+"""Draw the noise scale and the critical batch: measured, fitted and predicted."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from lockstep.scaling.batch.critical import Tradeoff
 
 
 def along(noises: Noises) -> Figure:
-    """The noise scale step by step, every seed."""
+    """Draw the noise scale of every seed, step by step."""
     data = []
     for source, colour in (("shards", BLUE), ("steps", ORANGE)):
         for number, curve in enumerate(getattr(noises, source)):
@@ -31,12 +31,12 @@ def along(noises: Noises) -> Figure:
 
 
 def predicted(noises: Noises, target: float) -> float:
-    """The critical batch that the noise of one training predicts: the median of the seeds."""
+    """Return the critical batch that the noise predicts: the median over the seeds."""
     return median(noises.critical(target))
 
 
 def efficiency(batch: float, critical: float) -> float:
-    """The least samples that a target takes, as a share of what this batch takes.
+    """Return the fewest samples to a target as a share of the samples with this batch.
 
     >>> efficiency(50, critical=50)
     0.5
@@ -45,15 +45,15 @@ def efficiency(batch: float, critical: float) -> float:
 
 
 def figure(found: Explored, noises: Noises, *, target: float, batch: int) -> Figure:
-    """Steps to a loss against batch size, and the samples that these steps take."""
+    """Draw the steps to a loss by batch size, and the samples in these steps."""
     fit = swept(found, target)
     if fit is None:
-        # The picture of an easier target would be taken for that of this one.
-        return {"data": [], "layout": {}, "note": f"Too few trainings came to a loss of {target}."}
+        # A picture of an easier target would mislead.
+        return {"data": [], "layout": {}, "note": f"Too few runs reached a loss of {target}."}
     curve, points = fit
     shown = [float(f"{b:.4g}") for b in numpy.geomspace(4, 1024, 65)]
     seen = predicted(noises, target)
-    # One training is known to the prediction: its batch, and the steps that it took.
+    # The prediction knows one training run: its batch and its number of steps.
     known = Tradeoff(1.0, seen)
     scale = _steps_taken(noises, target) / known.steps(noises.batch)
     x, steps = points["batches"], points["steps"]
@@ -82,7 +82,7 @@ def figure(found: Explored, noises: Noises, *, target: float, batch: int) -> Fig
 
 
 def _steps_taken(noises: Noises, target: float) -> float:
-    """Steps that the watched training took."""
+    """Return the steps of the watched training run."""
     lengths = [
         next((n for n, loss in enumerate(losses) if loss <= target), len(losses))
         for losses in noises.loss
@@ -94,9 +94,9 @@ def _told(curve: Tradeoff, seen: float, target: float, batch: int) -> str:
     steps = curve.steps(batch)
     return (
         f"To a test loss of {target}: critical batch {curve.critical_batch:.0f} by the sweep, "
-        f"{seen:.0f} by the noise of one training.\n"
-        f"At batch {batch}: {steps:.0f} steps ({curve.least_steps:.0f} at least), "
+        f"{seen:.0f} by the noise of one training run.\n"
+        f"At batch {batch}: {steps:.0f} steps (never fewer than {curve.least_steps:.0f}), "
         f"{batch * steps:,.0f} samples; "
-        f"{efficiency(batch, curve.critical_batch):.0%} of the samples would do with tiny batches. "
-        f"Twice the batch would save {curve.saved_by_doubling(batch):.0%} of the steps."
+        f"tiny batches need {efficiency(batch, curve.critical_batch):.0%} of the samples. "
+        f"Doubling the batch saves {curve.saved_by_doubling(batch):.0%} of the steps."
     )

@@ -1,4 +1,4 @@
-"""The digits as the small models of this lab take them: rows of 64 numbers."""
+"""The digits as rows of 64 numbers, for the small models of this lab."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PIXELS, CLASSES = 64, 10
 
 @dataclass(frozen=True, kw_only=True)
 class Samples:
-    """Inputs and targets, to train on and to test on."""
+    """Inputs and targets for training and test."""
 
     inputs: Tensor
     targets: Tensor
@@ -26,13 +26,13 @@ class Samples:
         return len(self.targets)
 
     def first_batches(self, batch: int) -> Samples:
-        """As many training samples as make whole batches."""
+        """Return only the training samples that fill whole batches."""
         whole = len(self) // batch * batch
         return replace(self, inputs=self.inputs[:whole], targets=self.targets[:whole])
 
 
 def digits(device: str | None = None, dtype: torch.dtype = torch.float32) -> Samples:
-    """All of them, on a GPU if there is one."""
+    """Return all digits, on a GPU if there is one."""
     found = data.digits()
     assert found.prepare is not None
     place = device or ("cuda" if gpu_count() else "cpu")

@@ -1,4 +1,4 @@
-"""Pieces of Plotly's plain data that the pictures of this lab share."""
+"""Pieces of Plotly figures that the pictures of this lab share."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ COLOURS = (BLUE, ORANGE, GREEN, PURPLE, RED, GREY)
 
 
 def line(name: str, x: Iterable[Any], y: Iterable[Any], colour: str, **style: Any) -> Trace:
-    """A line; what is no number leaves a gap."""
+    """Return a line; values that are not numbers leave gaps."""
     return {
         "x": list(x),
         "y": tidy(y),
@@ -26,7 +26,7 @@ def line(name: str, x: Iterable[Any], y: Iterable[Any], colour: str, **style: An
 
 
 def dots(name: str, x: Iterable[Any], y: Iterable[Any], colour: str, **style: Any) -> Trace:
-    """Points."""
+    """Return points."""
     return {
         "x": list(x),
         "y": tidy(y),
@@ -37,7 +37,7 @@ def dots(name: str, x: Iterable[Any], y: Iterable[Any], colour: str, **style: An
 
 
 def spread(trace: Trace, values: Sequence[Sequence[float]]) -> Trace:
-    """The same trace with bars from the least to the largest of what each of its points is of."""
+    """Add bars to a trace, from the least to the largest value of each point."""
     pairs = list(zip(trace["y"], values, strict=True))
     colour = (trace.get("line") or trace["marker"])["color"]
     bars = {
@@ -54,7 +54,7 @@ def spread(trace: Trace, values: Sequence[Sequence[float]]) -> Trace:
 def band(
     name: str, x: Sequence[Any], low: Iterable[Any], high: Iterable[Any], colour: str
 ) -> Trace:
-    """A pale area between two lines, without a place in the legend."""
+    """Return a pale area between two lines, without a legend entry."""
     red, green, blue = (int(colour[at : at + 2], 16) for at in (1, 3, 5))
     return {
         "x": [*x, *reversed(list(x))],
@@ -70,7 +70,7 @@ def band(
 
 
 def axes(x: str, y: str, *, x_axis: Any = None, y_axis: Any = None, **more: Any) -> dict[str, Any]:
-    """A layout with a title on each axis."""
+    """Return a layout with a title on each axis."""
     return {
         "xaxis": {"title": {"text": x}} | (x_axis or {}),
         "yaxis": {"title": {"text": y}} | (y_axis or {}),
@@ -79,13 +79,13 @@ def axes(x: str, y: str, *, x_axis: Any = None, y_axis: Any = None, **more: Any)
 
 
 def ticks(values: Sequence[float], form: str = "g") -> dict[str, Any]:
-    """A logarithmic axis with these values on it."""
+    """Return a logarithmic axis with ticks at these values."""
     shown = [f"{value:{form}}" for value in values]
     return {"type": "log", "tickvals": list(values), "ticktext": shown}
 
 
 def including(values: Iterable[float], value: float) -> list[float]:
-    """A slider's values with one more, which was measured.
+    """Add a measured value to the values of a slider.
 
     >>> including([0.1, 1.0], 0.123456)
     [0.1, 0.123, 1.0]
@@ -94,7 +94,7 @@ def including(values: Iterable[float], value: float) -> list[float]:
 
 
 def three(value: float) -> float:
-    """With three digits, as a slider shows it.
+    """Round to three digits, as a slider shows it.
 
     >>> three(0.0123456)
     0.0123
@@ -103,7 +103,7 @@ def three(value: float) -> float:
 
 
 def tidy(values: Iterable[Any], digits: int = 4) -> list[float | None]:
-    """Numbers with as many digits as a picture shows; None for what is none."""
+    """Round numbers to the digits that a picture shows; None for values that are not numbers."""
     return [
         None if value is None or not numpy.isfinite(value) else float(f"{value:.{digits}g}")
         for value in values

@@ -1,4 +1,4 @@
-"""The noise scale of one training, and the steps to a target that were measured at every batch."""
+"""Measure the noise scale of one training run, and fit the steps to a target from the grid."""
 
 from __future__ import annotations
 
@@ -22,27 +22,27 @@ from lockstep.scaling.noise import NoiseScale, ShardNoise, StepNoise
 
 BATCH, SHARDS, SEEDS = 64, 4, 3
 TARGETS = (0.8, 0.7, 0.6, 0.5, 0.45, 0.4, 0.35)
-"""Losses over the test data at which a training counts as done."""
+"""Test losses at which a training run counts as done."""
 HARDEST = TARGETS[-1]
-"""The target until which the noise is watched."""
+"""The noise is measured until this target."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Noises:
-    """The smoothed noise scale after each step, seed by seed."""
+    """The smoothed noise scale after each step, by seed."""
 
     batch: int
     rate: float
-    """The best of the grid for this batch, without momentum."""
+    """The best rate of the grid for this batch, without momentum."""
     shards: list[list[float]]
-    """By comparing shards of a batch."""
+    """The noise scale from comparing the shards of a batch."""
     steps: list[list[float]]
-    """By comparing a step with the next."""
+    """The noise scale from comparing a step with the next."""
     loss: list[list[float]]
-    """Over the test data before each step, by seed."""
+    """The test loss before each step, by seed."""
 
     def critical(self, target: float, source: str = "shards") -> list[float]:
-        """The critical batch that each seed's noise predicts for a training to this loss."""
+        """Return the critical batch that each seed's noise predicts for training to this loss."""
         found = []
         for curve, losses in zip(getattr(self, source), self.loss, strict=True):
             length = next((n for n, loss in enumerate(losses) if loss <= target), len(losses))
@@ -51,10 +51,10 @@ class Noises:
 
 
 def measure(report: Report, explored: Explored, seeds: int = SEEDS) -> Noises:
-    """Train single models at one batch size and watch their gradients."""
+    """Train single models at one batch size, and measure the noise of their gradients."""
     torch.set_num_threads(1)
     samples = digits("cpu")
-    # That of the whole way, which is what the noise predicts.
+    # Use the best rate to the hardest target: the noise predicts the whole run.
     rate = quickest(explored, HARDEST)[explored.batches.index(BATCH)][1] or 0.1
     curves: dict[str, list[list[float]]] = {"shards": [], "steps": []}
     losses = []
@@ -70,7 +70,7 @@ def measure(report: Report, explored: Explored, seeds: int = SEEDS) -> Noises:
 def _along(
     samples: Samples, rate: float, seed: int, source: str
 ) -> tuple[list[float], list[float]]:
-    """The noise scale after each step until the hardest target, and the loss before it."""
+    """Return the noise scale after each step and the loss before it, until the hardest target."""
     model = alone(SIZES, seed)
     weights = list(model.parameters())
     noise = NoiseScale(memory=20.0)
@@ -102,15 +102,15 @@ def _along(
                 weight.sub_(weight.grad, alpha=rate)
                 weight.grad = None
     usable = [value for value in curve if math.isfinite(value)] or [float(BATCH)]
-    # The first steps have seen too little: they count as the first that can tell.
+    # The first steps have no estimate yet: use the first one that does.
     tidied = [value if math.isfinite(value) else usable[0] for value in curve]
     return [round(value, 3) for value in tidied], [round(value, 4) for value in losses]
 
 
 def quickest(found: Explored, target: float) -> list[tuple[float | None, float | None]]:
-    """Steps to a loss at the best rate of each batch size, and that rate; None: never reached.
+    """Return (steps to a loss, rate) at the best rate of each batch size; None if never reached.
 
-    Without momentum, which the trade-off knows nothing of; the median over the seeds.
+    This uses runs without momentum, which the trade-off does not model, and the median seed.
     """
     best: list[tuple[float | None, float | None]] = []
     plain = found.momenta.index(0.0)
@@ -125,7 +125,7 @@ def quickest(found: Explored, target: float) -> list[tuple[float | None, float |
 
 
 def _first(steps: Sequence[int], losses: numpy.ndarray, target: float) -> float:
-    """The step at which a curve crosses the target, between two looks by interpolation."""
+    """Return the step at which a curve crosses the target, by interpolation."""
     before: tuple[float, float] | None = None
     for step, loss in zip(steps, losses.tolist(), strict=True):
         if not math.isfinite(loss):
@@ -140,7 +140,7 @@ def _first(steps: Sequence[int], losses: numpy.ndarray, target: float) -> float:
 
 
 def swept(found: Explored, target: float) -> tuple[Tradeoff, dict[str, Any]] | None:
-    """The trade-off that fits the grid, and what it was fitted to; None: too few came as far."""
+    """Fit the trade-off to the grid, and return it with its points; None if they are too few."""
     pairs = [
         (batch, steps)
         for batch, (steps, _) in zip(found.batches, quickest(found, target), strict=True)

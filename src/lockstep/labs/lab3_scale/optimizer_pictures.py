@@ -1,4 +1,4 @@
-"""Pictures of the layer-wise optimizers: who trains at which rate, and what a step does."""
+"""Draw the layer-wise optimizers: their accuracy by rate, and the effect of a step."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from lockstep.labs.lab3_scale.drawing import COLOURS, Figure, axes, band, line, 
 from lockstep.labs.lab3_scale.optimizers import Optimizers
 from lockstep.report.page import GREY
 
-# Not |w|: a bar ends the cell of a table.
+# Not |w|: a vertical bar ends the cell of a table.
 _W, _G, _U = (rf"\lVert {name}\rVert" for name in "wgu")
 FORMULAS = {
     "SGD": r"\text{rate}",
@@ -15,7 +15,7 @@ FORMULAS = {
     "LAMB": rf"\text{{rate}}\cdot\frac{{{_W}}}{{{_U}}},\quad u=\frac{{m}}{{\sqrt{{v}}+\epsilon}}",
     "NovoGrad": rf"\frac{{\text{{rate}}}}{{\sqrt{{v}}}},\quad v=\text{{mean of }}{_G}^2",
 }
-"""By what the gradient of a layer is multiplied (of LAMB: Adam's step u)."""
+"""The factor of a layer's gradient (for LAMB, of Adam's step u)."""
 
 
 def table(found: Optimizers) -> tuple[list[str], list[list[str]]]:
@@ -30,7 +30,7 @@ def table(found: Optimizers) -> tuple[list[str], list[list[str]]]:
 
 
 def figure(found: Optimizers, *, rate: float, own: bool) -> Figure:
-    """Accuracy step by step: all at the same rate, or each at its `own` best one."""
+    """Draw the accuracy step by step: all at the same rate, or each at its `own` best rate."""
     data, said = [], []
     for place, name in enumerate(found.names):
         at = found.best(name) if own else found.rates.index(rate)
@@ -48,13 +48,13 @@ def figure(found: Optimizers, *, rate: float, own: bool) -> Figure:
     note = (
         f"At the end: {', '.join(said)}.\n"
         f"SGD is best at {found.small_best():g} with a batch of {found.batch // found.times}; "
-        f"times {found.times}, as the linear rule says, that is {rule:g}."
+        f"times {found.times} by the linear rule, that is {rule:g}."
     )
     return {"data": data, "layout": layout, "note": note}
 
 
 def ends(found: Optimizers, *, rate: float) -> Figure:
-    """Accuracy at the end against the rate."""
+    """Draw the final accuracy by rate."""
     data = []
     for place, name in enumerate(found.names):
         means = found.curves[place, -1].mean(1)
@@ -71,7 +71,7 @@ def ends(found: Optimizers, *, rate: float) -> Figure:
 
 
 def layers(found: Optimizers, *, step: int, what: str) -> Figure:
-    """Step number `step` (from 1), layer by layer: its length, or |w| / |g|, as `what` says."""
+    """Draw step number `step` (from 1) by layer: its length or |w| / |g|, as `what` selects."""
     title, values, unit = {
         "step": ("step, % of |w|", found.moved, 100),
         "ratio": ("|w| / |g|", found.trust, 1),

@@ -1,4 +1,4 @@
-"""Rate against batch size: a grid of trainings, all rates of a batch size at once."""
+"""Train a grid of rates and batch sizes, all rates of a batch size at once."""
 
 from __future__ import annotations
 
@@ -22,50 +22,50 @@ RATES = tuple(0.01 * 2**n for n in range(10))
 MOMENTA = (0.0, 0.9)
 SEEDS = 3
 EPOCHS, LEAST_STEPS = 5, 100
-"""A training takes so many passes over the data, and so many steps at least."""
+"""The epochs of a training run, and its least number of steps."""
 APART = 1.3
-"""From a look at the test data to the next there are so many times as many steps."""
+"""The ratio between the steps of successive evaluations."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Explored:
-    """Every training of the grid, looked at on its way."""
+    """Every training run of the grid, with evaluations along the way."""
 
     samples: int
-    """In an epoch."""
+    """The samples in an epoch."""
     batches: list[int]
     rates: list[float]
     momenta: list[float]
     seeds: int
     steps: list[list[int]]
-    """Of the looks, by batch size."""
+    """The steps of the evaluations, by batch size."""
     accuracy: list[Any]
-    """By batch size, look, momentum, rate, seed; None: the scores were no numbers."""
+    """Accuracy by batch size, evaluation, momentum, rate, seed; None if the scores were NaN."""
     loss: list[Any]
-    """The same for the mean loss over the test data."""
+    """The mean test loss, by the same indices."""
 
     @cached_property
     def accuracies(self) -> list[numpy.ndarray]:
-        """Arrays by batch size, NaN for None."""
+        """`accuracy` as arrays by batch size, NaN for None."""
         return [numpy.array(one, float) for one in self.accuracy]
 
     @cached_property
     def losses(self) -> list[numpy.ndarray]:
-        """Arrays by batch size, NaN for None."""
+        """`loss` as arrays by batch size, NaN for None."""
         return [numpy.array(one, float) for one in self.loss]
 
     def steps_in(self, epochs: float, batch: int) -> int:
-        """Steps that so many passes over the data take."""
+        """Return the number of steps in some epochs."""
         return max(1, round(epochs * -(-self.samples // batch)))
 
 
 def measure(report: Report, batches: Sequence[int] = BATCHES, seeds: int = SEEDS) -> Explored:
-    """Train all of it: one stack for each batch size."""
+    """Train the whole grid, one stack per batch size."""
     torch.set_num_threads(1)
     samples = digits()
     grid = [(m, r, s) for m in MOMENTA for r in RATES for s in range(seeds)]
     momenta, rates = (torch.tensor([cell[at] for cell in grid]) for at in (0, 1))
-    # As the time goes: many small steps, or few of many samples.
+    # Estimated times: many small steps, or few large ones.
     lengths = [_length(len(samples), b) * (60 + b) for b in batches]
     steps, accuracy, loss = [], [], []
     for number, batch in enumerate(batches):
@@ -94,7 +94,7 @@ def _length(samples: int, batch: int) -> int:
 
 
 def _looks(samples: int, batch: int) -> list[int]:
-    """Steps at which a training is looked at: always the ends of its epochs."""
+    """Return the steps of the evaluations, which include the ends of all epochs."""
     last, per_epoch = _length(samples, batch), -(-samples // batch)
     looks = {last, *range(per_epoch, EPOCHS * per_epoch + 1, per_epoch)}
     step = 1.0
@@ -105,7 +105,7 @@ def _looks(samples: int, batch: int) -> list[int]:
 
 
 def plain(values: torch.Tensor, digits: int) -> Any:
-    """Nested lists with so many digits behind the point, None for what is no number.
+    """Return nested lists, rounded to `digits` decimals, with None for values that are not numbers.
 
     >>> plain(torch.tensor([[0.12345, torch.nan]], dtype=torch.float64), 2)
     [[0.12, None]]

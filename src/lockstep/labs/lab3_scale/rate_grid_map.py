@@ -1,4 +1,4 @@
-"""The grid as a heat map, with the lines that two rules draw through a point of it."""
+"""Draw the grid as a heat map, with the lines of two rules through one of its points."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ BUDGETS = (
     *(("epochs", n) for n in (1, 2, 3, 4, 5)),
     *(("steps", n) for n in (10, 25, 50, 100)),
 )
-"""What every training may take."""
+"""The budgets of a training run."""
 GUESS = 0.2
-"""An accuracy that is not above this has learnt nothing: one class of ten is guessed."""
+"""A model with at most this accuracy has learnt nothing: it guesses one class of ten."""
 LOST = "✕"
 SCALE = [[0, "#3b2a52"], [0.45, "#356b8c"], [0.8, "#3fae8a"], [1, "#f2e56b"]]
 
 
 def accuracy_at(found: Explored, budget: tuple[str, int], momentum: float) -> numpy.ndarray:
-    """[batches, rates, seeds] at the end of the budget; what has no number counts as 0."""
+    """Return [batches, rates, seeds] at the end of the budget; NaN counts as 0."""
     kind, amount = budget
     which = found.momenta.index(momentum)
     cells = []
@@ -40,14 +40,14 @@ def accuracy_at(found: Explored, budget: tuple[str, int], momentum: float) -> nu
 
 
 def best_rates(found: Explored, cells: numpy.ndarray) -> list[float]:
-    """The rate of each batch size whose mean accuracy over the seeds is highest."""
+    """Return the rate with the best mean accuracy over the seeds, for each batch size."""
     return [found.rates[place] for place in cells.mean(2).argmax(1)]
 
 
 def figure(
     found: Explored, *, budget: tuple[str, int], momentum: float, batch: int, rate: float
 ) -> Figure:
-    """Accuracy over rate and batch size; rules start from `rate` at `batch`."""
+    """Draw the accuracy by rate and batch size; the rules start from `rate` at `batch`."""
     cells = accuracy_at(found, budget, momentum)
     mean = cells.mean(2)
     x = [math.log2(b) for b in found.batches]
@@ -108,7 +108,7 @@ def _marks(places: list[float], values: list[Any]) -> dict[str, Any]:
 
 def _told(found: Explored, best: list[float], mean: numpy.ndarray) -> str:
     ends = [
-        f"batch {found.batches[at]} is best at {best[at]:g} ({mean[at].max():.1%})"
+        f"batch {found.batches[at]} is best at rate {best[at]:g} ({mean[at].max():.1%})"
         for at in (0, -1)
     ]
     return f"{'; '.join(ends).capitalize()}. {LOST} marks cells where most seeds learnt nothing."

@@ -1,4 +1,4 @@
-"""Optimizers that look at whole layers, on a stack: each model's weights are parameters of it."""
+"""Apply layer-wise optimizers to a stack: each model's layer is a parameter of its own."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ Maker = Callable[..., torch.optim.Optimizer]
 
 
 class Members:
-    """An optimizer of torch's kind over slices of the stack, which share its memory.
+    """A torch optimizer over slices of the stack, which share its memory.
 
-    The length of a stacked weight would be that of all models together: a model's layer must be a
-    parameter of its own. All of them are still one optimizer, which updates them in few calls.
+    The norm of a stacked weight would mix all models, so every layer of every model must be a
+    separate parameter. A single optimizer still updates them all in few calls.
     """
 
     def __init__(self, stack: Stack, make: Maker, rates: Tensor) -> None:
-        """`rates` of the models; `make` is called with groups of parameters."""
+        """`rates` has one rate per model; `make` gets the groups of parameters."""
         self.slices = [[_slice(w, m) for w in stack.trained()] for m in range(len(stack))]
         groups: list[dict[str, Any]] = [
             {"params": own, "lr": rate}
@@ -31,7 +31,7 @@ class Members:
 
     @torch.no_grad()
     def __call__(self, step: int, gradients: list[Tensor]) -> None:
-        """One step of every model."""
+        """Take one step of every model."""
         for member, own in enumerate(self.slices):
             for p, gradient in zip(own, gradients, strict=True):
                 p.grad = gradient[member].view_as(p)
@@ -39,6 +39,6 @@ class Members:
 
 
 def _slice(weight: Tensor, member: int) -> torch.nn.Parameter:
-    """One model's weight, or its bias as the vector that it is; the same memory."""
+    """Return one model's weight, or its bias as a vector, in the same memory."""
     own = weight.detach()[member]
     return torch.nn.Parameter(own[0] if len(own) == 1 else own)

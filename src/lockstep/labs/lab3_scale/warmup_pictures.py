@@ -1,4 +1,4 @@
-"""Pictures of divergence and warmup: a training at one rate, and the end of all of them."""
+"""Draw divergence and warmup: training at one rate, and the final accuracy at all rates."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from lockstep.report.page import BLUE, GREY, ORANGE, RED
 
 
 def figure(found: Warmups, *, replicas: int, rate: float, warmup: int, per_node: int) -> Figure:
-    """Accuracy along the training with and without a warmup; below, the rate itself."""
+    """Draw the accuracy during training with and without a warmup; below, the rate."""
     place, at = found.replicas.index(replicas), found.rates.index(rate)
     x, curves = found.epochs[place], found.curves[place]
     data: list[Trace] = []
@@ -61,9 +61,9 @@ def _told(found: Warmups, replicas: int, at: int, warmup: int, per_node: int) ->
         sides[f"with {warmup} epochs of it"] = ends[found.warmups.index(warmup)]
     said = [f"{name} {seeds.mean():.1%} ({_each(seeds)})" for name, seeds in sides.items()]
     return (
-        f"{replicas} replicas of {found.each} samples: a global batch of {replicas * found.each}. "
-        f"A warmup starts at {rate:g} / {replicas} = {rate / replicas:.3g}, the rate of one; "
-        f"divided by {per_node} GPUs of a node it would be {rate / per_node:.3g}.\n"
+        f"{replicas} replicas x {found.each} samples: a global batch of {replicas * found.each}. "
+        f"A warmup starts at {rate:g} / {replicas} = {rate / replicas:.3g}, the rate of one "
+        f"replica; divided by the {per_node} GPUs of a node, it would be {rate / per_node:.3g}.\n"
         f"At the end, mean and every seed: {'; '.join(said)}."
     )
 
@@ -73,7 +73,7 @@ def _each(seeds: numpy.ndarray) -> str:
 
 
 def ends(found: Warmups, *, replicas: int, rate: float) -> Figure:
-    """Accuracy at the end against the rate, a line for each length of the warmup."""
+    """Draw the final accuracy by rate, with a line for each length of the warmup."""
     means = found.ends(replicas).mean(2)
     data = []
     for place, warmup in enumerate(found.warmups):
