@@ -81,7 +81,7 @@ WRONG = {
     ),
     "scaled twice": (
         "    peak = base_rate * world_size * world_size\n" + RISE + "    return base_rate\n",
-        "scaled twice",
+        "you scaled it twice",
     ),
     "not scaled": ("    return base_rate\n", "multiply by `world_size`"),
     "square root": (

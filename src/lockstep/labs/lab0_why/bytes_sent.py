@@ -9,8 +9,10 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import Any
 
-from lockstep.labs.lab0_why.parallelism import CLASSES, DATA, HIDDEN, MODEL, ONE, PIXELS, Ways
+from lockstep.labs.lab0_why.parallelism import DATA, HIDDEN, MODEL, ONE, Ways
 from lockstep.labs.lab0_why.pipeline_schedule import Block, idle, lane, schedule
+from lockstep.labs.shared.digits import CLASSES, PIXELS
+from lockstep.labs.shared.drawing import axes, dots, line
 from lockstep.report.page import BLUE, GREEN, ORANGE, PURPLE
 
 WIDTHS = (32, 64, 128, 256, 512, 1024, 2048, 4096)
@@ -52,26 +54,24 @@ def figure(found: Ways, width: int, batch: int, micro_batches: int) -> dict[str,
     activations = [activation_bytes(width, size) for size in x]
     here = activation_bytes(width, batch)
     data = [
-        _line("gradients", ends, [gradients] * 2, BLUE),
-        _line("activations", x, activations, ORANGE),
-        _dots("this batch", [batch, batch], [gradients, here], PURPLE, "circle-open", 14),
+        line("gradients", ends, [gradients] * 2, BLUE, width=2),
+        line("activations", x, activations, ORANGE, width=2),
+        dots("this batch", [batch] * 2, [gradients, here], PURPLE, symbol="circle-open", size=14),
         _measured(found, width, DATA, BLUE) | {"name": "measured"},
         _measured(found, width, MODEL, ORANGE) | {"showlegend": False},
     ]
     blocks = schedule(2, micro_batches)
     data += [lane(blocks, False, GREEN), lane(blocks, True, PURPLE)]
-    top, below = [0.36, 1.0], [0.0, 0.16]
-    layout = {
-        "xaxis": _axis("batch (samples)") | {"domain": [0, 1], "anchor": "y", "dtick": 1},
-        "yaxis": _axis("bytes sent per step") | {"domain": top, "tickformat": ".1s", "dtick": 1},
-        "xaxis2": {
-            "title": {"text": "time (a step of one process = 1)"},
-            "anchor": "y2",
-            "range": [0, 1.02],
-        },
-        "yaxis2": {"domain": below, "autorange": "reversed", "title": {"text": ""}},
-        "barmode": "overlay",
-    }
+    layout = axes(
+        "batch (samples)",
+        "bytes sent per step",
+        x_axis={"type": "log", "domain": [0, 1], "anchor": "y", "dtick": 1},
+        y_axis={"type": "log", "domain": [0.36, 1.0], "tickformat": ".1s", "dtick": 1},
+        barmode="overlay",
+    )
+    time = {"title": {"text": "time (a step of one process = 1)"}, "range": [0, 1.02]}
+    layout["xaxis2"] = time | {"anchor": "y2"}
+    layout["yaxis2"] = {"domain": [0.0, 0.16], "autorange": "reversed", "title": {"text": ""}}
     return {"data": data, "layout": layout, "note": _note(width, batch, micro_batches, blocks)}
 
 
@@ -111,16 +111,16 @@ def rows(found: Ways, width: int, batch: int) -> list[list[str]]:
     """
     ways = [found.row(width, batch, way) for way in (ONE, DATA, MODEL)]
 
-    def line(name: str, *values: str) -> list[str]:
+    def cells(name: str, *values: str) -> list[str]:
         return [name, *(value or "-" for value in values)]
 
     return [
-        line("sent per step", *(spoken(max(w["sent"])) if max(w["sent"]) else "" for w in ways)),
-        line("in messages", *(str(max(w["messages"]) or "") for w in ways)),
-        *(line(part, *(spoken(max(w[part])) for w in ways)) for part in PARTS),
-        line("total memory", *(spoken(max(memory(w))) for w in ways)),
-        line("time per step", *(f"{1e3 * w['seconds']:.1f} ms" for w in ways)),
-        line("weights differ by", *(f"{w['differs']:.0e}" if w["differs"] else "" for w in ways)),
+        cells("sent per step", *(spoken(max(w["sent"])) if max(w["sent"]) else "" for w in ways)),
+        cells("in messages", *(str(max(w["messages"]) or "") for w in ways)),
+        *(cells(part, *(spoken(max(w[part])) for w in ways)) for part in PARTS),
+        cells("total memory", *(spoken(max(memory(w))) for w in ways)),
+        cells("time per step", *(f"{1e3 * w['seconds']:.1f} ms" for w in ways)),
+        cells("weights differ by", *(f"{w['differs']:.0e}" if w["differs"] else "" for w in ways)),
     ]
 
 
@@ -135,18 +135,4 @@ COLUMNS = ("measured here", ONE, DATA, MODEL)
 def _measured(found: Ways, width: int, way: str, colour: str) -> dict[str, Any]:
     own = [row for row in found.rows if row["width"] == width and row["way"] == way]
     x, y = [row["batch"] for row in own], [max(row["sent"]) for row in own]
-    return _dots("measured", x, y, colour, "diamond", 11)
-
-
-def _line(name: str, x: Any, y: Any, colour: str) -> dict[str, Any]:
-    line = {"color": colour, "width": 2}
-    return {"x": x, "y": y, "mode": "lines", "line": line, "name": name}
-
-
-def _dots(name: str, x: Any, y: Any, colour: str, symbol: str, size: int) -> dict[str, Any]:
-    marker = {"color": colour, "symbol": symbol, "size": size, "line": {"width": 2}}
-    return {"x": x, "y": y, "mode": "markers", "marker": marker, "name": name}
-
-
-def _axis(title: str) -> dict[str, Any]:
-    return {"title": {"text": title}, "type": "log"}
+    return dots("measured", x, y, colour, symbol="diamond", size=11, line={"width": 2})

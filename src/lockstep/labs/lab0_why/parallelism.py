@@ -17,7 +17,6 @@ import torch
 from torch import Tensor, nn
 
 from lockstep import models
-from lockstep.data import digits
 from lockstep.engine.exchange.link import finish
 from lockstep.engine.exchange.traffic import Traffic, replicated
 from lockstep.engine.group import Group
@@ -25,10 +24,11 @@ from lockstep.engine.pipeline import Pipeline
 from lockstep.engine.step.metrics import cross_entropy
 from lockstep.labs.lab0_why.memory import ActivationBytes, state_bytes
 from lockstep.labs.shared.apart import Report, apart
+from lockstep.labs.shared.digits import CLASSES, PIXELS, digits
 from lockstep.processes.replicas import run_replicas
 from lockstep.world import World, gpu_count
 
-PIXELS, HIDDEN, CLASSES = 64, 5, 10
+HIDDEN = 5
 WIDTHS, BATCHES, MICRO_BATCHES = (128, 512), (64, 1024), 4
 PROCESSES = 2
 STEPS, COUNTED = 7, 1
@@ -109,11 +109,9 @@ def all_ways(report: Report) -> Ways:
 
 
 def _batch(batch: int, device: torch.device) -> tuple[Tensor, Tensor]:
-    data = digits()
-    assert data.prepare is not None
-    picked = torch.arange(batch) % len(data.train)
-    inputs, targets = data.train.take(picked)
-    return data.prepare(inputs).flatten(1).to(device), targets.to(device)
+    samples = digits("cpu")
+    picked = torch.arange(batch) % len(samples)
+    return samples.inputs[picked].to(device), samples.targets[picked].to(device)
 
 
 def _replicated(group: Group, width: int, batch: int) -> tuple[dict[str, Any], dict[str, Tensor]]:

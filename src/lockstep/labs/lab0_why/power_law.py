@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import Any
 
 import numpy
 
 from lockstep.errors import UsageError
 from lockstep.labs.lab0_why.learning_curve import Learning
+from lockstep.labs.shared.drawing import axes, dots, line, tidy
 from lockstep.predict.learning_curve import LEAST_POINTS, Fit, Range, fit
 from lockstep.report.page import BLUE, GREEN, ORANGE, RED
 
@@ -38,37 +38,32 @@ def seen(found: Learning, points: int) -> Fit:
 
 def figure(found: Learning, points: int, target: float) -> dict[str, Any]:
     """Draw the measured points, the law through the first, and the samples for the target."""
-    layout = {
-        "xaxis": _axis("training samples") | {"dtick": 1},
-        "yaxis": _axis("test error") | {"tickvals": TICKS},
-    }
-    dots = [
+    layout = axes(
+        "training samples",
+        "test error",
+        x_axis={"type": "log", "dtick": 1},
+        y_axis={"type": "log", "tickvals": TICKS},
+    )
+    measured = [
         _dots("seen", found, slice(points), BLUE),
         _dots("held out", found, slice(points, None), ORANGE),
     ]
     try:
         law = seen(found, points)
     except UsageError as error:
-        return {"data": dots, "layout": layout, "note": str(error)}
+        return {"data": measured, "layout": layout, "note": str(error)}
     low, high = found.sizes[0], FURTHER * found.sizes[-1]
     x = numpy.geomspace(low, high, 60)
     below, above = law.band(x.tolist())
     best = [law.law.error(float(samples)) for samples in x]
-    band = {"mode": "lines", "line": {"width": 0}, "hoverinfo": "skip", "x": _short(x)}
+    band = {"mode": "lines", "line": {"width": 0}, "hoverinfo": "skip", "x": tidy(x)}
     needs = law.needed(target)
     data = [
         # A logarithmic scale has no zero.
-        band | {"y": _short(numpy.maximum(below, 1e-4)), "showlegend": False},
-        band
-        | {"y": _short(above), "fill": "tonexty", "fillcolor": BAND, "name": f"{law.level:.0%}"},
-        {
-            "x": _short(x),
-            "y": _short(best),
-            "mode": "lines",
-            "line": {"color": GREEN, "width": 2},
-            "name": "best law",
-        },
-        *dots,
+        band | {"y": tidy(numpy.maximum(below, 1e-4)), "showlegend": False},
+        band | {"y": tidy(above), "fill": "tonexty", "fillcolor": BAND, "name": f"{law.level:.0%}"},
+        line("best law", tidy(x), best, GREEN, width=2),
+        *measured,
         _needed(needs, target, low, high),
     ]
     floor = min(target, min(best), found.means[-1]) / 1.6
@@ -82,7 +77,7 @@ def _needed(needs: Range, target: float, low: float, high: float) -> dict[str, A
     ends = [min(max(end, low / 1.3), high) for end in (needs.low, needs.high)]
     place = min(max(needs.best, ends[0]), ends[1])
     return {
-        "x": _short([ends[0], place, ends[1]]),
+        "x": tidy([ends[0], place, ends[1]]),
         "y": [target] * 3,
         "mode": "lines+markers",
         "line": {"color": RED, "width": 2},
@@ -136,20 +131,7 @@ def most(number: float) -> str:
 
 
 def _dots(name: str, found: Learning, part: slice, colour: str) -> dict[str, Any]:
-    return {
-        "x": found.sizes[part],
-        "y": _short(found.means[part]),
-        "error_y": {"type": "data", "array": _short(found.spreads[part]), "color": colour},
-        "mode": "markers",
-        "marker": {"color": colour, "size": 9},
-        "name": name,
-        "hovertemplate": "%{x:,} samples: %{y:.4f}<extra></extra>",
-    }
-
-
-def _axis(title: str) -> dict[str, Any]:
-    return {"title": {"text": title}, "type": "log"}
-
-
-def _short(values: Sequence[float] | numpy.ndarray[Any, Any]) -> list[float]:
-    return [float(f"{value:.4g}") for value in values]
+    spreads = {"type": "data", "array": tidy(found.spreads[part]), "color": colour}
+    hover = "%{x:,} samples: %{y:.4f}<extra></extra>"
+    trace = dots(name, found.sizes[part], found.means[part], colour)
+    return trace | {"error_y": spreads, "hovertemplate": hover}

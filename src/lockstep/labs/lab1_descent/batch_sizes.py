@@ -12,7 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from lockstep.data.digits import digits
+from lockstep.labs.shared.digits import Samples, digits
+from lockstep.labs.shared.drawing import Figure, axes, dots, line, spread, ticks
 from lockstep.report.page import BLUE, GREY, ORANGE
 
 SIZES = (8, 16, 32, 64, 128, 256, 512, 700)
@@ -40,11 +41,10 @@ class BatchSizes:
 
 def measure(report: Report, sizes: tuple[int, ...] = SIZES, epochs: int = EPOCHS) -> BatchSizes:
     """Train on the digits at every batch size, from the same weights for the same seed."""
-    device = "cuda" if torch.cuda.is_available() else "cpu"
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
-        train, test = ([torch.as_tensor(part).to(device) for part in pair] for pair in _images())
+        samples = digits()
         throughput: list[list[float]] = [[] for _ in sizes]
         curves: list[list[list[list[float]]]] = [[] for _ in sizes]
         # Loop over the seeds outside, so that a slow minute of the machine affects all batch sizes.
@@ -52,28 +52,21 @@ def measure(report: Report, sizes: tuple[int, ...] = SIZES, epochs: int = EPOCHS
             for place, size in enumerate(sizes):
                 done = (seed * len(sizes) + place) / (SEEDS * len(sizes))
                 report(done, f"batch {size}, seed {seed}")
-                curve = _train(train, test, size, epochs, seed)
+                curve = _train(samples, size, epochs, seed)
                 ends = [seconds for seconds, _ in curve]
                 lengths = [b - a for a, b in pairwise(ends)]
-                throughput[place].append(len(train[0]) / median(lengths))
+                throughput[place].append(len(samples) / median(lengths))
                 curves[place].append(curve)
     finally:
         torch.set_num_threads(threads)
+    device = samples.inputs.device.type
     return BatchSizes(device=device, sizes=list(sizes), throughput=throughput, curves=curves)
 
 
-def _images() -> Any:
-    data = digits()
-    assert data.prepare is not None
-    return [(data.prepare(part.inputs), part.targets) for part in (data.train, data.test)]
-
-
-def _train(
-    train: list[Tensor], test: list[Tensor], size: int, epochs: int, seed: int
-) -> list[list[float]]:
+def _train(samples: Samples, size: int, epochs: int, seed: int) -> list[list[float]]:
     """Return [seconds of training, accuracy] after each epoch; stop early without progress."""
     torch.manual_seed(seed)
-    inputs, targets = train
+    inputs, targets = samples.inputs, samples.targets
     net = nn.Sequential(
         nn.Flatten(),
         nn.Linear(64, 128),
@@ -96,8 +89,8 @@ def _train(
         _finish(inputs)
         spent += time.perf_counter() - began
         with torch.no_grad():
-            right = (net(test[0]).argmax(1) == test[1]).sum().item()
-        accuracy = right / len(test[1])
+            right = (net(samples.test_inputs).argmax(1) == samples.test_targets).sum().item()
+        accuracy = right / len(samples.test_targets)
         curve.append([round(spent, 5), round(accuracy, 5)])
         best, since = (accuracy, 0) if accuracy > best else (best, since + 1)
         if since >= PATIENCE or best >= ENOUGH:
@@ -118,63 +111,40 @@ def reached(curve: list[list[float]], target: float) -> tuple[float, int] | None
     return None
 
 
-def throughput(found: BatchSizes) -> dict[str, Any]:
+def throughput(found: BatchSizes) -> Figure:
     """Draw the images per second by batch size, with the range over seeds."""
-    middle = [round(median(one)) for one in found.throughput]
-    layout = {
-        "xaxis": _sizes(found),
-        "yaxis": {"title": {"text": "images per second"}, "rangemode": "tozero"},
-        "showlegend": False,
-    }
-    return {"data": [_spread(found.sizes, middle, found.throughput, BLUE)], "layout": layout}
+    middle = [median(one) for one in found.throughput]
+    curve = _curve("median", found.sizes, middle, found.throughput, BLUE)
+    return {"data": [curve], "layout": _layout(found, "images per second", showlegend=False)}
 
 
-def time_to(found: BatchSizes, target: float) -> dict[str, Any]:
+def time_to(found: BatchSizes, target: float) -> Figure:
     """Draw the seconds until an accuracy by batch size; note runs that never reach it."""
-    times = []
-    missed = []
+    times, missed = {}, []
     for size, runs in zip(found.sizes, found.curves, strict=True):
         got = [end[0] for end in (reached(curve, target) for curve in runs) if end is not None]
-        times.append(got)
+        if got:
+            times[size] = got
         if len(got) < len(runs):
             missed.append(f"{size} ({len(runs) - len(got)} of {len(runs)})")
-    here = [place for place, got in enumerate(times) if got]
-    sizes = [found.sizes[place] for place in here]
-    middle = [round(median(times[place]), 4) for place in here]
-    each = {
-        "x": [size for place, size in zip(here, sizes, strict=True) for _ in times[place]],
-        "y": [value for place in here for value in times[place]],
-        "mode": "markers",
-        "marker": {"color": GREY, "size": 6},
-        "name": "each seed",
-    }
-    layout = {
-        "xaxis": _sizes(found),
-        "yaxis": {"title": {"text": f"seconds to accuracy {target:g}"}, "rangemode": "tozero"},
-    }
+    x = [size for size, got in times.items() for _ in got]
+    y = [seconds for got in times.values() for seconds in got]
+    middle = [median(got) for got in times.values()]
+    data = [
+        _curve("median", list(times), middle, list(times.values()), ORANGE),
+        dots("each seed", x, y, GREY, size=6),
+    ]
     note = f"Never reached at batch {', '.join(missed)}." if missed else ""
-    line = _spread(sizes, middle, [times[place] for place in here], ORANGE) | {"name": "median"}
-    return {"data": [line, each], "layout": layout, "note": note}
+    return {"data": data, "layout": _layout(found, f"seconds to accuracy {target:g}"), "note": note}
 
 
-def _sizes(found: BatchSizes) -> dict[str, Any]:
-    return {"title": {"text": "batch size"}, "type": "log", "tickvals": found.sizes}
+def _curve(
+    name: str, sizes: list[int], middle: list[float], values: list[list[float]], colour: str
+) -> Figure:
+    curve = line(name, sizes, middle, colour, width=2)
+    return spread(curve | {"mode": "lines+markers", "marker": {"size": 8}}, values)
 
 
-def _spread(
-    x: list[int], middle: list[Any], values: list[list[float]], colour: str
-) -> dict[str, Any]:
-    return {
-        "x": x,
-        "y": middle,
-        "mode": "lines+markers",
-        "line": {"color": colour, "width": 2},
-        "marker": {"size": 8},
-        "error_y": {
-            "type": "data",
-            "symmetric": False,
-            "array": [round(max(v) - m, 4) for v, m in zip(values, middle, strict=True)],
-            "arrayminus": [round(m - min(v), 4) for v, m in zip(values, middle, strict=True)],
-            "color": colour,
-        },
-    }
+def _layout(found: BatchSizes, title: str, **more: Any) -> Figure:
+    zero = {"rangemode": "tozero"}
+    return axes("batch size", title, x_axis=ticks(found.sizes), y_axis=zero, **more)

@@ -19,6 +19,7 @@ from lockstep.labs.lab1_descent.neuron import (
     sums,
     whole,
 )
+from lockstep.labs.shared.drawing import axes, line
 from lockstep.labs.shared.picture import ground
 from lockstep.report.page import BLUE, GREEN, GREY, ORANGE, RED
 
@@ -58,10 +59,8 @@ def flat(rate: float, batch: int, noise: float, epochs: int, own: bool) -> dict[
         {"traces": [0], "points": k}
         for k in np.unique(np.linspace(1, len(at), FRAMES).astype(int)).tolist()
     ]
-    layout = {
-        "xaxis": {"title": {"text": "w"}, "range": list(W), "showgrid": False, "zeroline": False},
-        "yaxis": {"title": {"text": "b"}, "range": list(B), "showgrid": False, "zeroline": False},
-    }
+    bare = {"showgrid": False, "zeroline": False}
+    layout = axes("w", "b", x_axis=bare | {"range": list(W)}, y_axis=bare | {"range": list(B)})
     return {
         "data": data,
         "ground": ground(w, b, np.log10(loss + 1e-9), SHADES),
@@ -127,33 +126,16 @@ def losses(rate: float, batch: int, noise: float, epochs: int, against: str) -> 
         at = _thinned(way)[against != EPOCHS :]
         x = [float(f"{value:.4g}") for value in at * _unit(against, size)]
         ends += [x[0], x[-1]]
-        data.append(
-            {
-                "x": x,
-                "y": _significant(way.loss[at]),
-                "name": name,
-                "mode": "lines",
-                "line": {"color": colour, "width": 2},
-            }
-        )
+        data.append(line(name, x, way.loss[at], colour, width=2))
         steps = len(way.seen)
         spent = f"{steps:,} steps in {steps * _unit(TIME, size):.3g} ms"
         said.append(f"{name}: {told(way)}; {spent}")
     floor = whole(noise).loss(*(np.array(v) for v in fitted(noise))).item()
-    data.append(
-        {
-            "x": [min(ends), max(ends)],
-            "y": [floor, floor],
-            "name": "least possible",
-            "mode": "lines",
-            "line": {"color": GREY, "dash": "dash", "width": 1.5},
-        }
-    )
-    axis = {"title": {"text": against}}
-    layout = {
-        "xaxis": axis if against == EPOCHS else axis | {"type": "log", "dtick": 1},
-        "yaxis": {"title": {"text": "mean squared error"}, "type": "log", "dtick": 1},
-    }
+    ends = [min(ends), max(ends)]
+    data.append(line("least possible", ends, [floor] * 2, GREY, dash="dash", width=1.5))
+    log = {"type": "log", "dtick": 1}
+    x_axis = {} if against == EPOCHS else log
+    layout = axes(against, "mean squared error", x_axis=x_axis, y_axis=log)
     return {"data": data, "layout": layout, "note": "\n".join(said)}
 
 
@@ -202,7 +184,3 @@ def _way(way: Descent, at: Any) -> dict[str, Any]:
 
 def _short(values: Array) -> list[float]:
     return np.round(values, 3).tolist()
-
-
-def _significant(values: Array) -> list[float]:
-    return [float(f"{value:.4g}") for value in values]

@@ -103,8 +103,9 @@ def _run(
     from torch.nn import functional
 
     from lockstep.engine.exchange.buckets import Buckets
+    from lockstep.labs.shared.digits import digits
 
-    images, labels = (part.to(group.device) for part in _digits())
+    samples = digits(str(group.device))
     torch.manual_seed(0)
     watched = Buckets(_network(width).to(group.device), group, cap_mb=cap or None, keep=[LOOKED_AT])
     optimizer = torch.optim.SGD(watched.model.parameters(), lr=RATE)
@@ -114,7 +115,7 @@ def _run(
         own = torch.arange(BATCH) + BATCH * (2 * step + group.world.rank)
 
         def loss(model: Any, own: Any = own) -> Any:
-            return functional.cross_entropy(model(images[own]), labels[own])
+            return functional.cross_entropy(model(samples.inputs[own]), samples.targets[own])
 
         optimizer.zero_grad()
         notes.append(watched.step(loss))
@@ -131,14 +132,6 @@ def _run(
 
 def _by_rank(found: list[dict[str, Any]]) -> dict[str, Any]:
     return {"name": LOOKED_AT, **{key: [one[key] for one in found] for key in found[0]}}
-
-
-def _digits() -> Any:
-    from lockstep.data.digits import digits
-
-    data = digits()
-    assert data.prepare is not None
-    return data.prepare(data.train.inputs).flatten(1), data.train.targets
 
 
 def _network(width: int) -> Any:

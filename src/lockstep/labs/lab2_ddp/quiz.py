@@ -8,12 +8,10 @@ from lockstep.labs.lab2_ddp import bucket_pictures, validation
 from lockstep.labs.lab2_ddp.buckets import BATCH, Recorded, named
 from lockstep.labs.lab2_ddp.converter_comparison import BATCHES, CONVERTED, ONE, OWN, Runs
 from lockstep.labs.lab2_ddp.validation import BATCHES_MEAN, EXACT, PADDED, RANKS_MEAN, Judged
-from lockstep.labs.shared.quiz import Question
+from lockstep.labs.shared.quiz import Question, distinct
 
 RANKS = 2
 TEST_BATCH = 100
-MOST = 4
-"""The largest number of choices."""
 LITTLE = 0.005
 """Fewer milliseconds count as none."""
 
@@ -30,9 +28,7 @@ def questions(recorded: Recorded, judged: Judged, runs: Runs) -> list[Question]:
 
 
 def _asked(text: str, right: str, wrong: list[str], why: str) -> Question:
-    """Return a question without duplicate choices."""
-    choices = tuple(dict.fromkeys([right, *wrong]))[:MOST]
-    return Question(text=text, choices=choices, right=0, why=why)
+    return Question(text=text, choices=distinct(right, wrong), right=0, why=why)
 
 
 def _sent(found: Recorded) -> Question:

@@ -31,27 +31,26 @@ def measure(report: Report) -> Judged:
     import torch
     from torch import nn
 
-    from lockstep.data.digits import digits
+    from lockstep.labs.shared.digits import digits
 
     report(0.1, "training a network")
-    data = digits()
-    assert data.prepare is not None
-    train, test = (data.prepare(part.inputs).flatten(1) for part in (data.train, data.test))
+    samples = digits("cpu")
     threads, state = torch.get_num_threads(), torch.get_rng_state()
     torch.set_num_threads(1)
     try:
         torch.manual_seed(0)
         net = nn.Sequential(nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, 10))
         for _ in range(EPOCHS):
-            for own in torch.randperm(len(train)).split(BATCH):
-                loss = nn.functional.cross_entropy(net(train[own]), data.train.targets[own])
+            for own in torch.randperm(len(samples)).split(BATCH):
+                scores = net(samples.inputs[own])
+                loss = nn.functional.cross_entropy(scores, samples.targets[own])
                 # Step by hand: torch's first optimizer imports its compiler, which takes a second.
                 gradients = torch.autograd.grad(loss, list(net.parameters()))
                 with torch.no_grad():
                     for p, gradient in zip(net.parameters(), gradients, strict=True):
                         p.sub_(RATE * gradient)
         with torch.no_grad():
-            right = net(test).argmax(1) == data.test.targets
+            right = net(samples.test_inputs).argmax(1) == samples.test_targets
     finally:
         torch.set_num_threads(threads)
         torch.set_rng_state(state)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from lockstep.labs.lab3_scale.drawing import COLOURS, Figure, axes, line
 from lockstep.labs.lab3_scale.runs import Run, Runs
+from lockstep.labs.shared.drawing import COLOURS, Figure, axes, line
 from lockstep.report.page import GREY
 
 AXES = {"seconds": "seconds of training", "epochs": "epochs", "steps": "optimizer steps"}

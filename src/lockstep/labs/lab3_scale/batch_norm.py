@@ -10,11 +10,11 @@ import numpy
 import torch
 
 from lockstep.labs.lab3_scale.batch_norm_stack import NormedStack
-from lockstep.labs.lab3_scale.digits import CLASSES, PIXELS, digits
-from lockstep.labs.lab3_scale.drawing import Figure, axes, line, spread, ticks
 from lockstep.labs.lab3_scale.rate_grid import plain
 from lockstep.labs.lab3_scale.training import Momentum, train
 from lockstep.labs.shared.apart import Report
+from lockstep.labs.shared.digits import CLASSES, PIXELS, digits
+from lockstep.labs.shared.drawing import Figure, axes, line, spread, ticks
 from lockstep.report.page import BLUE, GREEN, ORANGE
 
 SIZES = (PIXELS, 64, 64, CLASSES)

@@ -6,9 +6,9 @@ from statistics import median
 
 import numpy
 
-from lockstep.labs.lab3_scale.drawing import Figure, axes, dots, line, ticks
 from lockstep.labs.lab3_scale.noise_scale import Noises, swept
 from lockstep.labs.lab3_scale.rate_grid import Explored
+from lockstep.labs.shared.drawing import Figure, axes, dots, line, ticks
 from lockstep.report.page import BLUE, GREEN, GREY, ORANGE, RED
 from lockstep.scaling.batch.critical import Tradeoff
 

@@ -9,12 +9,12 @@ from typing import Any
 import numpy
 import torch
 
-from lockstep.labs.lab3_scale.digits import digits
-from lockstep.labs.lab3_scale.drawing import Figure, axes, band, dots, line, ticks
 from lockstep.labs.lab3_scale.model_stack import Stack
 from lockstep.labs.lab3_scale.rate_grid import SIZES, plain
 from lockstep.labs.lab3_scale.training import Momentum, epochs_of, train
 from lockstep.labs.shared.apart import Report
+from lockstep.labs.shared.digits import digits
+from lockstep.labs.shared.drawing import Figure, axes, band, dots, line, ticks
 from lockstep.report.page import BLUE, GREY, ORANGE
 
 MOMENTA = (0.0, 0.5, 0.8, 0.9, 0.95, 0.98, 0.99)

@@ -13,10 +13,10 @@ import torch
 from torch.nn.functional import cross_entropy
 
 from lockstep.engine.sampler import GlobalOrder
-from lockstep.labs.lab3_scale.digits import Samples, digits
 from lockstep.labs.lab3_scale.model_stack import alone
 from lockstep.labs.lab3_scale.rate_grid import SIZES, Explored
 from lockstep.labs.shared.apart import Report
+from lockstep.labs.shared.digits import Samples, digits
 from lockstep.scaling.batch.critical import Tradeoff, fitted, from_noise
 from lockstep.scaling.noise import NoiseScale, ShardNoise, StepNoise
 

@@ -30,9 +30,9 @@ with app.setup:
         warmup,
         warmup_pictures,
     )
-    from lockstep.labs.lab3_scale.drawing import including, three
     from lockstep.labs.lab3_scale.quiz import questions
     from lockstep.labs.lab3_scale.tasks import RATE_AT
+    from lockstep.labs.shared.drawing import including, three
     from lockstep.labs.shared.page import Page, table
     from lockstep.labs.shared.picture import Choice, Slider, Switch, steps
 

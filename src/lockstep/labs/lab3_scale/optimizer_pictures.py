@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from lockstep.labs.lab3_scale.drawing import COLOURS, Figure, axes, band, line, ticks, tidy
 from lockstep.labs.lab3_scale.optimizers import Optimizers
+from lockstep.labs.shared.drawing import COLOURS, Figure, axes, band, line, ticks, tidy
 from lockstep.report.page import GREY
 
 # Not |w|: a vertical bar ends the cell of a table.

@@ -12,12 +12,12 @@ import torch
 from torch import Tensor
 from torch.optim import SGD
 
-from lockstep.labs.lab3_scale.digits import CLASSES, PIXELS, Samples, digits
 from lockstep.labs.lab3_scale.model_stack import Stack
 from lockstep.labs.lab3_scale.rate_grid import plain
 from lockstep.labs.lab3_scale.stacked_optimizer import Maker, Members
 from lockstep.labs.lab3_scale.training import Looks, Momentum, batches, train
 from lockstep.labs.shared.apart import Report
+from lockstep.labs.shared.digits import CLASSES, PIXELS, Samples, digits
 from lockstep.scaling.optimizers.lamb import LAMB
 from lockstep.scaling.optimizers.larc import LARC
 from lockstep.scaling.optimizers.lars import LARS

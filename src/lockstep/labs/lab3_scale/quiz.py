@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from statistics import fmean, median
 
 from lockstep.labs.lab3_scale import accuracy_curves, warmup
@@ -13,7 +12,7 @@ from lockstep.labs.lab3_scale.runs import Runs
 from lockstep.labs.lab3_scale.speedup import amdahl, serial_share
 from lockstep.labs.lab3_scale.throughput import Throughput
 from lockstep.labs.lab3_scale.warmup import Warmups
-from lockstep.labs.shared.quiz import Question
+from lockstep.labs.shared.quiz import Question, distinct
 
 ENDLESS = 1e6
 """A number of replicas that stands for infinitely many."""
@@ -30,15 +29,6 @@ def questions(
         _start(warmups),
         _statistics(norms),
     ]
-
-
-def distinct(right: str, others: Sequence[str], count: int = 4) -> tuple[str, ...]:
-    """Return up to `count` different choices, the right one first.
-
-    >>> distinct("2x", ["2x", "4x", "4x", "8x"], 3)
-    ('2x', '4x', '8x')
-    """
-    return tuple(dict.fromkeys([right, *others]))[:count]
 
 
 def _limit(speed: Throughput) -> Question:

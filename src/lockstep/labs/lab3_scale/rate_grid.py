@@ -11,10 +11,10 @@ from typing import Any
 import numpy
 import torch
 
-from lockstep.labs.lab3_scale.digits import CLASSES, PIXELS, digits
 from lockstep.labs.lab3_scale.model_stack import Stack
 from lockstep.labs.lab3_scale.training import Momentum, train
 from lockstep.labs.shared.apart import Report
+from lockstep.labs.shared.digits import CLASSES, PIXELS, digits
 
 SIZES = (PIXELS, 32, CLASSES)
 BATCHES = (8, 16, 32, 64, 128, 256, 512)

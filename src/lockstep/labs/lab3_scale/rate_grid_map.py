@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy
 
-from lockstep.labs.lab3_scale.drawing import Figure, axes, dots, line, tidy
 from lockstep.labs.lab3_scale.rate_grid import Explored
+from lockstep.labs.shared.drawing import Figure, axes, dots, line, tidy
 from lockstep.report.page import BLUE, ORANGE, PURPLE
 from lockstep.scaling.rates.rules import linear_rule, sqrt_rule
 

@@ -7,8 +7,8 @@ from statistics import median
 
 import numpy
 
-from lockstep.labs.lab3_scale.drawing import Figure, axes, dots, line, spread, ticks
 from lockstep.labs.lab3_scale.throughput import Throughput
+from lockstep.labs.shared.drawing import Figure, axes, dots, line, spread, ticks
 from lockstep.report.page import BLUE, GREY, ORANGE, PURPLE
 
 PUBLISHED = (4, 615.0, 2389.0)

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from lockstep.engine.sampler import GlobalOrder
-from lockstep.labs.lab3_scale.digits import Samples
 from lockstep.labs.lab3_scale.model_stack import Stack
+from lockstep.labs.shared.digits import Samples
 
 
 class Update(Protocol):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy
 
-from lockstep.labs.lab3_scale.drawing import COLOURS, Figure, Trace, axes, band, line
 from lockstep.labs.lab3_scale.warmup import Warmups, rise
+from lockstep.labs.shared.drawing import COLOURS, Figure, Trace, axes, band, line
 from lockstep.report.page import BLUE, GREY, ORANGE, RED
 
 

@@ -28,6 +28,15 @@ class Question:
         return self.choices[self.right]
 
 
+def distinct(right: str, others: Sequence[str], count: int = 4) -> tuple[str, ...]:
+    """Return up to `count` different choices, the right one first.
+
+    >>> distinct("2x", ["2x", "4x", "4x", "8x"], 3)
+    ('2x', '4x', '8x')
+    """
+    return tuple(dict.fromkeys([right, *others]))[:count]
+
+
 def shuffled(questions: Sequence[Question], seed: int) -> list[Question]:
     """Return the questions with the choices of each in a random order.
 

@@ -1,4 +1,4 @@
-"""The digits as rows of 64 numbers, for the small models of this lab."""
+"""The digits as rows of 64 numbers, for the small models of the labs."""
 
 from __future__ import annotations
 
@@ -34,7 +34,6 @@ class Samples:
 def digits(device: str | None = None, dtype: torch.dtype = torch.float32) -> Samples:
     """Return all digits, on a GPU if there is one."""
     found = data.digits()
-    assert found.prepare is not None
     place = device or ("cuda" if gpu_count() else "cpu")
 
     def rows(inputs: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""Pieces of Plotly figures that the pictures of this lab share."""
+"""Pieces of Plotly figures that the pictures of all labs share."""
 
 from __future__ import annotations
 
