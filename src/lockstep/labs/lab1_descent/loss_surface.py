@@ -66,7 +66,7 @@ def flat(rate: float, batch: int, noise: float, epochs: int, own: bool) -> dict[
         "ground": ground(w, b, np.log10(loss + 1e-9), SHADES),
         "layout": layout,
         "frames": frames,
-        "note": told(way),
+        "note": summary(way),
     }
 
 
@@ -129,7 +129,7 @@ def losses(rate: float, batch: int, noise: float, epochs: int, against: str) -> 
         data.append(line(name, x, way.loss[at], colour, width=2))
         steps = len(way.seen)
         spent = f"{steps:,} steps in {steps * _unit(TIME, size):.3g} ms"
-        said.append(f"{name}: {told(way)}; {spent}")
+        said.append(f"{name}: {summary(way)}; {spent}")
     floor = whole(noise).loss(*(np.array(v) for v in fitted(noise))).item()
     ends = [min(ends), max(ends)]
     data.append(line("least possible", ends, [floor] * 2, GREY, dash="dash", width=1.5))
@@ -145,7 +145,7 @@ def _unit(against: str, batch: int) -> float:
     return {EPOCHS: 1 / per_epoch, STEPS: 1.0, TIME: 1e3 * step_seconds(batch)}[against]
 
 
-def told(way: Descent) -> str:
+def summary(way: Descent) -> str:
     """Describe a run in a sentence."""
     if way.diverged:
         return f"diverged in epoch {len(way.by_epoch) - 1}"

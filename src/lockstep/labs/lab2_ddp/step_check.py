@@ -35,7 +35,9 @@ def judge(step: Step, seen: Observed) -> list[str]:
     later = frozenset[str]().union(*(one.removes for one in steps())) - asked
     for finding in seen.findings:
         if finding["code"] not in later:
-            said.append(_told(finding, finding["code"] in step.removes, finding["code"] in asked))
+            said.append(
+                _formatted(finding, finding["code"] in step.removes, finding["code"] in asked)
+            )
     if seen.ended == "finished" and (alone := list(two_ranks(seen))):
         return alone
     for one in done:
@@ -46,7 +48,7 @@ def judge(step: Step, seen: Observed) -> list[str]:
     return said
 
 
-def _told(finding: dict[str, Any], meant: bool, asked: bool) -> str:
+def _formatted(finding: dict[str, Any], meant: bool, asked: bool) -> str:
     """Format a finding, with the step that it belongs to."""
     about = "" if meant else " This belongs to an earlier step." if asked else " This is new."
     name = f"{finding['code']} {finding['rule']}"

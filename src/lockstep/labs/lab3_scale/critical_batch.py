@@ -78,7 +78,7 @@ def figure(found: Explored, noises: Noises, *, target: float, batch: int) -> Fig
     layout["xaxis"]["anchor"] = "y2"
     samples = {"title": {"text": "samples"}, "domain": [0, 0.36]}
     layout["yaxis2"] = ticks((300, 1000, 3000, 10_000, 30_000), ",") | samples
-    return {"data": data, "layout": layout, "note": _told(curve, seen, target, batch)}
+    return {"data": data, "layout": layout, "note": _note(curve, seen, target, batch)}
 
 
 def _steps_taken(noises: Noises, target: float) -> float:
@@ -90,7 +90,7 @@ def _steps_taken(noises: Noises, target: float) -> float:
     return float(max(1, median(lengths)))
 
 
-def _told(curve: Tradeoff, seen: float, target: float, batch: int) -> str:
+def _note(curve: Tradeoff, seen: float, target: float, batch: int) -> str:
     steps = curve.steps(batch)
     return (
         f"To a test loss of {target}: critical batch {curve.critical_batch:.0f} by the sweep, "

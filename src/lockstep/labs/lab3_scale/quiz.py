@@ -38,14 +38,14 @@ def _limit(speed: Throughput) -> Question:
     share = serial_share(n, ratio)
     most = amdahl(ENDLESS, share)
 
-    def told(value: float) -> str:
+    def shown(value: float) -> str:
         return f"about {value:.1f}x" if value < 1000 else "there is no limit: nothing is serial"
 
-    others = [told(v) for v in (n, 2 * most + 1, 4 * most + 3, 64, ENDLESS)]
+    others = [shown(v) for v in (n, 2 * most + 1, 4 * most + 3, 64, ENDLESS)]
     return Question(
         text=f"One batch of {speed.batch} samples, cut for {n} replicas, ran {ratio:.2f} times as "
         "fast as on one. By Amdahl's law, how fast could it get with any number of replicas?",
-        choices=distinct(told(most), others),
+        choices=distinct(shown(most), others),
         right=0,
         why=f"{ratio:.2f}x on {n} replicas means that {share:.1%} of the time does not shrink. "
         f"So the speedup is at most 1 / {share:.3f}."

@@ -92,7 +92,7 @@ def figure(
         x_axis=_marks(x, found.batches),
         y_axis=_marks(y, found.rates),
     )
-    note = _told(found, best, mean)
+    note = _note(found, best, mean)
     return {"data": data, "layout": layout, "note": note}
 
 
@@ -106,7 +106,7 @@ def _marks(places: list[float], values: list[Any]) -> dict[str, Any]:
     }
 
 
-def _told(found: Explored, best: list[float], mean: numpy.ndarray) -> str:
+def _note(found: Explored, best: list[float], mean: numpy.ndarray) -> str:
     ends = [
         f"batch {found.batches[at]} is best at rate {best[at]:g} ({mean[at].max():.1%})"
         for at in (0, -1)

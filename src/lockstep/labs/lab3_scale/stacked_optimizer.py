@@ -1,4 +1,4 @@
-"""Apply layer-wise optimizers to a stack: each model's layer is a parameter of its own."""
+"""Apply layer-wise optimizers to a stack, where each layer of each model is a parameter."""
 
 from __future__ import annotations
 

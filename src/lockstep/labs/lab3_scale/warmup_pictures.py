@@ -51,10 +51,10 @@ def figure(found: Warmups, *, replicas: int, rate: float, warmup: int, per_node:
         "domain": [0, 0.3],
         "range": [0, 1.1 * rate],
     }
-    return {"data": data, "layout": layout, "note": _told(found, replicas, at, warmup, per_node)}
+    return {"data": data, "layout": layout, "note": _note(found, replicas, at, warmup, per_node)}
 
 
-def _told(found: Warmups, replicas: int, at: int, warmup: int, per_node: int) -> str:
+def _note(found: Warmups, replicas: int, at: int, warmup: int, per_node: int) -> str:
     ends, rate = found.ends(replicas)[at], found.rates[at]
     sides = {"without": ends[0]}
     if warmup:
