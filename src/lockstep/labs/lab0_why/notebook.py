@@ -50,16 +50,11 @@ def _():
     _years = list(range(growth.FIRST, growth.LAST + 1))
     page.picture(
         growth.figure,
+        page.text("growth seen"),
         quantity=Choice("Show", growth.QUANTITIES, growth.COMPUTE),
         first=Slider("From", _years, 2012),
         last=Slider("To", _years, 2024),
     )
-    return
-
-
-@app.cell
-def _():
-    page.text("growth seen")
     return
 
 
@@ -76,18 +71,13 @@ def _():
     _used = [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.8, 1.0]
     page.picture(
         machines.figure,
+        page.text("machines seen"),
         height=430,
         pf_days=Slider("PF/s-days", _work, 1000.0, written(_work, "{:,.0f}".format)),
         count=Slider("Machines", _counts, 8, written(_counts, "{:,}".format)),
         utilisation=Slider("Utilisation", _used, 1.0, written(_used, "{:.0%}".format)),
         rate=Choice("Number", machines.RATES, machines.BROCHURE),
     )
-    return
-
-
-@app.cell
-def _():
-    page.text("machines seen")
     return
 
 
@@ -104,17 +94,12 @@ def _(go_learn):
     _counts, _targets = power_law.counts(curve), power_law.targets(curve)
     page.picture(
         partial(power_law.figure, curve),
+        page.text("power law seen", model=curve.model, data=curve.data),
         height=420,
         points=Slider("Points that the fit may see", _counts, _counts[len(_counts) // 3]),
         target=Slider("Target error", _targets, _targets[len(_targets) // 3]),
     )
     return (curve,)
-
-
-@app.cell
-def _(curve):
-    page.text("power law seen", model=curve.model, data=curve.data)
-    return
 
 
 @app.cell

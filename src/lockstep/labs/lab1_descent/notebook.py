@@ -41,6 +41,7 @@ def _():
 def _():
     page.picture(
         loss_surface.flat,
+        page.text("neuron seen"),
         height=430,
         rate=Slider("Learning rate", RATES, RATES[17]),
         batch=Slider("Batch size", SIZES, 100),
@@ -48,12 +49,6 @@ def _():
         epochs=Slider("Epochs", [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000], 50),
         own=Switch("Surface of the last step's batch alone"),
     )
-    return
-
-
-@app.cell
-def _():
-    page.text("neuron seen")
     return
 
 
@@ -139,13 +134,11 @@ def _(go):
 @app.cell
 def _(sizes):
     _targets = [round(0.80 + 0.01 * k, 2) for k in range(18)]
-    page.picture(partial(batch_sizes.time_to, sizes), target=Slider("Accuracy", _targets, 0.92))
-    return
-
-
-@app.cell
-def _(sizes):
-    page.text("batch sizes seen", device=sizes.device)
+    page.picture(
+        partial(batch_sizes.time_to, sizes),
+        page.text("batch sizes seen", device=sizes.device),
+        target=Slider("Accuracy", _targets, 0.92),
+    )
     return
 
 

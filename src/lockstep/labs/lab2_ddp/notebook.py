@@ -50,17 +50,12 @@ def _(record):
     _caps = [buckets.named(cap) for cap in recorded.caps]
     page.picture(
         partial(bucket_pictures.timeline, recorded),
+        page.text("ddp seen", device=recorded.device),
         height=360,
         cap=Slider("Bucket size", recorded.caps, recorded.caps[0], _caps),
         step=Slider("Step", range(len(recorded.runs[0])), 3),
     )
     return (recorded,)
-
-
-@app.cell
-def _(recorded):
-    page.text("ddp seen", device=recorded.device)
-    return
 
 
 @app.cell

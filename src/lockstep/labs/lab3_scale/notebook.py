@@ -68,6 +68,7 @@ def _(speed):
     _shares = including([0.0, 0.005, 0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.5, 1.0], _serial)
     page.picture(
         partial(speedup.figure, speed),
+        page.text("speedup seen", model=speed.model, device=speed.device),
         height=430,
         serial=Slider(
             "Share that does not shrink", _shares, _serial, [f"{s:.1%}" for s in _shares]
@@ -75,12 +76,6 @@ def _(speed):
         megabytes=Slider("Gradients, MB", including(steps(0.1, 10_000, 16), _bytes), _bytes),
         speed=Slider("Link, GB/s", [0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 12.0, 50.0, 200.0, 450.0], 1.0),
     )
-    return
-
-
-@app.cell
-def _(speed):
-    page.text("speedup seen", model=speed.model, device=speed.device)
     return
 
 
@@ -136,19 +131,14 @@ def _(go_momentum):
 def _(momenta):
     page.picture(
         partial(momentum.ends, momenta),
+        page.text(
+            "momentum seen",
+            plain_rate=f"{momenta.best_rate(0.0):g}",
+            momentum_rate=f"{momenta.best_rate(0.9):g}",
+        ),
         height=340,
         momentum=Slider("Momentum", momenta.momenta, 0.9),
         along=Switch("Against rate / (1 - momentum)", on=False),
-    )
-    return
-
-
-@app.cell
-def _(momenta):
-    page.text(
-        "momentum seen",
-        plain_rate=f"{momenta.best_rate(0.0):g}",
-        momentum_rate=f"{momenta.best_rate(0.9):g}",
     )
     return
 
@@ -211,22 +201,17 @@ def _(go_warmup):
 def _(edge, warmed):
     page.picture(
         partial(warmup_pictures.ends, warmed),
+        page.text(
+            "warmup seen",
+            replicas=edge.replicas,
+            rate=f"{edge.rate:g}",
+            without=f"{edge.without:.0%}",
+            rescued=f"{edge.rescued:.0%}",
+            warmup=edge.warmup,
+        ),
         height=340,
         replicas=Slider("Replicas", warmed.replicas, edge.replicas),
         rate=Slider("Learning rate", warmed.rates, edge.rate),
-    )
-    return
-
-
-@app.cell
-def _(edge):
-    page.text(
-        "warmup seen",
-        replicas=edge.replicas,
-        rate=f"{edge.rate:g}",
-        without=f"{edge.without:.0%}",
-        rescued=f"{edge.rescued:.0%}",
-        warmup=edge.warmup,
     )
     return
 

@@ -70,10 +70,16 @@ class Page:
         return mo.md(filled(sections(Path(self.lab.folder, "text.md"))[name], values))
 
     def picture(
-        self, draw: Callable[..., Figure], *, height: int = 380, **controls: Control
+        self,
+        draw: Callable[..., Figure],
+        below: Any = None,
+        *,
+        height: int = 380,
+        **controls: Control,
     ) -> Any:
-        """Show a figure that changes as its controls move."""
-        return mo.ui.anywidget(Picture(draw, height=height, **controls))
+        """Show a figure that changes as its controls move, and what to see in it `below`."""
+        picture = mo.ui.anywidget(Picture(draw, height=height, **controls))
+        return picture if below is None else mo.vstack([picture, below])
 
     def button(self, name: str, what: str, takes: str) -> Any:
         """Show the button that starts a measurement; the next cell calls `measured`."""
