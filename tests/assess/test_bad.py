@@ -55,7 +55,7 @@ def test_one_that_waits_forever_has_hung(tmp_path: Path):
 
 def test_one_that_computes_forever_is_ended_at_the_limit(tmp_path: Path):
     found = graded(tmp_path, ROOT + "while True: pass", seconds=4.0)
-    assert "it was ended after 4.0 s, the limit, with 0 of 2 epochs done" in reason(found)
+    assert "stopped it at the limit of 4.0 s, with 0 of 2 epochs done" in reason(found)
 
 
 def test_one_that_fails_is_quoted(tmp_path: Path):
@@ -71,7 +71,7 @@ def test_one_that_is_no_python_is_quoted(tmp_path: Path):
 def test_one_that_takes_other_arguments_is_told_which(tmp_path: Path):
     program = "import argparse; p = argparse.ArgumentParser(); p.add_argument('--lr'); "
     found = reason(graded(tmp_path, program + "p.parse_args()"))
-    assert "does not take the arguments as asked" in found
+    assert "does not accept the arguments --data" in found
     assert "unrecognized arguments: --data" in found
 
 
@@ -94,7 +94,7 @@ def test_one_that_leaves_a_daemon_behind_is_cleaned_up_after(tmp_path: Path):
     # A session of its own, and nothing in its environment by which one could know it.
     program = ROOT + "subprocess.Popen(['sleep', '73915'], start_new_session=True, env={})"
     found = reason(graded(tmp_path, program))
-    assert "process(es) running behind it, which were ended: sleep 73915" in found
+    assert "process(es) running, which the grader stopped: sleep 73915" in found
     assert not running("73915")
 
 
@@ -141,7 +141,7 @@ def test_one_that_deletes_its_own_folder_gets_it_back(tmp_path: Path):
     found = graded(tmp_path, program)
     assert (tmp_path / "notes.txt").read_text() == "all my work"
     assert (tmp_path / "train.py").read_text() == program
-    assert "notes.txt was deleted, and is there again" in found.notes
+    assert "notes.txt was deleted and has been restored" in found.notes
 
 
 def test_a_file_that_was_changed_meanwhile_is_kept_both_ways(tmp_path: Path):
@@ -161,7 +161,7 @@ def test_a_link_that_leads_out_of_the_folder_is_not_followed(tmp_path: Path):
     (folder / "train.py").symlink_to(secret)
     found = grade(folder, Grading(exam=EXAM, seed=1))
     assert "train.py is not in" in reason(found)
-    assert found.notes == ("train.py leads out of the folder, and was left out",)
+    assert found.notes == ("train.py leads out of the folder and was skipped",)
 
 
 def test_its_surroundings_are_clean(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

@@ -10,19 +10,37 @@ import torch
 
 from assess.sheets import good, poor, task
 from lockstep.assess import history
+from lockstep.assess.accuracy_mistakes import explained
 from lockstep.assess.certificate import payload_of, write
+from lockstep.assess.checks import CHECKS
 from lockstep.assess.dealt_data import deal
 from lockstep.assess.exam import EXAMS
-from lockstep.assess.formulas import explained
 from lockstep.assess.keys import Ed25519PrivateKey, raw
+from lockstep.assess.observed_run import Batch, Watched
 from lockstep.assess.recount import Recount, build, recount
-from lockstep.assess.speeds import Times, decided, outcome
 from lockstep.assess.starter import instructions, read_task, start
 from lockstep.assess.summary import summary
-from lockstep.assess.watched import Batch, Watched
+from lockstep.assess.timing import Times, decided, outcome
 from lockstep.errors import AssessError
 
 EXAM = EXAMS["digits"]
+
+
+def test_the_checks_are_found_and_come_in_the_order_of_the_instructions():
+    assert [(check.place, check.name) for check in CHECKS] == [
+        (1, "start"),
+        (2, "samples"),
+        (3, "order"),
+        (4, "replicas"),
+        (5, "gradient"),
+        (6, "validation"),
+        (7, "saving"),
+        (8, "target"),
+        (9, "speed"),
+        (10, "honest"),
+    ]
+    text = instructions(task())
+    assert all(f"{check.place}. **{check.title}" in text for check in CHECKS)
 
 
 def times(reference: float, submission: float, rounds: int = 1) -> Times:
@@ -76,7 +94,7 @@ RIGHT = torch.tensor([True, True, False, True, True, False, True, True, False])
     ("printed", "batches", "words"),
     [
         (6 / 9, [[[0, 1], [2, 3]], [[4, 5], [6, 7, 8]]], None),
-        (7 / 10, [[[0, 1, 2, 3, 4]], [[5, 6, 7, 8, 0]]], "counts 1 sample(s) that came twice"),
+        (7 / 10, [[[0, 1, 2, 3, 4]], [[5, 6, 7, 8, 0]]], "counts 1 sample(s) twice"),
         (7 / 9, [[[0, 1, 2, 3, 4]], [[5, 6, 7, 8, 0]]], "and divides by 9"),
         (5 / 7, [[[0, 1, 2, 3]], [[4, 5, 6]]], "it leaves 2 of 9 samples out"),
         ((4 / 5 + 2 / 4) / 2, [[[0, 1, 2, 3, 4]], [[5, 6, 7, 8]]], "mean of the ranks'"),
@@ -96,7 +114,7 @@ def test_a_wrong_accuracy_is_known_by_its_formula(printed, batches, words):
 def test_samples_are_known_again_whatever_their_scale():
     samples = deal(EXAM, 3)
     images = torch.cat([samples.normal_train_images[:7], samples.normal_test_images[:5]])
-    from lockstep.assess.marks import marks
+    from lockstep.assess.image_marks import marks
 
     first = len(samples.train_labels)
     numbers = samples.known(marks(images * 0.3 - 2)).tolist()
@@ -139,8 +157,8 @@ def test_weights_that_are_not_the_models_are_named(tmp_path: Path):
     path = tmp_path / "epoch-1.pt"
     for content, words in (
         (b"no weights", "cannot be loaded"),
-        ([1, 2], "something else than a model's state_dict"),
-        ({"weight": torch.ones(2)}, "not of the given model"),
+        ([1, 2], "does not hold a model's state_dict"),
+        ({"weight": torch.ones(2)}, "does not fit the given model"),
         ({f"module.{n}": v for n, v in model.state_dict().items()}, "begin with 'module.'"),
         (model.state_dict(), ""),
     ):

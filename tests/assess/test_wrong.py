@@ -34,8 +34,8 @@ TINY = replace(
 
 @pytest.fixture(autouse=True)
 def _one_round(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lockstep.assess.speeds.LEAST", 1)
-    monkeypatch.setattr("lockstep.assess.speeds.MOST", 1)
+    monkeypatch.setattr("lockstep.assess.timing.LEAST", 1)
+    monkeypatch.setattr("lockstep.assess.timing.MOST", 1)
 
 
 def graded(folder: Path, exam: Exam = TINY, **how: bool) -> Grade:
@@ -74,7 +74,7 @@ def test_the_reference_passes_whatever_model_lies_beside_it(tmp_path: Path):
     assert result.accuracy is not None
     assert result.accuracy >= 0.3
     assert "equal bits on 2 ranks after each of 126 steps" in result.verdicts["replicas"].reason
-    assert "1 over or under" in result.verdicts["samples"].reason
+    assert "1 too many or too few" in result.verdicts["samples"].reason
     assert not result.advice
     assert not result.notes
 
@@ -86,7 +86,7 @@ def test_the_given_program_is_told_what_it_lacks(tmp_path: Path):
         "samples",
         "validation",
     }
-    assert "no group of them was made" in found["samples"].reason
+    assert "they formed no process group" in found["samples"].reason
     assert "printed 2 times" in found["validation"].reason
 
 

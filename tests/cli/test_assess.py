@@ -65,7 +65,7 @@ def test_from_the_task_to_a_certificate(tmp_path: Path, monkeypatch, capfd):
         assert "10 of 10 checks" in said
         # This machine has no key of its own, as an instructor's was given.
         assert run("verify", file) == 1
-        assert "Give the instructor's with --public-key" in capfd.readouterr().err
+        assert "Give the instructor's key with --public-key" in capfd.readouterr().err
     edited = tmp_path / "edited.svg"
     edited.write_bytes((folder / "certificate.svg").read_bytes().replace(b"10 of 10", b"11 of 10"))
     assert run("verify", str(edited), "--public-key", f"{key}.pub") == 1
@@ -105,19 +105,19 @@ def test_without_a_key_it_is_self_graded(tmp_path: Path, monkeypatch, capfd):
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        (["start", "here", "--replicas", "1"], "give 2 to 64"),
-        (["start", "here", "--minutes", "0"], "give minutes, more than 0"),
-        (["start", "here", "--data", "letters"], "known are digits, cifar10 and auto"),
-        (["start", "here", "--data", "cifar10"], "take --data digits"),
-        (["start", "here", "--name", "x" * 81], "cannot be put on a certificate"),
+        (["start", "here", "--replicas", "1"], "give a number from 2 to 64"),
+        (["start", "here", "--minutes", "0"], "give more than 0 minutes"),
+        (["start", "here", "--data", "letters"], "give digits, cifar10, auto, or a folder"),
+        (["start", "here", "--data", "cifar10"], "use --data digits"),
+        (["start", "here", "--name", "x" * 81], "does not fit on a certificate"),
         (["start", "."], "is not empty"),
         (["grade", "nowhere"], "Begin with: lockstep assess start nowhere"),
         (["grade", "."], "holds no task.json"),
         (["verify", "nothing.svg"], "cannot be read"),
-        (["verify", "plain.svg"], "plain.svg is no certificate of lockstep"),
-        (["summary", "nowhere"], "is no folder"),
+        (["verify", "plain.svg"], "plain.svg is not a lockstep certificate"),
+        (["summary", "nowhere"], "is not a folder"),
         (["summary", "."], "holds no learner's folder"),
-        (["key", "plain.svg"], "is there already"),
+        (["key", "plain.svg"], "already exists"),
     ],
 )
 def test_what_cannot_be_is_refused(tmp_path: Path, monkeypatch, capfd, given, message):

@@ -46,9 +46,9 @@ def test_the_list_as_json(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["7"], "there is no lab 7. There are: 0, 1, 2, 3."),
+        (["7"], "there is no lab 7. The labs are: 0, 1, 2, 3."),
         (["--run"], "--run needs the number of a lab, for example: lockstep lab 1 --run"),
-        (["1", "--json"], "--json goes with the list of labs and with --run."),
+        (["1", "--json"], "--json works with the list of labs and with --run."),
     ],
 )
 def test_misuse_is_told(tmp_path: Path, arguments: list[str], message: str) -> None:
@@ -98,7 +98,7 @@ def test_where_no_browser_can_be_opened_it_says_how_to_get_there(tmp_path: Path)
         process.terminate()
     port = re.match(r"http://127\.0\.0\.1:(\d+)/", said[1])
     assert port is not None, said
-    assert said[3] == "No browser could be opened here: open the address in one.\n"
+    assert said[3] == "lockstep could not open a browser here: open the address yourself.\n"
     assert f"ssh -L {port[1]}:127.0.0.1:{port[1]} " in said[4]
 
 

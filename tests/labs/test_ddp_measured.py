@@ -9,10 +9,17 @@ from functools import cache
 
 import pytest
 
-from lockstep.labs.lab2_ddp import against, buckets, exchange, parts, picture, proof
-from lockstep.labs.lab2_ddp.against import CONVERTED, ONE, OWN, Run, Runs
+from lockstep.labs.lab2_ddp import (
+    bucket_pictures,
+    buckets,
+    converter_comparison,
+    gradient_exchange,
+    proof,
+    validation,
+)
 from lockstep.labs.lab2_ddp.buckets import DEFAULT, Recorded
-from lockstep.labs.lab2_ddp.questions import questions
+from lockstep.labs.lab2_ddp.converter_comparison import CONVERTED, ONE, OWN, Run, Runs
+from lockstep.labs.lab2_ddp.quiz import questions
 from lockstep.labs.lab2_ddp.steps import steps
 from lockstep.labs.shared.apart import apart
 
@@ -33,7 +40,7 @@ def runs(one: float = 4000.0, two: float | None = 6000.0, convert: float = 5900.
     found = [
         Run(program=name, processes=1 + (name != ONE), batch=batch, rate=rate, accuracy=0.97)
         for name, rate in rates.items()
-        for batch in against.BATCHES
+        for batch in converter_comparison.BATCHES
     ]
     return Runs(device="CPU", cores=2, runs=[asdict(one) for one in found])
 
@@ -54,22 +61,22 @@ def test_a_recording_has_every_gradient_in_one_bucket_of_every_step():
 
 def test_gradients_become_their_mean_and_weights_stay_equal():
     for columns, rows in (
-        (exchange.GRADIENTS, exchange.gradients(recorded())),
-        (exchange.WEIGHTS, exchange.weights(recorded())),
+        (gradient_exchange.GRADIENTS, gradient_exchange.gradients(recorded())),
+        (gradient_exchange.WEIGHTS, gradient_exchange.weights(recorded())),
     ):
-        assert len(rows) == exchange.ROWS
+        assert len(rows) == gradient_exchange.ROWS
         assert all(len(row) == len(columns) for row in rows)
-    assert all(own == other for _, own, other in exchange.weights(recorded()))
-    assert all(mean == reduced for *_, mean, reduced in exchange.gradients(recorded()))
-    assert "equal to the bit" in exchange.verdict(recorded())
+    assert all(own == other for _, own, other in gradient_exchange.weights(recorded()))
+    assert all(mean == reduced for *_, mean, reduced in gradient_exchange.gradients(recorded()))
+    assert "equal to the bit" in gradient_exchange.verdict(recorded())
     other = json.loads(json.dumps(recorded().exchange))
     other["weights"][1][0] += 1e-7
-    assert "different" in exchange.verdict(replace(recorded(), exchange=other))
+    assert "different" in gradient_exchange.verdict(replace(recorded(), exchange=other))
 
 
 @pytest.mark.parametrize("cap", [1.0, 25.0])
 def test_a_timeline_shows_every_bar_and_its_frames_end_where_it_ends(cap):
-    figure = picture.timeline(recorded(), cap, 2)
+    figure = bucket_pictures.timeline(recorded(), cap, 2)
     json.dumps(figure)
     notes = recorded().notes(cap, 2)
     bars = sum(len(trace["x"]) for trace in figure["data"])
@@ -83,45 +90,45 @@ def test_a_timeline_shows_every_bar_and_its_frames_end_where_it_ends(cap):
 
 
 def test_the_order_is_a_staircase_once_buckets_follow_the_gradients():
-    later = picture.order(recorded(), 1.0, 2)["data"][0]
+    later = bucket_pictures.order(recorded(), 1.0, 2)["data"][0]
     assert later["y"] == sorted(later["y"])
     assert len(set(later["y"])) == 9
-    assert set(picture.order(recorded(), 1.0, 0)["data"][0]["y"]) == {0}
-    assert len(picture.by_cap(recorded())["data"][0]["x"]) == 3
+    assert set(bucket_pictures.order(recorded(), 1.0, 0)["data"][0]["y"]) == {0}
+    assert len(bucket_pictures.by_cap(recorded())["data"][0]["x"]) == 3
 
 
 def test_an_exchange_after_the_last_gradient_is_all_waiting():
     notes = {"start": 0.0, "end": 12.0, "ready": [{"at": 5.0}, {"at": 10.0}]}
     late = notes | {"buckets": [{"start": 10.0, "end": 12.0}]}
-    assert picture.overlap(late) == (0.0, 2.0, 2.0)
+    assert bucket_pictures.overlap(late) == (0.0, 2.0, 2.0)
     early = notes | {"buckets": [{"start": 5.0, "end": 8.0}]}
-    assert picture.overlap(early) == (1.0, 3.0, 2.0)
+    assert bucket_pictures.overlap(early) == (1.0, 3.0, 2.0)
 
 
 def test_ways_to_put_parts_together():
     known = [1] * 9 + [0]
-    found = parts.ways(known, ranks=3, batch=2)
-    assert found[parts.EXACT] == 0.9
+    found = validation.ways(known, ranks=3, batch=2)
+    assert found[validation.EXACT] == 0.9
     # Parts of 4, 3 and 3; the wrong one is the last of the first part.
-    assert found[parts.RANKS_MEAN] == pytest.approx((0.75 + 1 + 1) / 3)
-    assert found[parts.BATCHES_MEAN] == pytest.approx(((1 + 0.5) / 2 + 1 + 1) / 3)
-    assert found[parts.PADDED] == pytest.approx(11 / 12)
-    assert found[parts.DROPPED] == pytest.approx(7 / 8)
+    assert found[validation.RANKS_MEAN] == pytest.approx((0.75 + 1 + 1) / 3)
+    assert found[validation.BATCHES_MEAN] == pytest.approx(((1 + 0.5) / 2 + 1 + 1) / 3)
+    assert found[validation.PADDED] == pytest.approx(11 / 12)
+    assert found[validation.DROPPED] == pytest.approx(7 / 8)
 
 
 def test_a_network_is_judged_image_by_image():
-    found = parts.measure(quiet)
+    found = validation.measure(quiet)
     assert len(found.right) == 359
     assert 0.5 < sum(found.right) / 359 < 1
-    assert found == parts.measure(quiet)
+    assert found == validation.measure(quiet)
     for ranks in (2, 8):
-        figure = parts.figure(found, ranks, 100)
+        figure = validation.figure(found, ranks, 100)
         assert figure["data"][0]["x"][0] == 0.0
         json.dumps(figure, allow_nan=False)
 
 
 def test_questions_have_one_right_choice_and_cite_what_was_measured():
-    judged = parts.Judged(right=([1] * 9 + [0]) * 35 + [1] * 9)
+    judged = validation.Judged(right=([1] * 9 + [0]) * 35 + [1] * 9)
     asked = questions(recorded(), judged, runs())
     assert len(asked) == 5
     sent, first, beside, mean, besides = asked
@@ -132,7 +139,7 @@ def test_questions_have_one_right_choice_and_cite_what_was_measured():
     told = {name: int(share.rstrip("%")) for name, share in (one.split(": ") for one in listed)}
     assert told[beside.answer] == max(told.values())
     assert float(mean.answer) == pytest.approx(
-        parts.ways(judged.right, 2, 100)[parts.RANKS_MEAN], abs=1e-5
+        validation.ways(judged.right, 2, 100)[validation.RANKS_MEAN], abs=1e-5
     )
     # 8 ms on one process; 5.33 on two, of which 4 are half of the work.
     assert besides.answer == "1.33 ms"
@@ -143,7 +150,7 @@ def test_questions_have_one_right_choice_and_cite_what_was_measured():
     [(9000.0, 9000.0, "none"), (None, 3000.0, "6.67 ms"), (2000.0, 2000.0, "12.00 ms")],
 )
 def test_the_last_question_follows_the_numbers(two, convert, answer):
-    judged = parts.Judged(right=[1] * 359)
+    judged = validation.Judged(right=[1] * 359)
     asked = questions(recorded(), judged, runs(two=two, convert=convert))
     assert asked[-1].answer.startswith(answer)
     assert asked[3].answer == "1.00000"
@@ -152,15 +159,15 @@ def test_the_last_question_follows_the_numbers(two, convert, answer):
 
 def test_the_converters_program_is_shown_against_the_learners():
     own = steps()[-1].after
-    shown = against.difference(own)
+    shown = converter_comparison.difference(own)
     assert "-    torch.manual_seed(1 + rank)" in shown
     assert "+        dist.init_process_group()" in shown
-    assert against.difference(against.converted()) == ""
+    assert converter_comparison.difference(converter_comparison.converted()) == ""
 
 
 def test_programs_are_run_and_what_they_print_is_read():
     found = apart(
-        "lockstep.labs.lab2_ddp.against:compare",
+        "lockstep.labs.lab2_ddp.converter_comparison:compare",
         limit=100,
         own="raise SystemExit('no data')",
         epochs=1,
@@ -189,13 +196,15 @@ def test_the_last_program_computes_what_the_first_one_does():
 
 def test_what_is_said_of_runs_follows_them():
     found = runs()
-    assert against.rows(found)[0] == ["one GPU on 1", "32", "4,000", "1.00", "0.9700"]
-    assert ["yours on 2", "32", "6,000", "1.50", "0.9700"] in against.rows(found)
-    assert any("share 2 cores" in one for one in against.remarks(found))
-    assert any("within 0.0000, 0 of 359 images" in one for one in against.remarks(found))
+    assert converter_comparison.rows(found)[0] == ["one GPU on 1", "32", "4,000", "1.00", "0.9700"]
+    assert ["yours on 2", "32", "6,000", "1.50", "0.9700"] in converter_comparison.rows(found)
+    assert any("share 2 cores" in one for one in converter_comparison.remarks(found))
+    assert any(
+        "within 0.0000, 0 of 359 images" in one for one in converter_comparison.remarks(found)
+    )
     broken = [
         one | {"failed": "It took longer than 60 seconds", "rate": None} for one in found.runs
     ]
-    said = against.remarks(replace(found, runs=broken, device="GPU"))
+    said = converter_comparison.remarks(replace(found, runs=broken, device="GPU"))
     assert "yours, batch 32: It took longer than 60 seconds" in said
     assert not any("cores" in one for one in said)

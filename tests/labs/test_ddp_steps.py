@@ -8,9 +8,9 @@ from functools import cache
 import pytest
 
 from lockstep.labs.lab2_ddp import observe as observing
-from lockstep.labs.lab2_ddp.check import check_step, judge
 from lockstep.labs.lab2_ddp.diff import diff, shown
 from lockstep.labs.lab2_ddp.observe import Observed, observe
+from lockstep.labs.lab2_ddp.step_check import check_step, judge
 from lockstep.labs.lab2_ddp.steps import Step, steps
 from lockstep.labs.lab2_ddp.tasks import latest, passed_before, task
 from lockstep.labs.lab2_ddp.texts import program
@@ -18,20 +18,20 @@ from lockstep.labs.lab2_ddp.texts import program
 pytestmark = pytest.mark.xdist_group("steps")
 STEPS = {step.name: step for step in steps()}
 REMOVED = {
-    "group": "ended without a process group",
+    "group": "it formed no process group",
     # By both, or one of them found what the other had written, all of it or half.
-    "prepare": "prepared.pt is written by rank",
+    "prepare": "Let local rank 0 make it",
     "device": "All ranks send their models to cuda:0",
     "sampler": "LS02 missing_sampler",
     "epoch": "LS01 missing_set_epoch",
     "batch": "LS22 unscaled_learning_rate",
     "wrap": "LS31 replicas_drift",
-    "norm": "2 layers of batch norm see only the 16 samples",
+    "norm": "2 batch-norm layers see only the 16 samples",
     "seed": "LS20 same_seed",
     "validate": "Each rank evaluates all 25 test images",
-    "throughput": "Rank 0 says that an epoch had 64 images; all ranks together took 128",
+    "throughput": "Rank 0 printed 64 images for an epoch, but all ranks together took 128",
     "first": "LS25 every_rank_saves",
-    "program": "The process group is never left",
+    "program": "The process group stays open",
 }
 """What is said of the program before each step."""
 
@@ -80,9 +80,9 @@ def test_what_later_steps_are_about_is_not_asked_for_and_what_earlier_ones_were_
     assert {"LS20", "LS25"} <= {finding["code"] for finding in found.findings}
     assert judge(STEPS["wrap"], found) == []
     said = judge(STEPS["first"], found)
-    assert any("LS20 same_seed" in one and "This is of an earlier step" in one for one in said)
-    assert any(one.startswith("Of the earlier step “Throughput") for one in said)
-    assert not any("batch norm" in one for one in said)  # that step may be left out
+    assert any("LS20 same_seed" in one and "This belongs to an earlier step" in one for one in said)
+    assert any(one.startswith("From the earlier step “Throughput") for one in said)
+    assert not any("batch-norm" in one for one in said)  # that step may be left out
 
 
 @pytest.mark.parametrize("half", [True, False])
@@ -98,7 +98,7 @@ def test_a_file_that_one_rank_makes_and_the_other_does_not_wait_for_is_told(half
     )
     said = check_step(STEPS["prepare"], hurried)
     assert said[0].startswith("The script failed.") == half, said
-    assert "prepared.pt is written by rank 0, and nothing makes the others wait" in said[half]
+    assert "Rank 0 writes prepared.pt, but the other ranks do not wait" in said[half]
 
 
 def test_an_average_of_accuracies_is_no_accuracy():
@@ -163,14 +163,14 @@ def test_a_crash_is_told_with_its_last_words():
 def test_what_is_no_python_is_not_run(monkeypatch):
     monkeypatch.setattr(observing, "apart", lambda *_, **__: pytest.fail("it was run"))
     assert check_step(STEPS["group"], "import torch\ndef main(:\n") == [
-        "Line 2: this is no Python, invalid syntax."
+        "Line 2: this is not Python: invalid syntax."
     ]
 
 
 def test_a_program_that_never_ends_is_ended(monkeypatch):
     monkeypatch.setattr(observing, "LIMIT", 6.0)
     (said,) = check_step(STEPS["group"], "while True:\n    pass\n")
-    assert "After 6 seconds the program was still busy and was ended." in said
+    assert "The lab stopped the program, which was still busy after 6 seconds." in said
 
 
 def test_steps_follow_from_each_other():

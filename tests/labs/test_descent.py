@@ -8,9 +8,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lockstep.labs.lab1_descent import batches, neuron, surface
-from lockstep.labs.lab1_descent.batches import BatchSizes
-from lockstep.labs.lab1_descent.questions import questions, stable_rate
+from lockstep.labs.lab1_descent import batch_sizes, loss_surface, neuron
+from lockstep.labs.lab1_descent.batch_sizes import BatchSizes
+from lockstep.labs.lab1_descent.quiz import questions, stable_rate
 
 
 @pytest.mark.parametrize("batch", [1, 7, 32, 100])
@@ -36,7 +36,7 @@ def test_the_descent_is_that_of_autograd(batch: int) -> None:
 
 def test_the_surface_is_the_mean_squared_error() -> None:
     x, y = neuron.samples(2.0)
-    w, b, loss = surface.grid(neuron.whole(2.0))
+    w, b, loss = loss_surface.grid(neuron.whole(2.0))
     assert loss.shape == (200, 200)
     direct = np.mean((w[17] * x + b[101] - y) ** 2)
     assert loss[101, 17] == pytest.approx(direct, rel=1e-9)
@@ -61,9 +61,9 @@ def test_convergence_is_relative_and_between_epochs() -> None:
 @pytest.mark.parametrize(
     ("draw", "more"),
     [
-        (surface.flat, {"own": True}),
-        (surface.solid, {}),
-        *((surface.losses, {"against": axis}) for axis in surface.AXES),
+        (loss_surface.flat, {"own": True}),
+        (loss_surface.solid, {}),
+        *((loss_surface.losses, {"against": axis}) for axis in loss_surface.AXES),
     ],
 )
 @pytest.mark.parametrize("rate", [0.001, 0.2])
@@ -76,12 +76,14 @@ def test_every_figure_holds_only_numbers(draw, more, rate: float, batch: int) ->
 
 
 def test_the_axes_count_the_same_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(surface, "step_seconds", lambda batch: 2e-6 + 1e-8 * batch)
+    monkeypatch.setattr(loss_surface, "step_seconds", lambda batch: 2e-6 + 1e-8 * batch)
     ends = {
         axis: [
-            trace["x"][-1] for trace in surface.losses(0.01, 7, 3.0, 20, axis)["data"] if trace["x"]
+            trace["x"][-1]
+            for trace in loss_surface.losses(0.01, 7, 3.0, 20, axis)["data"]
+            if trace["x"]
         ][:3]
-        for axis in surface.AXES
+        for axis in loss_surface.AXES
     }
     assert ends["epochs"] == [20, 20, 20]
     assert ends["steps"] == [20, 20 * 15, 20 * 100]  # 14 batches of seven and one of two
@@ -94,18 +96,18 @@ def test_a_step_is_timed() -> None:
 
 def test_batch_sizes_are_measured_and_drawn() -> None:
     said = []
-    found = batches.measure(lambda share, what: said.append(share), sizes=(128, 700), epochs=3)
+    found = batch_sizes.measure(lambda share, what: said.append(share), sizes=(128, 700), epochs=3)
     assert [len(one) for one in found.curves] == [3, 3]
     assert all(len(curve) == 3 for runs in found.curves for curve in runs)
     assert said == sorted(said)
-    assert batches.throughput(found)["data"][0]["x"] == [128, 700]
-    assert "700 (3 of 3)" in batches.time_to(found, 0.99)["note"]
+    assert batch_sizes.throughput(found)["data"][0]["x"] == [128, 700]
+    assert "700 (3 of 3)" in batch_sizes.time_to(found, 0.99)["note"]
 
 
 @st.composite
 def machines(draw) -> BatchSizes:
     """What some machine may have measured."""
-    sizes = list(batches.SIZES)
+    sizes = list(batch_sizes.SIZES)
     speed = st.floats(100.0, 1e6)
     curves = [
         [

@@ -13,16 +13,16 @@ import numpy
 import pytest
 
 from lockstep.labs.lab3_scale import (
-    critical,
-    explore,
-    heat,
+    batch_norm,
+    critical_batch,
     momentum,
-    noise,
-    norms,
+    noise_scale,
+    optimizer_pictures,
     optimizers,
-    rising,
-    trust,
+    rate_grid,
+    rate_grid_map,
     warmup,
+    warmup_pictures,
 )
 from lockstep.scaling.batch.critical import Tradeoff
 
@@ -39,14 +39,14 @@ def kept(found: Any) -> Any:
 
 @pytest.fixture(scope="module")
 def small() -> SimpleNamespace:
-    grid = kept(explore.measure(silent, batches=(64, 128, 512), seeds=1))
+    grid = kept(rate_grid.measure(silent, batches=(64, 128, 512), seeds=1))
     return SimpleNamespace(
         grid=grid,
         momenta=kept(momentum.measure(silent, seeds=1, epochs=1)),
         warmups=kept(warmup.measure(silent, epochs=1, seeds=1)),
         optimizers=kept(optimizers.measure(silent, epochs=1, seeds=1)),
-        noises=kept(noise.measure(silent, grid, seeds=1)),
-        norms=kept(norms.measure(silent, epochs=1, seeds=1)),
+        noises=kept(noise_scale.measure(silent, grid, seeds=1)),
+        norms=kept(batch_norm.measure(silent, epochs=1, seeds=1)),
     )
 
 
@@ -70,8 +70,8 @@ def every(draw: Any, **values: Any) -> list[dict[str, Any]]:
 def test_every_position_of_every_slider_has_a_picture(small: SimpleNamespace):
     grid, momenta, layers = small.grid, small.momenta, small.optimizers
     every(
-        lambda **at: heat.figure(grid, **at),
-        budget=heat.BUDGETS,
+        lambda **at: rate_grid_map.figure(grid, **at),
+        budget=rate_grid_map.BUDGETS,
         momentum=grid.momenta,
         batch=grid.batches[:1],
         rate=grid.rates[:1],
@@ -79,37 +79,43 @@ def test_every_position_of_every_slider_has_a_picture(small: SimpleNamespace):
     every(lambda **at: momentum.figure(momenta, **at), momentum=momenta.momenta, rate=momenta.rates)
     every(lambda **at: momentum.ends(momenta, **at), momentum=momenta.momenta, along=[False, True])
     every(
-        lambda **at: rising.figure(small.warmups, **at),
+        lambda **at: warmup_pictures.figure(small.warmups, **at),
         replicas=small.warmups.replicas,
         rate=small.warmups.rates,
         warmup=small.warmups.warmups,
         per_node=[1, 2],
     )
-    every(lambda **at: rising.ends(small.warmups, **at), replicas=[2, 4, 8], rate=[1.0])
-    every(lambda **at: trust.figure(layers, **at), rate=layers.rates, own=[False, True])
-    every(lambda **at: trust.ends(layers, **at), rate=layers.rates)
+    every(lambda **at: warmup_pictures.ends(small.warmups, **at), replicas=[2, 4, 8], rate=[1.0])
     every(
-        lambda **at: trust.layers(layers, **at),
+        lambda **at: optimizer_pictures.figure(layers, **at), rate=layers.rates, own=[False, True]
+    )
+    every(lambda **at: optimizer_pictures.ends(layers, **at), rate=layers.rates)
+    every(
+        lambda **at: optimizer_pictures.layers(layers, **at),
         step=range(1, layers.steps[-1] + 1),
         what=["step", "ratio"],
     )
-    every(lambda **at: critical.along(small.noises, **at))
-    every(lambda **at: norms.figure(small.norms, **at), epochs=[1], rate=small.norms.rates)
+    every(lambda **at: critical_batch.along(small.noises, **at))
+    every(lambda **at: batch_norm.figure(small.norms, **at), epochs=[1], rate=small.norms.rates)
 
 
 def test_the_grid_learns_something_and_loses_something(small: SimpleNamespace):
-    cells = heat.accuracy_at(small.grid, ("epochs", 5), 0.9)
+    cells = rate_grid_map.accuracy_at(small.grid, ("epochs", 5), 0.9)
     assert cells.shape == (3, len(small.grid.rates), 1)
     assert cells.max() > 0.85
-    assert cells[:, -1].max() < heat.GUESS
-    figure = heat.figure(small.grid, budget=("epochs", 5), momentum=0.9, batch=64, rate=0.04)
+    assert cells[:, -1].max() < rate_grid_map.GUESS
+    figure = rate_grid_map.figure(
+        small.grid, budget=("epochs", 5), momentum=0.9, batch=64, rate=0.04
+    )
     texts = figure["data"][0]["text"]
-    assert texts[-1] == [heat.LOST] * 3
-    assert heat.LOST not in texts[2]
+    assert texts[-1] == [rate_grid_map.LOST] * 3
+    assert rate_grid_map.LOST not in texts[2]
 
 
 def test_rules_go_through_the_base_with_their_slopes(small: SimpleNamespace):
-    figure = heat.figure(small.grid, budget=("steps", 50), momentum=0.0, batch=128, rate=0.08)
+    figure = rate_grid_map.figure(
+        small.grid, budget=("steps", 50), momentum=0.0, batch=128, rate=0.08
+    )
     lines = {trace.get("name"): trace for trace in figure["data"]}
     for name, slope in (("linear rule", 1.0), ("square root", 0.5)):
         y = lines[name]["y"]
@@ -118,10 +124,10 @@ def test_rules_go_through_the_base_with_their_slopes(small: SimpleNamespace):
         assert y[2] - y[1] == pytest.approx(2 * slope, abs=1e-3)
 
 
-def made(steps: dict[int, list[int]], losses: dict[int, list[float | None]]) -> explore.Explored:
+def made(steps: dict[int, list[int]], losses: dict[int, list[float | None]]) -> rate_grid.Explored:
     """A grid with one rate, no momentum and one seed."""
     shaped = [[[[[value]]] for value in losses[b]] for b in steps]
-    return explore.Explored(
+    return rate_grid.Explored(
         samples=1000,
         batches=list(steps),
         rates=[0.1],
@@ -141,10 +147,10 @@ def test_steps_to_a_target_are_interpolated_and_may_never_come():
         32: [2.0, 1.0, 0.9],
         64: [2.0, None, 0.1],
     }
-    found = noise.quickest(made(steps, losses), 0.5)
+    found = noise_scale.quickest(made(steps, losses), 0.5)
     # Half-way from 1 to 1/4 in logarithms.
     assert found == [(pytest.approx(15.0), 0.1), (1.0, 0.1), (None, None), (None, None)]
-    assert noise.swept(made(steps, losses), 0.5) is None
+    assert noise_scale.swept(made(steps, losses), 0.5) is None
 
 
 def test_the_fit_finds_the_tradeoff_that_made_the_grid():
@@ -154,7 +160,7 @@ def test_the_fit_finds_the_tradeoff_that_made_the_grid():
     losses: dict[int, list[float | None]] = {
         b: [0.5 ** (s / true.steps(b)) for s in own] for b, own in steps.items()
     }
-    fit = noise.swept(made(steps, losses), 0.5)
+    fit = noise_scale.swept(made(steps, losses), 0.5)
     assert fit is not None
     assert fit[0].least_steps == pytest.approx(20.0, rel=1e-3)
     assert fit[0].critical_batch == pytest.approx(30.0, rel=1e-3)
@@ -163,9 +169,9 @@ def test_the_fit_finds_the_tradeoff_that_made_the_grid():
 def test_a_target_that_nobody_reached_is_said_and_not_drawn(small: SimpleNamespace):
     steps = {b: [1, 2] for b in (8, 16, 32)}
     losses: dict[int, list[float | None]] = {b: [2.0, 2.0] for b in steps}
-    figure = critical.figure(made(steps, losses), small.noises, target=0.4, batch=64)
+    figure = critical_batch.figure(made(steps, losses), small.noises, target=0.4, batch=64)
     assert figure["data"] == []
-    assert "Too few trainings" in figure["note"]
+    assert "Too few runs reached" in figure["note"]
 
 
 def test_the_noise_of_a_training_predicts_a_critical_batch(small: SimpleNamespace):
@@ -173,10 +179,10 @@ def test_the_noise_of_a_training_predicts_a_critical_batch(small: SimpleNamespac
     assert noises.batch == 64
     assert noises.rate in small.grid.rates
     for source in ("shards", "steps"):
-        (value,) = noises.critical(noise.TARGETS[-1], source)
+        (value,) = noises.critical(noise_scale.TARGETS[-1], source)
         assert 1 < value < 10_000
     assert len(noises.shards[0]) == len(noises.loss[0]) - 1
-    assert noises.loss[0][-1] <= noise.HARDEST
+    assert noises.loss[0][-1] <= noise_scale.HARDEST
 
 
 def test_a_warmup_starts_at_the_rate_of_one_replica():
@@ -222,10 +228,10 @@ def test_larc_is_sgd_where_the_rate_is_small(small: SimpleNamespace):
 
 
 def test_fixed_shards_are_drawn_where_a_replica_can_have_one(small: SimpleNamespace):
-    figure = norms.figure(small.norms, epochs=1, rate=small.norms.rates[0])
+    figure = batch_norm.figure(small.norms, epochs=1, rate=small.norms.rates[0])
     own, shards, synced = figure["data"]
-    assert len(own["x"]) == len(synced["x"]) == len(norms.LOCALS)
-    assert len(shards["x"]) == sum(local >= norms.SHARD for local in norms.LOCALS)
+    assert len(own["x"]) == len(synced["x"]) == len(batch_norm.LOCALS)
+    assert len(shards["x"]) == sum(local >= batch_norm.SHARD for local in batch_norm.LOCALS)
     assert len(set(shards["y"])) == len(set(synced["y"])) == 1
     assert own["y"][-1] == synced["y"][-1]
     assert own["y"][0] != synced["y"][0]

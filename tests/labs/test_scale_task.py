@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from lockstep.labs.lab3_scale.rate_check import check
-from lockstep.labs.lab3_scale.tasks import ANSWER, STARTER, TASK
+from lockstep.labs.lab3_scale.tasks import RATE_AT
 
 HEAD = "def rate_at(step, base_rate, world_size, warmup_steps):\n"
 
@@ -33,8 +33,8 @@ def test_other_ways_to_write_it_pass(body: str):
 
 
 def test_its_answer_passes_and_its_starter_does_not():
-    assert TASK.judge(ANSWER) == []
-    assert "fill in" in TASK.judge(STARTER)[0]
+    assert RATE_AT.judge(RATE_AT.answer) == []
+    assert "fill in" in RATE_AT.judge(RATE_AT.starter)[0]
 
 
 RISE = "    if step >= warmup_steps:\n        return peak\n"
@@ -57,7 +57,7 @@ WRONG = {
         PEAK
         + "    if step > warmup_steps:\n        return peak\n"
         + "    return base_rate + (peak - base_rate) * step / (warmup_steps + 1)\n",
-        "comes with step 101, not with step `warmup_steps` = 100. Off by one?",
+        "Step 101 is the first with the full rate, not step `warmup_steps` = 100. Off by one?",
     ),
     "a step early": (
         PEAK + RISE + "    return base_rate + (peak - base_rate) * step / (warmup_steps - 1)\n",
@@ -67,7 +67,7 @@ WRONG = {
         PEAK
         + "    share = min(1, step / (2 * warmup_steps))\n"
         + "    return base_rate + (peak - base_rate) * share\n",
-        "comes with step 200",
+        "Step 200 is the first with the full rate",
     ),
     "never": (
         PEAK
@@ -81,7 +81,7 @@ WRONG = {
     ),
     "scaled twice": (
         "    peak = base_rate * world_size * world_size\n" + RISE + "    return base_rate\n",
-        "scaled twice",
+        "you scaled it twice",
     ),
     "not scaled": ("    return base_rate\n", "multiply by `world_size`"),
     "square root": (
@@ -98,7 +98,7 @@ WRONG = {
     ),
     "a curve": (
         PEAK + RISE + "    return base_rate * world_size ** (step / warmup_steps)\n",
-        "no straight line",
+        "not a straight line",
     ),
     "no warmup": (
         PEAK

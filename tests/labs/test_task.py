@@ -24,9 +24,12 @@ def test_the_answer_passes_and_the_starter_does_not(task) -> None:
     ("body", "message"),
     [
         ("[order[i : i + size] for i in range(0, len(order) - size + 1, size)]", "drops the last"),
-        ("[order[i : i + size] for i in range(0, len(order), size - 1)]", "some come twice"),
-        ("[sorted(order)[i : i + size] for i in range(0, len(order), size)]", "follow the order"),
-        ("[order[i::3] for i in range(3)]", "follow the order"),
+        ("[order[i : i + size] for i in range(0, len(order), size - 1)]", "some appear twice"),
+        (
+            "[sorted(order)[i : i + size] for i in range(0, len(order), size)]",
+            "follow the given order",
+        ),
+        ("[order[i::3] for i in range(3)]", "follow the given order"),
         ("[order[:5], order[5:]]", "batches of 4, 4 and 2; yours are [5, 5]"),
         ("None", "returns nothing"),
         ("[order[1:]]", "samples [7] are in no batch"),
@@ -40,11 +43,11 @@ def test_each_wrong_way_to_cut_batches_is_told_apart(body: str, message: str) ->
 @pytest.mark.parametrize(
     ("body", "message"),
     [
-        ("abs(losses[-1] - losses[-2]) < 0.001", "divide the change by the loss"),
+        ("abs(losses[-1] - losses[-2]) < 0.001", "divide the change by the previous loss"),
         ("(losses[-2] - losses[-1]) / max(losses[-2], 1e-9) < 0.001", "without its sign"),
         ("abs(losses[-1] - losses[-2]) <= 0.1 * losses[-2]", "0.1% is 0.001"),
-        ("abs(losses[-1] - losses[0]) <= 0.001 * losses[0]", "other losses than the last two"),
-        ("not abs(losses[-1] - losses[-2]) > 0.001 * losses[-2]", "no number (nan)"),
+        ("abs(losses[-1] - losses[0]) <= 0.001 * losses[0]", "does not compare the last two"),
+        ("not abs(losses[-1] - losses[-2]) > 0.001 * losses[-2]", "not a number (nan)"),
         ("abs(losses[-1] - losses[-2]) / losses[-2] < 0.001", "ZeroDivisionError"),
     ],
 )

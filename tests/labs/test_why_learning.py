@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from lockstep.data import digits
-from lockstep.labs.lab0_why import law, learning
-from lockstep.labs.lab0_why.learning import Learning
+from lockstep.labs.lab0_why import learning_curve, power_law
+from lockstep.labs.lab0_why.learning_curve import Learning
 from lockstep.labs.lab0_why.tasks import LAW, NEEDED, TARGET, check_needed
 from lockstep.predict.learning_curve import PowerLaw
 
@@ -19,10 +19,10 @@ from lockstep.predict.learning_curve import PowerLaw
 def measured() -> Learning:
     told = []
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(learning, "SEEDS", 3)
-        patch.setattr(learning, "LEAST_STEPS", 60)
-        patch.setattr(learning, "STEPS", 4.0)
-        found = learning.curve(
+        patch.setattr(learning_curve, "SEEDS", 3)
+        patch.setattr(learning_curve, "LEAST_STEPS", 60)
+        patch.setattr(learning_curve, "STEPS", 4.0)
+        found = learning_curve.curve(
             "digits", digits(), (20, 60, 180, 540, 1400), lambda *a: told.append(a)
         )
     assert [share for share, _ in told] == sorted(share for share, _ in told)
@@ -57,9 +57,9 @@ def test_models_that_are_trained_together_do_not_feel_each_other():
     generator = torch.Generator().manual_seed(0)
     inputs = torch.randn(2, 30, 8, generator=generator)
     targets = torch.randint(10, (2, 30), generator=generator)
-    both = learning.train(inputs, targets, 3, torch.Generator().manual_seed(1))
+    both = learning_curve.train(inputs, targets, 3, torch.Generator().manual_seed(1))
     changed = torch.stack([inputs[0], -inputs[1]])
-    other = learning.train(changed, targets, 3, torch.Generator().manual_seed(1))
+    other = learning_curve.train(changed, targets, 3, torch.Generator().manual_seed(1))
     for ours, theirs in zip(both, other, strict=True):
         # The same matrix product within a stack of two.
         assert torch.equal(ours[0], theirs[0])
@@ -69,7 +69,7 @@ def test_models_that_are_trained_together_do_not_feel_each_other():
 @pytest.mark.parametrize("points", [4, 6, 8])
 def test_the_picture_holds_the_law_and_what_was_held_out(points: int):
     found = made(PowerLaw(1.0, -0.3, 0.09))
-    figure = law.figure(found, points, 0.12)
+    figure = power_law.figure(found, points, 0.12)
     json.dumps(figure, allow_nan=False)
     named = {trace.get("name"): trace for trace in figure["data"]}
     assert len(named["seen"]["x"]) == points
@@ -81,7 +81,9 @@ def test_the_picture_holds_the_law_and_what_was_held_out(points: int):
 def test_the_picture_changes_with_the_points_and_with_the_target():
     found = made(PowerLaw(1.0, -0.3, 0.09))
     notes = {
-        law.figure(found, points, target)["note"] for points in (4, 8) for target in (0.1, 0.15)
+        power_law.figure(found, points, target)["note"]
+        for points in (4, 8)
+        for target in (0.1, 0.15)
     }
     assert len(notes) == 4
 
@@ -89,38 +91,38 @@ def test_the_picture_changes_with_the_points_and_with_the_target():
 def test_points_that_make_no_law_are_shown_with_the_reason():
     found = made(PowerLaw(1.0, -0.3, 0.09))
     flat = Learning(**{**vars(found), "errors": [[0.1, 0.11, 0.12]] * 8})
-    figure = law.figure(flat, 8, 0.1)
+    figure = power_law.figure(flat, 8, 0.1)
     assert "does not fall" in figure["note"]
     assert len(figure["data"]) == 2
 
 
 def test_the_measured_curve_makes_a_law(measured: Learning):
-    assert law.counts(measured) == [4, 5]
-    targets = law.targets(measured)
+    assert power_law.counts(measured) == [4, 5]
+    targets = power_law.targets(measured)
     assert targets == sorted(targets, reverse=True)
-    found = law.seen(measured, 5)
+    found = power_law.seen(measured, 5)
     assert -4 < found.law.b < -0.05
-    json.dumps(law.figure(measured, 4, targets[3]), allow_nan=False)
+    json.dumps(power_law.figure(measured, 4, targets[3]), allow_nan=False)
 
 
 def test_the_answer_passes_and_the_starter_does_not():
     assert NEEDED.judge(NEEDED.answer) == []
-    assert "take c off first" in NEEDED.judge(NEEDED.starter)[0]
+    assert "subtract c first" in NEEDED.judge(NEEDED.starter)[0]
 
 
 WRONG = {
-    "take it off first": lambda t, a, b, c: (t / a) ** (1 / b) - c,
-    "it stands on the other side": lambda t, a, b, c: ((t + c) / a) ** (1 / b),
-    "a is left out": lambda t, a, b, c: (t - c) ** (1 / b),
-    "on the other side it divides": lambda t, a, b, c: ((t - c) * a) ** (1 / b),
+    "subtract it first": lambda t, a, b, c: (t / a) ** (1 / b) - c,
+    "subtract it on the other side": lambda t, a, b, c: ((t + c) / a) ** (1 / b),
+    "a is missing": lambda t, a, b, c: (t - c) ** (1 / b),
+    "multiplies by a, so divide": lambda t, a, b, c: ((t - c) * a) ** (1 / b),
     "not after": lambda t, a, b, c: (t - c) ** (1 / b) / a,
-    "not by b": lambda t, a, b, c: ((t - c) / a) ** b,
-    "b is below zero already": lambda t, a, b, c: ((t - c) / a) ** (-1 / b),
-    "not by -b": lambda t, a, b, c: ((t - c) / a) ** -b,
+    "1/b, not b": lambda t, a, b, c: ((t - c) / a) ** b,
+    "b is already negative": lambda t, a, b, c: ((t - c) / a) ** (-1 / b),
+    "1/b, not -b": lambda t, a, b, c: ((t - c) / a) ** -b,
     "take exp": lambda t, a, b, c: math.log((t - c) / a) / b,
     "solve for m": lambda t, a, b, c: a * t**b + c,
     "returns nothing": lambda t, a, b, c: None,
-    "no number": lambda t, a, b, c: "400",
+    "not a number": lambda t, a, b, c: "400",
     "raises ZeroDivisionError": lambda t, a, b, c: ((t - c) / a) ** (1 / b),
     "complex number": lambda t, a, b, c: math.inf if t == c else ((t - c) / a) ** (1 / b),
     "return math.inf": lambda t, a, b, c: None if t <= c else ((t - c) / a) ** (1 / b),

@@ -7,10 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lockstep.engine.step.timeline import PARTS, WAITING
-from lockstep.labs.lab0_why.learning import Learning
-from lockstep.labs.lab0_why.questions import questions
-from lockstep.labs.lab0_why.step import Steps
-from lockstep.labs.lab0_why.ways import BATCHES, DATA, MODEL, ONE, WIDTHS, Ways
+from lockstep.labs.lab0_why.learning_curve import Learning
+from lockstep.labs.lab0_why.parallelism import BATCHES, DATA, MODEL, ONE, WIDTHS, Ways
+from lockstep.labs.lab0_why.quiz import questions
+from lockstep.labs.lab0_why.step_parts import Steps
 from lockstep.predict.learning_curve import PowerLaw
 
 
@@ -94,7 +94,7 @@ def test_the_right_answer_follows_what_was_measured():
         for c, bend in ((0.0, 0.03), (0.0, -0.05), (0.05, 0.0))
     )
     assert "too much" in optimistic.answer
-    assert "too careful" in careful.answer
+    assert "too cautious" in careful.answer
     assert "within a tenth" in right.answer
     # The law's own number is told.
     assert "10 times" in questions(curve(-0.301, 0.0, 0.0), both_ways(), steps(10, 12))[0].answer

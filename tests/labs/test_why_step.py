@@ -11,18 +11,18 @@ import torch
 
 from lockstep import models
 from lockstep.engine.step.timeline import EXCHANGE, PARTS, WAITING
-from lockstep.labs.lab0_why import play, step
-from lockstep.labs.lab0_why.several import link_bandwidth, predicted, step_ms
-from lockstep.labs.lab0_why.step import Steps, by_thirds, described
+from lockstep.labs.lab0_why import step_animation, step_parts
+from lockstep.labs.lab0_why.predicted_step import link_bandwidth, predicted, step_ms
+from lockstep.labs.lab0_why.step_parts import Steps, by_thirds, described
 
 
 @pytest.fixture(scope="module")
 def measured() -> Steps:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(step, "STEPS", 5)
-        patch.setattr(step, "LOCAL_BATCH", 16)
-        patch.setattr(step, "gpu_count", lambda: 0)
-        return step.train_all(lambda share, what: None)
+        patch.setattr(step_parts, "STEPS", 5)
+        patch.setattr(step_parts, "LOCAL_BATCH", 16)
+        patch.setattr(step_parts, "gpu_count", lambda: 0)
+        return step_parts.train_all(lambda share, what: None)
 
 
 def made(compute: float = 10.0) -> Steps:
@@ -125,7 +125,7 @@ def test_the_link_is_as_fast_as_the_exchange_that_was_measured():
 @pytest.mark.parametrize("gpus", [1, 2, 4, 8])
 @pytest.mark.parametrize("link", [None, 0.1, 100.0])
 def test_every_choice_makes_an_animation(measured: Steps, gpus: int, link: float | None):
-    figure = play.figure(measured, gpus, link)
+    figure = step_animation.figure(measured, gpus, link)
     json.dumps(figure, allow_nan=False)
     *bars, now = figure["data"]
     said = "Measured" if gpus == 1 or (gpus == 2 and link is None) else "Predicted"
@@ -140,7 +140,7 @@ def test_every_choice_makes_an_animation(measured: Steps, gpus: int, link: float
 
 
 def test_bars_only_grow_while_it_plays(measured: Steps):
-    figure = play.figure(measured, 2, None)
+    figure = step_animation.figure(measured, 2, None)
     for trace in range(len(figure["data"])):
         for before, after in pairwise(figure["frames"]):
             pairs = zip(before["data"][trace]["x"], after["data"][trace]["x"], strict=True)
@@ -148,7 +148,7 @@ def test_bars_only_grow_while_it_plays(measured: Steps):
 
 
 def test_the_table_has_all_fifteen_parts(measured: Steps):
-    columns, rows = play.table(measured)
+    columns, rows = step_animation.table(measured)
     assert len(rows) == 16
     assert rows[0][0] == "1 read data"
     assert {len(row) for row in rows} == {len(columns)} == {3}

@@ -12,17 +12,17 @@ from hypothesis import strategies as st
 from torch import nn
 
 from lockstep.engine.pipeline import idle_share
-from lockstep.labs.lab0_why import volume, ways
-from lockstep.labs.lab0_why.kept import Kept, state_bytes
-from lockstep.labs.lab0_why.stages import idle, schedule
-from lockstep.labs.lab0_why.volume import (
+from lockstep.labs.lab0_why import bytes_sent, parallelism
+from lockstep.labs.lab0_why.bytes_sent import (
     PARTS,
     activation_bytes,
     even_batch,
     gradient_bytes,
     parameters,
 )
-from lockstep.labs.lab0_why.ways import DATA, MODEL, ONE, Ways, perceptron
+from lockstep.labs.lab0_why.memory import ActivationBytes, state_bytes
+from lockstep.labs.lab0_why.parallelism import DATA, MODEL, ONE, Ways, perceptron
+from lockstep.labs.lab0_why.pipeline_schedule import idle, schedule
 
 WIDTH, SMALL, LARGE = 16, 8, 64
 
@@ -30,9 +30,9 @@ WIDTH, SMALL, LARGE = 16, 8, 64
 @pytest.fixture(scope="module")
 def measured() -> Ways:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ways, "WIDTHS", (WIDTH,))
-        patch.setattr(ways, "BATCHES", (SMALL, LARGE))
-        return ways.all_ways(lambda share, what: None)
+        patch.setattr(parallelism, "WIDTHS", (WIDTH,))
+        patch.setattr(parallelism, "BATCHES", (SMALL, LARGE))
+        return parallelism.all_ways(lambda share, what: None)
 
 
 @pytest.mark.parametrize("batch", [SMALL, LARGE])
@@ -68,7 +68,9 @@ def test_memory_is_shared_out_by_layers_or_by_samples(measured: Ways, batch: int
 def test_activations_are_what_the_layers_keep(measured: Ways):
     # The pixels, the output of each ReLU, the log-softmax in floats; a target is 8 bytes; and the
     # total weight of the samples, one float.
-    expected = LARGE * (4 * (ways.PIXELS + ways.HIDDEN * WIDTH + ways.CLASSES) + 8)
+    expected = LARGE * (
+        4 * (parallelism.PIXELS + parallelism.HIDDEN * WIDTH + parallelism.CLASSES) + 8
+    )
     assert measured.row(WIDTH, LARGE, ONE)["activations"][0] == pytest.approx(expected, abs=8)
 
 
@@ -81,7 +83,7 @@ def test_what_is_measured_is_kept_as_json(measured: Ways):
 
 def test_memory_that_is_shared_counts_once_and_is_given_back():
     net = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2))
-    kept = Kept(net.parameters())
+    kept = ActivationBytes(net.parameters())
     with kept.watching():
         outputs = net(torch.randn(16, 4))
         assert kept.now == 16 * (4 + 8) * 4
@@ -105,7 +107,7 @@ def test_parameters_are_counted_as_the_model_has_them(width: int):
     assert parameters(width) == sum(p.numel() for p in perceptron(width).parameters())
 
 
-@given(st.sampled_from(volume.WIDTHS), st.sampled_from(volume.BATCHES))
+@given(st.sampled_from(bytes_sent.WIDTHS), st.sampled_from(bytes_sent.BATCHES))
 def test_the_even_batch_tells_who_sends_less(width: int, batch: int):
     assert (activation_bytes(width, batch) > gradient_bytes(width)) == (batch > even_batch(width))
 
@@ -122,7 +124,7 @@ def test_a_schedule_is_idle_as_long_as_the_formula_says(stages: int, micro_batch
 
 def test_pictures_hold_what_was_measured_and_change(measured: Ways):
     figures = [
-        volume.figure(measured, width, batch, micro)
+        bytes_sent.figure(measured, width, batch, micro)
         for width, batch, micro in ((WIDTH, 64, 4), (512, 64, 4), (WIDTH, 4096, 4), (WIDTH, 64, 1))
     ]
     for figure in figures:
@@ -133,11 +135,11 @@ def test_pictures_hold_what_was_measured_and_change(measured: Ways):
     lines = {trace["name"]: trace for trace in figures[0]["data"]}
     # The points lie on the lines.
     assert dots[0]["y"] == lines["gradients"]["y"]
-    assert dots[1]["y"][1] == lines["activations"]["y"][volume.BATCHES.index(LARGE)]
+    assert dots[1]["y"][1] == lines["activations"]["y"][bytes_sent.BATCHES.index(LARGE)]
 
 
 def test_the_table_has_a_column_for_each_way(measured: Ways):
-    rows = volume.rows(measured, WIDTH, LARGE)
-    assert {len(row) for row in rows} == {len(volume.COLUMNS)}
+    rows = bytes_sent.rows(measured, WIDTH, LARGE)
+    assert {len(row) for row in rows} == {len(bytes_sent.COLUMNS)}
     assert [row[0] for row in rows if row[0] in PARTS] == list(PARTS)
     assert rows[0][1] == "-"

@@ -1,1 +1,1 @@
-"""The assessment: a task is written, a submission is graded, a certificate is signed."""
+"""The assessment: write the task, grade a submission, sign a certificate."""

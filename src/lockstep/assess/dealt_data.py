@@ -1,7 +1,7 @@
-"""The grader's data: images dealt anew to training and test, and each known by what it looks like.
+"""The grader's data: a new split into training and test images, each recognised by its content.
 
-A program sees other parts than the learner had, so what was learned before is of no use. A row
-that goes through a model is recognised whatever scale and shift it was given.
+A program sees a different split than the learner had, so earlier training does not help it. The
+grader recognises an image that goes through a model whatever its scale and shift.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from scipy.spatial import cKDTree
 from torch import Tensor
 
 from lockstep.assess.exam import Exam
-from lockstep.assess.marks import marks
+from lockstep.assess.image_marks import marks
 from lockstep.data import cifar10, digits
 from lockstep.data.images import CIFAR10_FILES
 from lockstep.errors import DataError
 
 NEAR = 0.05
-"""Two images whose numbers differ by less are the same. Different ones differ by far more."""
+"""Two images are the same if their marks differ by less. Different images differ by far more."""
 CACHE = Path(".cache", "lockstep", "cifar10")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Samples:
-    """Images (bytes) and labels, in two parts."""
+    """Images (bytes) and labels, for training and test."""
 
     train_images: Tensor
     train_labels: Tensor
@@ -37,16 +37,16 @@ class Samples:
     test_labels: Tensor
 
     def write(self, path: Path) -> None:
-        """As the file that a program is given."""
+        """Write the file that a program gets."""
         np.savez(path, **{name: getattr(self, name).numpy() for name in self.__dataclass_fields__})
 
     @cached_property
     def marks(self) -> Tensor:
-        """Of all images: those of the training come first."""
+        """The marks of all images, training images first."""
         return torch.cat([marks(self.train_images), marks(self.test_images)])
 
     def known(self, rows: Tensor) -> Tensor:
-        """The number of each image that was seen by its marks, or -1."""
+        """Return the number of each image that has these marks, or -1."""
         distances, nearest = self._tree.query(rows.numpy(), distance_upper_bound=NEAR)
         return torch.from_numpy(np.where(np.isfinite(distances), nearest, -1))
 
@@ -61,7 +61,7 @@ class Samples:
 
     @cached_property
     def normal_test_images(self) -> Tensor:
-        """The same for the test images."""
+        """The test images as the given program normalises them."""
         return self._normal(self.test_images)
 
     def _normal(self, images: Tensor) -> Tensor:
@@ -70,7 +70,7 @@ class Samples:
 
 
 def deal(exam: Exam, seed: int, folder: Path | None = None) -> Samples:
-    """The images of an exam, dealt by a seed; `folder` holds CIFAR-10 if it is not in the cache."""
+    """Split the images of an exam by a seed; `folder` holds CIFAR-10 if the cache does not."""
     data = digits() if exam.data == "digits" else cifar10(find_cifar10(folder))
     images = torch.cat([data.train.inputs, data.test.inputs])
     labels = torch.cat([data.train.targets, data.test.targets])
@@ -88,13 +88,13 @@ def deal(exam: Exam, seed: int, folder: Path | None = None) -> Samples:
 
 
 def _distinct(images: Tensor) -> Tensor:
-    """One index of each image: of two that are equal nobody could say which one was trained on."""
+    """Return one index per distinct image: two equal images could not be told apart later."""
     seen = {image.tobytes(): n for n, image in enumerate(images.numpy())}
     return torch.tensor(sorted(seen.values()))
 
 
 def find_cifar10(folder: Path | None = None) -> Path:
-    """Where CIFAR-10 lies; nothing is downloaded."""
+    """Return the folder with CIFAR-10; download nothing."""
     places = [folder] if folder is not None else [Path.home() / CACHE]
     inside = ("", "cifar-10-batches-py", "cifar-10-batches-bin")
     for place in places:
@@ -103,6 +103,6 @@ def find_cifar10(folder: Path | None = None) -> Path:
         if any((place / i / f"test_batch{s}").is_file() for i in inside for s in ("", ".bin")):
             return place
     raise DataError(
-        f"CIFAR-10 is not in {places[0]}. Put {next(iter(CIFAR10_FILES))} there, give its folder "
-        "with --data FOLDER, or take --data digits, which comes with lockstep."
+        f"CIFAR-10 is not in {places[0]}. Put {next(iter(CIFAR10_FILES))} there, name its folder "
+        "with --data FOLDER, or use --data digits, which comes with lockstep."
     )

@@ -1,35 +1,36 @@
-"""All that is known of a submission when it is judged, and what a check says of it."""
+"""What the grader knows about a submission, and the verdict of a check on it."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 from lockstep.assess.dealt_data import Samples
 from lockstep.assess.exam import Exam
+from lockstep.assess.observed_run import Watched
 from lockstep.assess.recount import Recount
-from lockstep.assess.speeds import Times
 from lockstep.assess.supervise import Sat
-from lockstep.assess.watched import Watched
+from lockstep.assess.timing import Times
 
 PRINTED = re.compile(r"epoch (\d+) accuracy (\d\.\d{4})")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Verdict:
-    """Of one check."""
+    """The verdict of one check."""
 
     passed: bool | None
-    """None: there was nothing to judge."""
+    """None if there was nothing to judge."""
     reason: str
     details: tuple[str, ...] = ()
-    """Lines that help to find it."""
+    """Lines that help to find the mistake."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Evidence:
-    """A run, its files and its times."""
+    """A run of the submission, its files and its times."""
 
     exam: Exam
     replicas: int
@@ -41,16 +42,16 @@ class Evidence:
     untrained: Recount | None = None
     """The weights before the first step."""
     mended: list[str] = field(default_factory=list)
-    """What was done to the learner's folder."""
+    """Changes to the learner's folder during the grading."""
     times: Times | None = None
 
     @property
     def epochs(self) -> range:
-        """Their numbers."""
+        """The numbers of the epochs, from 1."""
         return range(1, self.exam.epochs + 1)
 
     def printed(self, epoch: int) -> list[tuple[int, str]]:
-        """(rank, number) of each line that says an epoch's accuracy."""
+        """Return (rank, number) for each line that prints the accuracy of an epoch."""
         found = []
         for rank, lines in enumerate(self.sat.lines):
             for line in lines:
@@ -60,23 +61,34 @@ class Evidence:
         return found
 
 
+@dataclass(frozen=True, kw_only=True)
+class Check:
+    """Something that a submission must do. Each file in `checks/` holds one."""
+
+    place: int
+    """Its place in the list that a learner reads."""
+    name: str
+    title: str
+    judge: Callable[[Evidence], Verdict]
+
+
 def passed(reason: str) -> Verdict:
-    """It is as it should be."""
+    """Return the verdict of a check that passes."""
     return Verdict(passed=True, reason=reason)
 
 
 def failed(reason: str, *details: str) -> Verdict:
-    """It is not, and why."""
+    """Return the verdict of a check that fails, with the reason."""
     return Verdict(passed=False, reason=reason, details=details)
 
 
 def unjudged(reason: str) -> Verdict:
-    """Nobody can say."""
+    """Return the verdict of a check that could not be judged."""
     return Verdict(passed=None, reason=reason)
 
 
 def described(verdict: Verdict) -> dict[str, Any]:
-    """For --json and the history."""
+    """Return a verdict as plain data, for --json and the history."""
     return {
         "passed": verdict.passed,
         "reason": verdict.reason,

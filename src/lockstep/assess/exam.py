@@ -1,4 +1,4 @@
-"""What is asked of a program, and what it is given. These are the grader's, never the learner's."""
+"""The terms of an exam and the files it hands out. The grader never reads them from the learner."""
 
 from __future__ import annotations
 
@@ -13,38 +13,38 @@ class Exam:
     """The terms of one assessment."""
 
     data: str
-    """`digits` or `cifar10`; names the model too."""
+    """`digits` or `cifar10`; also the name of the model."""
     epochs: int
     target: float
-    """Share of right answers on the test set, in two epochs on end."""
+    """The accuracy on the test set to reach in two consecutive epochs."""
     train_samples: int
     test_samples: int
-    """Both uneven on purpose: they do not divide by the replicas."""
+    """Both are odd on purpose, so the replicas cannot share them equally."""
     batch: int
-    """Samples of a step of the program that is given, and its rate."""
+    """The samples per step of the given program, and its learning rate."""
     rate: float
     minutes: int
-    """That people have, if nobody says otherwise."""
+    """The default time limit for the learner."""
     seconds: float
-    """That the program may run, start and all epochs."""
+    """How long the program may run, from start to last epoch."""
     speed_epochs: int = 8
-    """Epochs of the runs that are only timed."""
+    """The epochs of runs that are only timed."""
     share: float = 0.75
-    """Of the reference's speed, what is asked for."""
+    """The share of the reference's speed that a submission must reach."""
 
     @property
     def model(self) -> str:
-        """The text of model.py."""
+        """The source of model.py."""
         return _text(f"{self.data}.py.txt")
 
     @cached_property
     def program(self) -> str:
-        """The text of the program for one device."""
+        """The source of the program for one device."""
         return self._filled(_text("train.py.txt"))
 
     @cached_property
     def reference(self) -> str:
-        """The text of a program for several devices that passes."""
+        """The source of a program for several devices that passes."""
         return self._filled(_text("reference.py.txt"))
 
     def _filled(self, text: str) -> str:
@@ -81,14 +81,14 @@ EXAMS = {
 
 
 def arguments(data: Path, epochs: int, seed: int, out: Path) -> tuple[str, ...]:
-    """What a program is started with."""
+    """Return the command-line arguments of a program."""
     return ("--data", str(data), "--epochs", str(epochs), "--seed", str(seed), "--out", str(out))
 
 
 def _text(name: str) -> str:
-    return resources.files("lockstep.assess").joinpath("given", name).read_text("utf-8")
+    return resources.files("lockstep.assess").joinpath("templates", name).read_text("utf-8")
 
 
 def readme() -> str:
-    """The instructions, with gaps."""
+    """Return the template of the instructions."""
     return _text("README.md.txt")

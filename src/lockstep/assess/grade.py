@@ -1,4 +1,4 @@
-"""Grades a submission: runs it, counts again, times it against others, and judges."""
+"""Grade a submission: run it, recount its accuracy, compare its speed, and judge it."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from lockstep.assess.checks import CHECKS, every_sample, judged
 from lockstep.assess.dealt_data import Samples, deal
 from lockstep.assess.evidence import Evidence, Verdict, described, failed, unjudged
 from lockstep.assess.exam import Exam, arguments
+from lockstep.assess.observed_run import Watched, watched
 from lockstep.assess.recount import Recount, recount
-from lockstep.assess.speeds import LEAST, Times, between, decided
 from lockstep.assess.submission import PROGRAM, Submission
 from lockstep.assess.supervise import Sat, Sitting, hold
-from lockstep.assess.watched import Watched, watched
+from lockstep.assess.timing import LEAST, Times, between, decided
 from lockstep.assess.witness import UNTRAINED
 from lockstep.console import Progress
 from lockstep.errors import SourceError
@@ -27,50 +27,50 @@ from lockstep.world import gpus_here
 
 @dataclass(frozen=True, kw_only=True)
 class Grading:
-    """How a submission is graded."""
+    """The settings of a grading."""
 
     exam: Exam
     replicas: int = 2
     seed: int | None = None
-    """Deals the samples, and is given to the program; None: nobody knows it before."""
+    """Splits the samples and goes to the program; None draws a new one."""
     source: Path | None = None
-    """Where CIFAR-10 lies, if not in the cache."""
+    """The folder with CIFAR-10, if the cache does not hold it."""
     speed: bool = True
     oracle: bool = True
     timeout: float = 60.0
-    """Seconds without any progress that are taken for a hang."""
+    """How long a run may make no progress before it counts as hung, in seconds."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Grade:
-    """The outcome."""
+    """The outcome of a grading."""
 
     exam: Exam
     replicas: int
     seed: int
     verdicts: dict[str, Verdict]
     accuracy: float | None = None
-    """Of the last epoch, as recounted."""
+    """The recounted accuracy of the last epoch."""
     gain: float | None = None
-    """Times as fast as one device."""
+    """How many times as fast as on one device the program is."""
     advice: tuple[str, ...] = ()
-    """What the doctor says of the program."""
+    """The doctor's findings."""
     notes: tuple[str, ...] = ()
     on_gpus: bool = False
     evidence: Evidence | None = field(default=None, repr=False, compare=False)
 
     @property
     def passed(self) -> bool:
-        """Whether every check is."""
+        """Whether every check passed."""
         return all(verdict.passed for verdict in self.verdicts.values())
 
     @property
     def score(self) -> int:
-        """Checks that are passed."""
+        """The number of checks that passed."""
         return sum(verdict.passed is True for verdict in self.verdicts.values())
 
     def described(self) -> dict[str, Any]:
-        """For --json and the history."""
+        """Return the grade as plain data, for --json and the history."""
         return {
             "passed": self.passed,
             "score": self.score,
@@ -88,7 +88,7 @@ class Grade:
 
 
 class Grader:
-    """One grading: its data, its scratch folder, its runs."""
+    """One grading, with its data, its scratch folder and its runs."""
 
     def __init__(self, how: Grading, scratch: Path, progress: Progress) -> None:
         self.how, self.scratch, self.progress = how, scratch, progress
@@ -100,10 +100,7 @@ class Grader:
     def run(
         self, put: Callable[[Path], None], *, epochs: int, replicas: int, oracle: bool = False
     ) -> tuple[Sat, Sitting]:
-        """A program in a place of its own, with data of its own: it may do with them what it likes.
-
-        The model is the grader's.
-        """
+        """Run a program in a fresh folder with a fresh copy of the data and the grader's model."""
         place = self.scratch / f"run-{self.runs}"
         self.runs += 1
         work, out, data = place / "work", place / "out", place / "data.npz"
@@ -128,7 +125,7 @@ class Grader:
         return sat, sitting
 
     def seen(self, sat: Sat, sitting: Sitting, exam: Exam) -> Evidence:
-        """The evidence of a run of the submission."""
+        """Collect the evidence of a run of the submission."""
         place = sitting.scratch.parent
         counts: dict[int, Recount] = {}
         for epoch in range(1, exam.epochs + 1):
@@ -149,12 +146,12 @@ class Grader:
         )
 
     def timed(self, submission: Submission, first: Sat) -> Times:
-        """The submission, the given program and a reference in turns, as often as noise asks."""
+        """Time the submission, the given program and the reference in turns, until it is clear."""
         exam = self.how.exam
         times = Times(submission=between(first.appeared))
         while True:
             times.rounds += 1
-            self.progress.say(f"speeds are compared, round {times.rounds}")
+            self.progress.say(f"comparing speeds, round {times.rounds}")
             if times.rounds > LEAST:
                 self.progress.end()
                 self.progress.begin(self.epochs + 3 * exam.speed_epochs, self.epochs, 0)
@@ -171,9 +168,9 @@ class Grader:
                 return times
 
     def again(self, submission: Submission) -> list[float]:
-        """Seconds of epochs in another run, if it is one.
+        """Return the seconds of each epoch in another run, or nothing if it skips samples.
 
-        It may know that it is only timed now, and leave its samples out.
+        A program may notice that it is only timed now, and train on fewer samples.
         """
         exam = replace(self.how.exam, epochs=self.how.exam.speed_epochs)
         sat, sitting = self.run(submission.copy_to, epochs=exam.epochs, replicas=self.how.replicas)
@@ -182,15 +179,15 @@ class Grader:
 
 
 def grade(folder: Path, how: Grading, progress: Progress | None = None) -> Grade:
-    """Grade the submission in a folder. Nothing that it does ends or harms the grader."""
+    """Grade the submission in a folder. Nothing that it does can stop or harm the grader."""
     progress = progress or Progress()
     submission = submissions.read(folder)
-    notes = [f"{link} leads out of the folder, and was left out" for link in submission.left_out]
+    notes = [f"{link} leads out of the folder and was skipped" for link in submission.left_out]
     if PROGRAM not in submission.files:
         return _missing(folder, how, tuple(notes))
     with TemporaryDirectory(prefix="lockstep-assess-", ignore_cleanup_errors=True) as scratch:
         grader = Grader(how, Path(scratch).resolve(), progress)
-        progress.say(f"{PROGRAM} is started on {how.replicas} ranks, for {how.exam.epochs} epochs")
+        progress.say(f"running {PROGRAM} on {how.replicas} ranks for {how.exam.epochs} epochs")
         sat, sitting = grader.run(
             submission.copy_to,
             epochs=how.exam.epochs,
@@ -198,7 +195,7 @@ def grade(folder: Path, how: Grading, progress: Progress | None = None) -> Grade
             oracle=how.oracle,
         )
         evidence = grader.seen(sat, sitting, how.exam)
-        # People try again and again: who fails elsewhere is told at once, and not timed.
+        # Learners grade often, so do not time a program that fails another check.
         good = all(v.passed is not False for v in judged(evidence).values())
         if how.speed and good:
             evidence = replace(evidence, times=grader.timed(submission, sat))
@@ -237,7 +234,7 @@ def _text(content: str) -> Callable[[Path], None]:
 
 
 def _advice(sat: Sat, work: Path) -> tuple[str, ...]:
-    """What the doctor saw in the run and in the source, one line each; a bug is told once."""
+    """Return the doctor's findings in the run and in the source, one line for each bug."""
     from lockstep.doctor.check import check
 
     found = [(f["code"], Path(f["path"]), f["line"], f["message"]) for f in sat.findings]
@@ -247,7 +244,7 @@ def _advice(sat: Sat, work: Path) -> tuple[str, ...]:
             if f.certain and f.rule.code not in seen:
                 found.append((f.rule.code, f.path, f.line, f.message))
     except SourceError:
-        pass  # the first check says what is wrong with it
+        pass  # the verdict of the first check explains it
     return tuple(
         f"{_near(path, work)}:{line}: {code} {message}" for code, path, line, message in found
     )

@@ -1,4 +1,4 @@
-"""Every attempt, a line each, in the learner's folder."""
+"""The history of attempts in the learner's folder, one line per attempt."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ FILE = "history.jsonl"
 
 
 def attempt(grade: Grade, task: Task, name: str) -> dict[str, Any]:
-    """A line of the history."""
+    """Return an attempt as a line of the history."""
     now = time.time()
     spent = task.spent(now)
     return {
@@ -28,10 +28,10 @@ def attempt(grade: Grade, task: Task, name: str) -> dict[str, Any]:
 
 
 def append(folder: Path, line: dict[str, Any]) -> None:
-    """Add it; what is there stays as it is."""
+    """Append a line to the history."""
     path = folder / FILE
     try:
-        # Half a line, as a full disk leaves one, must not take this one with it.
+        # A full disk may have left half a line, which must not damage this one.
         whole = not path.exists() or path.read_bytes()[-1:] in (b"", b"\n")
         with path.open("a") as file:
             file.write(("" if whole else "\n") + json.dumps(line) + "\n")
@@ -40,7 +40,7 @@ def append(folder: Path, line: dict[str, Any]) -> None:
 
 
 def attempts(folder: Path) -> tuple[list[dict[str, Any]], int]:
-    """All attempts, and how many lines are damaged."""
+    """Return all attempts, and the number of damaged lines."""
     path = folder / FILE
     found, damaged = [], 0
     for line in path.read_text(errors="replace").splitlines() if path.is_file() else ():

@@ -1,4 +1,4 @@
-"""Keys that certificates are signed with: an instructor's, or this machine's own."""
+"""Keys that sign certificates: an instructor's, or this machine's."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ except ModuleNotFoundError:
     ) from None
 
 OWN = Path(".local", "share", "lockstep", "assess-key.pem")
-"""In the home folder."""
+"""The path of this machine's key in the home folder."""
 MOST_BYTES = 100_000
 
 
 def new_key(path: Path) -> Ed25519PrivateKey:
-    """Make a key and write it where only its owner can read it; nothing is overwritten."""
+    """Make a key and write it so that only its owner can read it; overwrite nothing."""
     key = Ed25519PrivateKey.generate()
     text = key.private_bytes(
         serialization.Encoding.PEM,
@@ -37,7 +37,7 @@ def new_key(path: Path) -> Ed25519PrivateKey:
         file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except FileExistsError:
         raise AssessError(
-            f"{path} is there already. A key that is lost cannot be made again: name another file."
+            f"{path} already exists. A lost key cannot be restored, so name another file."
         ) from None
     except OSError as error:
         raise AssessError(f"{path} cannot be written: {error.strerror}.") from None
@@ -47,10 +47,10 @@ def new_key(path: Path) -> Ed25519PrivateKey:
 
 
 def new_pair(path: Path) -> tuple[Ed25519PrivateKey, Path]:
-    """A key, and beside it the half of it that everybody may have."""
+    """Make a key, and write its public half beside it."""
     public = path.with_name(path.name + ".pub")
     if public.exists():
-        raise AssessError(f"{public} is there already: name another file.")
+        raise AssessError(f"{public} already exists: name another file.")
     key = new_key(path)
     public.write_bytes(
         key.public_key().public_bytes(
@@ -61,7 +61,7 @@ def new_pair(path: Path) -> tuple[Ed25519PrivateKey, Path]:
 
 
 def own_key(*, make: bool = True) -> Ed25519PrivateKey | None:
-    """This machine's key; made on first use, if asked."""
+    """Return this machine's key; with `make`, create it on first use."""
     path = Path.home() / OWN
     if path.exists():
         return private_key(path)
@@ -69,27 +69,27 @@ def own_key(*, make: bool = True) -> Ed25519PrivateKey | None:
 
 
 def private_key(path: Path) -> Ed25519PrivateKey:
-    """A key to sign with, from a PEM file."""
+    """Read a private key from a PEM file."""
     try:
         key = serialization.load_pem_private_key(_content(path), password=None)
     except (ValueError, TypeError, UnsupportedAlgorithm):
         key = None
     if not isinstance(key, Ed25519PrivateKey):
         raise AssessError(
-            f"{path} holds no Ed25519 key to sign with. Make one with: lockstep assess key FILE"
+            f"{path} holds no private Ed25519 key. Make one with: lockstep assess key FILE"
         )
     return key
 
 
 def public_key(path: Path) -> Ed25519PublicKey:
-    """A key to check with, from a PEM file."""
+    """Read a public key from a PEM file."""
     try:
         key = serialization.load_pem_public_key(_content(path))
     except (ValueError, UnsupportedAlgorithm):
         key = None
     if not isinstance(key, Ed25519PublicKey):
         raise AssessError(
-            f"{path} holds no public Ed25519 key. It is the .pub file that `lockstep assess key` "
+            f"{path} holds no public Ed25519 key. Name the .pub file that `lockstep assess key` "
             "wrote."
         )
     return key
@@ -104,22 +104,22 @@ def _content(path: Path) -> bytes:
 
 
 def raw(key: Ed25519PublicKey) -> bytes:
-    """Its 32 bytes."""
+    """Return the 32 bytes of a public key."""
     return key.public_bytes(serialization.Encoding.Raw, serialization.PublicFormat.Raw)
 
 
 def fingerprint(key: bytes) -> str:
-    """The beginning of a key, as people compare it."""
+    """Return the beginning of a key in a form that people can compare."""
     return ":".join(key.hex()[at : at + 4] for at in range(0, 16, 4))
 
 
 def signed(key: Ed25519PrivateKey, message: bytes) -> bytes:
-    """The signature of a message."""
+    """Sign a message."""
     return key.sign(message)
 
 
 def is_signed(key: bytes, signature: bytes, message: bytes) -> bool:
-    """Whether the owner of a key signed a message."""
+    """Return whether the owner of a key signed a message."""
     try:
         Ed25519PublicKey.from_public_bytes(key).verify(signature, message)
     except (InvalidSignature, ValueError):

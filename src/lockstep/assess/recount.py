@@ -1,4 +1,4 @@
-"""The grader's own look at weights that were saved: what they are, and how often they are right."""
+"""Recount the accuracy of saved weights in the grader's own model."""
 
 from __future__ import annotations
 
@@ -16,34 +16,34 @@ from lockstep.assess.witness import weight_sum
 PREFIX = "module."
 MOST_BYTES = 1 << 30
 CLOSE = {False: 1e-4, True: 1e-2}
-"""Scores this near each other (of their size) may change places by rounding: on CPUs, on GPUs."""
+"""Relative difference of scores that rounding may bridge, by whether it runs on GPUs."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Recount:
-    """A file of weights."""
+    """What the grader found in a file of weights."""
 
     problem: str = ""
-    """Why it cannot be used, or is not as it was asked for."""
+    """Why the file cannot be used, or differs from what the task requires."""
     right: Tensor | None = None
-    """Of each test sample; None: the weights do not fit the model."""
+    """Whether each test sample is right; None if the weights do not fit the model."""
     unsure: int = 0
-    """Samples whose two best scores are equal but for rounding."""
+    """The number of samples whose two best scores differ only by rounding."""
     sum: int = 0
-    """Follows from the bits of the parameters."""
+    """A checksum of the bits of the parameters."""
 
     @property
     def count(self) -> int:
-        """Right answers."""
+        """The number of right answers."""
         return 0 if self.right is None else int(self.right.sum())
 
     @property
     def accuracy(self) -> float:
-        """Share of right answers."""
+        """The share of right answers."""
         return 0.0 if self.right is None else self.count / len(self.right)
 
     def allows(self, printed: str) -> bool:
-        """Whether a number with four digits is this accuracy, but for samples that are unsure."""
+        """Return whether a printed number is this accuracy, up to the unsure samples."""
         if self.right is None:
             return False
         counts = range(self.count - self.unsure, self.count + self.unsure + 1)
@@ -51,7 +51,7 @@ class Recount:
 
 
 def build(exam: Exam) -> nn.Module:
-    """The exam's model, from the grader's own text."""
+    """Build the exam's model from the grader's own source."""
     names: dict[str, Any] = {"__name__": "model"}
     exec(compile(exam.model, "model.py", "exec"), names)
     model: nn.Module = names["build_model"]()
@@ -59,27 +59,27 @@ def build(exam: Exam) -> nn.Module:
 
 
 def recount(path: Path, exam: Exam, samples: Samples, *, on_gpus: bool = False) -> Recount:
-    """Load weights into the grader's model, and ask it for all test samples."""
+    """Load weights into the grader's model, and evaluate it on all test samples."""
     try:
         if path.stat().st_size > MOST_BYTES:
-            return Recount(problem=f"{path.name} is larger than a model of this task can be")
+            return Recount(problem=f"{path.name} is too large for a model of this task")
         state = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # a damaged file can raise almost anything
         return Recount(problem=f"{path.name} cannot be loaded: {_first_line(error)}")
     if not isinstance(state, dict) or not all(isinstance(v, Tensor) for v in state.values()):
-        return Recount(problem=f"{path.name} holds something else than a model's state_dict")
+        return Recount(problem=f"{path.name} does not hold a model's state_dict")
     problem = ""
     if state and all(name.startswith(PREFIX) for name in state):
         problem = (
-            f"{path.name} was saved from the wrapper: its names begin with '{PREFIX}', and "
-            "build_model() cannot load them. Save model.module.state_dict()"
+            f"{path.name} was saved from the wrapper: its names begin with '{PREFIX}', so the "
+            "model of build_model() cannot load them. Save model.module.state_dict()"
         )
         state = {name.removeprefix(PREFIX): value for name, value in state.items()}
     model = build(exam)
     try:
         model.load_state_dict(state)
     except (RuntimeError, TypeError) as error:
-        return Recount(problem=f"{path.name} is not of the given model: {_first_line(error)}")
+        return Recount(problem=f"{path.name} does not fit the given model: {_first_line(error)}")
     scores = _scores(model, samples.normal_test_images, on_gpus)
     best = scores.topk(2).values
     close = best[:, 0] - best[:, 1] <= CLOSE[on_gpus] * scores.abs().amax(1).clamp_min(1e-6)
@@ -104,5 +104,5 @@ def _scores(model: nn.Module, images: Tensor, on_gpus: bool) -> Tensor:
 
 def _first_line(error: BaseException) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    # torch's first line names the class only, the second says what is wrong.
+    # The first line of torch's message names the class only; the second gives the reason.
     return " ".join(lines[:2])[:200] or type(error).__name__

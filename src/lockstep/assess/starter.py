@@ -1,4 +1,4 @@
-"""A learner's folder: written once, with the program, the instructions and the clock."""
+"""Write a learner's folder: the program, the instructions and the start time."""
 
 from __future__ import annotations
 
@@ -13,46 +13,46 @@ from lockstep.errors import AssessError
 FORMAT = 1
 FILE = "task.json"
 LEARNERS_SEED = 0
-"""Deals the samples that people work with; a grading deals anew."""
+"""Splits the samples that the learner works with; each grading draws a new seed."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Task:
-    """What task.json holds."""
+    """The content of task.json."""
 
     data: str
     replicas: int
     minutes: float
-    """That there are for it."""
+    """The time limit."""
     started: float
     """Seconds since 1970."""
     name: str = ""
-    """The learner's."""
+    """The name of the learner."""
     folder: str | None = None
-    """Where CIFAR-10 lies, if not in the cache."""
+    """The folder with CIFAR-10, if the cache does not hold it."""
     format: int = FORMAT
 
     @property
     def exam(self) -> Exam:
-        """Its terms, from the grader and not from the file."""
+        """The terms of the exam, from the grader and not from the file."""
         return EXAMS[self.data]
 
     def spent(self, now: float) -> float:
-        """Minutes since it was begun."""
+        """Return the minutes since the start."""
         return max(0.0, now - self.started) / 60
 
     def write(self, folder: Path) -> None:
-        """Into the learner's folder; with it what a person wants to know."""
+        """Write task.json into the learner's folder, with the terms for the reader."""
         terms = {name: getattr(self.exam, name) for name in ("epochs", "target")}
         content = asdict(self) | terms | {"seed": LEARNERS_SEED}
         (folder / FILE).write_text(json.dumps(content, indent=2) + "\n")
 
 
 def read_task(folder: Path) -> Task:
-    """The task of a folder; refuses what is none."""
+    """Read the task of a folder."""
     path = folder / FILE
     if not folder.is_dir():
-        raise AssessError(f"{folder} is no folder. Begin with: lockstep assess start {folder}")
+        raise AssessError(f"{folder} is not a folder. Begin with: lockstep assess start {folder}")
     try:
         found = json.loads(path.read_text())
         task = Task(**{name: found[name] for name in Task.__dataclass_fields__})
@@ -66,7 +66,7 @@ def read_task(folder: Path) -> Task:
         )
     except FileNotFoundError:
         raise AssessError(
-            f"{folder} holds no {FILE}, so it is no assessment. Begin one in a new folder: "
+            f"{folder} holds no {FILE}, so it is not an assessment. Begin one in a new folder: "
             "lockstep assess start DIR"
         ) from None
     except (OSError, ValueError, TypeError, KeyError) as error:
@@ -74,7 +74,7 @@ def read_task(folder: Path) -> Task:
     if task.format != FORMAT:
         raise AssessError(f"{path} has format {task.format}; this lockstep knows {FORMAT}.")
     if not good:
-        raise AssessError(f"{path} is damaged: some value in it cannot be.")
+        raise AssessError(f"{path} is damaged: it contains an impossible value.")
     return task
 
 
@@ -112,7 +112,7 @@ def start(
 
 
 def instructions(task: Task) -> str:
-    """README.md of a task."""
+    """Return the README.md of a task."""
     exam = task.exam
     facts = {
         "replicas": task.replicas,
@@ -133,5 +133,5 @@ def instructions(task: Task) -> str:
 
 
 def _without(text: str, mark: str) -> str:
-    """Without the paragraph that begins with a mark."""
+    """Return the text without the paragraph that begins with a mark."""
     return "\n\n".join(p for p in text.split("\n\n") if not p.startswith(mark))

@@ -1,4 +1,4 @@
-"""A learner's folder: what of it is graded, and that it stays as it was."""
+"""Read the files of a submission, and restore the learner's folder after the grading."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from lockstep.errors import AssessError
 
 PROGRAM = "train.py"
 OURS = ("task.json", "history.jsonl", "data.npz", "progress.json")
-"""Files of the folder that are no part of a program."""
+"""Files of the folder that do not belong to the program."""
 SKIPPED = {"__pycache__", "venv", "node_modules", "out", "runs"}
 MOST_FILES, MOST_BYTES = 2000, 50_000_000
 KEPT = ".before-grading"
-"""Is added to the name of a file that a program changed while it was graded."""
+"""The suffix for the old content of a file that changed during the grading."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,22 +24,22 @@ class Submission:
 
     folder: Path
     files: dict[str, bytes]
-    """By their paths in the folder."""
+    """The contents by path in the folder."""
     left_out: tuple[str, ...] = ()
-    """Links that lead out of the folder."""
+    """Links that lead out of the folder, which are skipped."""
 
     def copy_to(self, place: Path) -> None:
-        """Into a folder of its own, to be run there."""
+        """Copy the files into a folder to run them there."""
         for name, content in self.files.items():
             target = place / name
             target.parent.mkdir(parents=True, exist_ok=True)
             target.write_bytes(content)
 
     def mend(self) -> list[str]:
-        """What was done to the folder meanwhile. What is gone comes back, nothing is overwritten.
+        """Restore deleted files, overwrite nothing, and return what changed.
 
-        A person may have edited a file in this time as well as the program: it stays as it is, and
-        beside it lies what it was.
+        The learner may have edited a file as well as the program, so a changed file stays, with
+        its old content beside it.
         """
         said = []
         for name, content in self.files.items():
@@ -47,16 +47,16 @@ class Submission:
             if not path.exists():
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_bytes(content)
-                said.append(f"{name} was deleted, and is there again")
+                said.append(f"{name} was deleted and has been restored")
             elif path.is_dir() or path.read_bytes() != content:
                 kept = path.with_name(path.name + KEPT)
                 kept.write_bytes(content)
-                said.append(f"{name} was changed; as it was before: {kept.name}")
+                said.append(f"{name} was changed; {kept.name} has the old content")
         return said
 
 
 def read(folder: Path) -> Submission:
-    """The files of a folder, without hidden ones; links that lead out of it are not followed."""
+    """Read the files of a folder; skip hidden files and links that lead out of it."""
     files: dict[str, bytes] = {}
     left_out, total = [], 0
     home = folder.resolve()
@@ -70,14 +70,14 @@ def read(folder: Path) -> Submission:
             if not path.resolve().is_relative_to(home):
                 left_out.append(inside)
                 continue
-            # Neither pipes nor devices: to read them could take forever.
+            # Skip pipes and devices: reading them could take forever.
             if not path.is_file():
                 continue
             total += path.stat().st_size
             if len(files) >= MOST_FILES or total > MOST_BYTES:
                 raise AssessError(
                     f"{folder} holds more than {MOST_FILES:,} files or "
-                    f"{MOST_BYTES / 1e6:.0f} MB. Leave train.py there and what it imports."
+                    f"{MOST_BYTES / 1e6:.0f} MB. Keep only train.py and the files that it imports."
                 )
             with suppress(OSError):
                 files[inside] = path.read_bytes()

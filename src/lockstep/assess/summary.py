@@ -1,4 +1,4 @@
-"""An instructor's look at a folder of learners: who is how far."""
+"""Summarise the progress of all learners in a folder, for the instructor."""
 
 from __future__ import annotations
 
@@ -15,21 +15,23 @@ PROGRESS = "progress.json"
 
 
 def summary(folder: Path, trusted: bytes | None = None) -> list[dict[str, Any]]:
-    """A row for each learner's folder; certificates count if `trusted` signed them."""
+    """Return a row for each learner's folder; with `trusted`, count only its certificates."""
     if not folder.is_dir():
-        raise AssessError(f"{folder} is no folder. Name the one that holds the learners' folders.")
+        raise AssessError(
+            f"{folder} is not a folder. Name the one that holds the learners' folders."
+        )
     places = [folder, *sorted(path for path in folder.iterdir() if path.is_dir())]
     rows = [row(p, trusted) for p in places if (p / FILE).exists() or (p / PROGRESS).exists()]
     if not rows:
         raise AssessError(
-            f"{folder} holds no learner's folder: none below it has a {FILE}. "
+            f"{folder} holds no learner's folder: no folder in it has a {FILE}. "
             "`lockstep assess start` writes one."
         )
     return rows
 
 
 def row(folder: Path, trusted: bytes | None = None) -> dict[str, Any]:
-    """What is known of one learner. What is damaged is said, and the rest still told."""
+    """Return the facts about one learner; list damaged files as problems."""
     problems: list[str] = []
     name = ""
     if (folder / FILE).exists():
@@ -60,7 +62,7 @@ def _good(check: Any) -> bool:
 
 
 def _certificate(folder: Path, trusted: bytes | None) -> dict[str, Any] | None:
-    """Of the learner's certificate, if there is one: whether it is valid, and by which key."""
+    """Return whether the learner's certificate is valid, and its key; None if there is none."""
     from lockstep.assess.signature import verify
 
     for form in ("svg", "pdf"):
@@ -69,7 +71,7 @@ def _certificate(folder: Path, trusted: bytes | None) -> dict[str, Any] | None:
             continue
         try:
             found = opened(path.read_bytes())
-            # Without a key to compare with it is checked against the one it names itself.
+            # Without a trusted key, check the certificate against the key that it names.
             verify(path.read_bytes(), trusted or found.key, own=False)
         except (LockstepError, OSError) as error:
             return {"valid": False, "why": str(error), "key": None, "by": None, "trusted": False}
@@ -84,7 +86,7 @@ def _certificate(folder: Path, trusted: bytes | None) -> dict[str, Any] | None:
 
 
 def _labs(folder: Path, problems: list[str]) -> dict[str, Any] | None:
-    """The labs that the learner has been through, if they were here."""
+    """Return the learner's progress in the labs, if the folder has it."""
     path = folder / PROGRESS
     if not path.is_file():
         return None
@@ -104,7 +106,7 @@ def _labs(folder: Path, problems: list[str]) -> dict[str, Any] | None:
 
 
 def _passed(task: Any) -> bool:
-    """Whether a task is passed: in an outline that is all, in the labs' own file it has texts."""
+    """Return whether a task is passed, from an outline or from the labs' own file."""
     return bool(task.get("passed") if isinstance(task, dict) else task)
 
 

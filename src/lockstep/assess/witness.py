@@ -1,7 +1,7 @@
-"""Record which images a model learned from, and its weights before and after every step.
+"""A probe that records which images a model trains on, and its weights around every step.
 
-The grader installs this probe beside the doctor's in every process of a submission. It looks at the
-model's inputs, not at the loader's batches: a program may slice a batch, or leave it unused.
+The grader installs it in every process of a submission, beside the doctor's probes. It records what
+goes through the model, not what a loader yields: a program may slice or skip a batch.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from torch.nn.modules.module import (
 )
 from torch.optim.optimizer import Optimizer
 
-from lockstep.assess.marks import marks
+from lockstep.assess.image_marks import marks
 from lockstep.probes.hooks.optimizers import parameters_of
 from lockstep.probes.recorder import Recorder
 
 MOST = 64
-"""Notes that are kept on the device. To fetch each at once would have a GPU wait for it."""
+"""Records kept on the device: fetching each one at once would make a GPU wait."""
 UNTRAINED = "untrained.pt"
-"""The weights before the first step, as rank 0 has them."""
-_save = torch.save  # as it is before the doctor's probes are set
+"""The file with rank 0's weights before the first step."""
+_save = torch.save  # before the doctor's probes replace it
 
 
 def install(recorder: Recorder) -> None:
-    """Set the probe; not in the process that repeats the first step for the doctor."""
+    """Install the probe, except in the process that repeats the first step for the doctor."""
     if recorder.settings.oracle is not None:
         return
     witness = Witness(recorder)
@@ -41,7 +41,7 @@ def install(recorder: Recorder) -> None:
 
 
 class Witness:
-    """What one process did."""
+    """Records what one process does."""
 
     def __init__(self, recorder: Recorder) -> None:
         self.recorder = recorder
@@ -51,7 +51,7 @@ class Witness:
         self.model: nn.Module | None = None
 
     def enter(self, module: nn.Module, args: Any) -> None:
-        """A module is called; the outermost is the model."""
+        """Record the input of the outermost module, which is the model."""
         self.depth += 1
         if self.depth > 1 or self.recorder.worker or not args:
             return
@@ -61,7 +61,7 @@ class Witness:
             self.fed.append(({"step": self.steps, "learned": False}, marks(images)))
 
     def leave(self, module: nn.Module, args: Any, output: Any) -> None:
-        """It is through; whether it learns from the batch is known when a gradient comes back."""
+        """Watch the output: if a gradient comes back, the model trains on this batch."""
         self.depth -= 1
         if self.depth or not self.fed or module is not self.model:
             return
@@ -76,21 +76,21 @@ class Witness:
             self.tell()
 
     def begin(self, optimizer: Optimizer) -> None:
-        """Before a step."""
+        """Record the weights before a step."""
         parameters = parameters_of(optimizer)
         if not self.steps and not self.recorder.rank and self.model is not None:
             _save(_plain(self.model).state_dict(), Path(self.recorder.settings.folder, UNTRAINED))
         self.sums.append((self.steps, "before", weight_sum(parameters)))
 
     def end(self, optimizer: Optimizer) -> None:
-        """After a step."""
+        """Record the weights after a step."""
         self.steps += 1
         self.sums.append((self.steps, "after", weight_sum(parameters_of(optimizer))))
         if len(self.sums) >= MOST:
             self.tell()
 
     def tell(self) -> None:
-        """Note what was seen."""
+        """Write the records to the trace."""
         for facts, rows in self.fed:
             self.recorder.note("fed", rows=rows.cpu().numpy().tobytes().hex(), **facts)
         for step, when, value in self.sums:
@@ -99,7 +99,7 @@ class Witness:
 
 
 def _plain(model: nn.Module) -> nn.Module:
-    """The model inside its wrappers: DDP's, a compiler's."""
+    """Return the model inside the wrappers of DDP and the compiler."""
     for name in ("module", "_orig_mod"):
         if isinstance(inner := getattr(model, name, None), nn.Module):
             return _plain(inner)
@@ -107,6 +107,6 @@ def _plain(model: nn.Module) -> nn.Module:
 
 
 def weight_sum(parameters: list[Tensor]) -> Tensor:
-    """A number that follows from the bits of all parameters, in any order."""
+    """Return a checksum of the bits of all parameters, whatever their order."""
     bits = [p.detach().float().contiguous().view(torch.int32) for p in parameters]
     return torch.stack([b.sum(dtype=torch.int64) for b in bits]).sum()

@@ -1,4 +1,4 @@
-"""lockstep assess: the task, its grading, the certificate."""
+"""lockstep assess: write the task, grade it, certify the result."""
 
 from json import dumps
 from pathlib import Path
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from lockstep.assess.starter import Task
 
 app = typer.Typer(
-    help="The assessment: a task, a grader that says what is wrong, and a signed certificate.",
+    help="The assessment: a task, a grader that explains mistakes, and a signed certificate.",
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode=None,
@@ -26,21 +26,21 @@ MARKS = {True: "passed", False: "FAILED", None: "-"}
 
 @app.command()
 def start(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="A new or an empty folder.")],
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="A new or empty folder.")],
     data: Annotated[
         str, typer.Option(help="digits, cifar10, auto, or a folder that holds CIFAR-10.")
     ] = "auto",
     replicas: Annotated[
-        int | None, typer.Option(help="Processes; default: this machine's GPUs, at least 2.")
+        int | None, typer.Option(help="Number of processes; default: one per GPU, at least 2.")
     ] = None,
-    minutes: Annotated[float | None, typer.Option(help="Time that there is for it.")] = None,
-    name: Annotated[str, typer.Option(help="Whose task it is.")] = "",
+    minutes: Annotated[float | None, typer.Option(help="Time limit in minutes.")] = None,
+    name: Annotated[str, typer.Option(help="Name of the learner.")] = "",
 ) -> None:
-    """Write the task: a program for one device, instructions, a time limit."""
+    """Write the task: a program for one device, instructions and a time limit."""
     from lockstep.assess.starter import start as write_task
 
     if minutes is not None and not 0 < minutes < 1e6:
-        raise AssessError(f"--minutes {minutes:g}: give minutes, more than 0.")
+        raise AssessError(f"--minutes {minutes:g}: give more than 0 minutes.")
     number = _replicas(replicas)
     kind, source = _data(data)
     task = write_task(
@@ -48,9 +48,9 @@ def start(
     )
     Console().lines(
         [
-            f"{folder} holds the task: train.py is to run on {number} replicas. You have "
+            f"{folder} holds the task: make train.py run on {number} replicas. You have "
             f"{task.minutes:g} minutes.",
-            f"Read {folder / 'README.md'}, change train.py, then: lockstep assess grade {folder}",
+            f"Read {folder / 'README.md'}, edit train.py, then run: lockstep assess grade {folder}",
         ]
     )
 
@@ -59,14 +59,14 @@ def start(
 def grade(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="The folder of the task.")],
     key: Annotated[
-        Path | None, typer.Option(help="An instructor's key; without, it is self-graded.")
+        Path | None, typer.Option(help="An instructor's key; without it, you grade yourself.")
     ] = None,
     name: Annotated[str, typer.Option(help="Name on the certificate.")] = "",
     replicas: Annotated[
-        int | None, typer.Option(help="Processes; default: as the task says.")
+        int | None, typer.Option(help="Number of processes; default: that of the task.")
     ] = None,
     data: Annotated[
-        Path | None, typer.Option(help="Folder that holds CIFAR-10, if it is used.")
+        Path | None, typer.Option(help="Folder with CIFAR-10, if the task uses it.")
     ] = None,
     json: Json = False,
 ) -> None:
@@ -104,7 +104,7 @@ def grade(
 
 
 def _keep_labs(folder: Path) -> None:
-    """How far the learner is in the labs, for the instructor's summary."""
+    """Write the learner's progress in the labs, for the instructor's summary."""
     from lockstep.engine.run.atomic_write import replace_file
     from lockstep.labs.shared.progress import Progress
 
@@ -117,7 +117,7 @@ def _keep_labs(folder: Path) -> None:
 def _certify(
     folder: Path, result: "Grade", task: "Task", who: str, signer: Any, console: Console
 ) -> list[Path]:
-    """The certificate, if it can be made: a grading is not lost for want of a font."""
+    """Write the certificate; a missing font gives a warning and does not lose the grading."""
     from lockstep.assess.certificate import payload_of, write
     from lockstep.assess.keys import own_key, raw
 
@@ -125,12 +125,12 @@ def _certify(
         own = own_key(make=signer is None)
         chosen = own if signer is None else signer
         assert chosen is not None, "no key was given, so one was made"
-        # Whoever names this machine's own key is no instructor by that.
+        # Naming this machine's own key with --key does not make an instructor.
         taught = own is None or raw(own.public_key()) != raw(chosen.public_key())
         payload = payload_of(result, task, who, by_instructor=taught)
         return write(folder, payload, chosen)
     except AssessError as error:
-        console.warn(f"all checks passed, and there is no certificate: {error}")
+        console.warn(f"all checks passed, but lockstep could not write the certificate: {error}")
         return []
 
 
@@ -143,12 +143,12 @@ def _show(console: Console, result: "Grade", line: dict[str, Any], written: list
         lines.append(f"{MARKS[verdict.passed]:>7}  {check.title}: {verdict.reason}.")
         lines += [f"           | {detail}" for detail in verdict.details]
     if result.advice:
-        lines += ["", "The doctor says:", *(f"  {advice}" for advice in result.advice)]
+        lines += ["", "The doctor found:", *(f"  {advice}" for advice in result.advice)]
     lines += [f"Note: {note}." for note in result.notes]
     time = "in time" if line["in_time"] else "late"
     lines += ["", f"{result.score} of {len(result.verdicts)} checks passed; {time}."]
     if written:
-        lines.append(f"The certificate: {', '.join(map(str, written))}")
+        lines.append(f"Certificate: {', '.join(map(str, written))}")
     console.lines(lines)
 
 
@@ -159,7 +159,7 @@ def _of_this_machine() -> bytes:
     own = keys.own_key(make=False)
     if own is None:
         raise Refused(
-            "this machine has no key of its own to check it with. Give the instructor's with "
+            "this machine has no key to check it with. Give the instructor's key with "
             "--public-key FILE."
         )
     return keys.raw(own.public_key())
@@ -170,11 +170,13 @@ def verify(
     file: Annotated[Path, typer.Argument(help="certificate.svg or certificate.pdf.")],
     public_key: Annotated[
         Path | None,
-        typer.Option("--public-key", help="The instructor's .pub; default: this machine's key."),
+        typer.Option(
+            "--public-key", help="The instructor's .pub file; default: this machine's key."
+        ),
     ] = None,
     json: Json = False,
 ) -> None:
-    """Say whether a certificate is what its signer wrote, and still valid."""
+    """Check that a certificate is genuine, unchanged and not expired."""
     from lockstep.assess import keys
     from lockstep.assess.signature import opened
     from lockstep.assess.signature import verify as verified
@@ -221,13 +223,13 @@ def verify(
 
 @app.command()
 def summary(
-    folder: Annotated[Path, typer.Argument(help="It holds a folder for each learner.")],
+    folder: Annotated[Path, typer.Argument(help="The folder with one folder per learner.")],
     public_key: Annotated[
-        Path | None, typer.Option("--public-key", help="Only its certificates count.")
+        Path | None, typer.Option("--public-key", help="Count only certificates of this key.")
     ] = None,
     json: Json = False,
 ) -> None:
-    """One row for each learner: attempts, best score, what still fails, certificate, labs."""
+    """Show for each learner: attempts, best score, failing checks, certificate, labs."""
     from lockstep.assess import keys
     from lockstep.assess.summary import summary as summarised
 
@@ -268,7 +270,9 @@ def _row(row: dict[str, Any]) -> list[str]:
 
 @app.command()
 def key(
-    file: Annotated[Path, typer.Argument(help="Where to write it; FILE.pub is for everybody.")],
+    file: Annotated[
+        Path, typer.Argument(help="Where to write it; the public key goes to FILE.pub.")
+    ],
 ) -> None:
     """Make an instructor's key pair."""
     from lockstep.assess import keys
@@ -277,7 +281,7 @@ def key(
     mark = keys.fingerprint(keys.raw(made.public_key()))
     Console().lines(
         [
-            f"{file} signs: keep it to yourself. {public} checks: give it to everybody ({mark}).",
+            f"Keep {file} secret: it signs certificates. Publish {public} ({mark}) to check them.",
             f"Grade with: lockstep assess grade DIR --key {file}",
         ]
     )
@@ -289,12 +293,12 @@ def _replicas(given: int | None) -> int:
     if given is None:
         return max(2, gpus_here())
     if not 2 <= given <= MOST_REPLICAS:
-        raise AssessError(f"--replicas {given}: give 2 to {MOST_REPLICAS}.")
+        raise AssessError(f"--replicas {given}: give a number from 2 to {MOST_REPLICAS}.")
     return given
 
 
 def _data(given: str) -> tuple[str, Path | None]:
-    """The kind of data, and the folder that was named for it."""
+    """Return the kind of data and its folder."""
     from lockstep.assess.dealt_data import find_cifar10
     from lockstep.errors import DataError
     from lockstep.world import gpus_here
@@ -312,8 +316,7 @@ def _data(given: str) -> tuple[str, Path | None]:
         return ("cifar10" if given == "cifar10" or gpus_here() else "digits"), None
     if not Path(given).is_dir():
         raise AssessError(
-            f"--data {given}: known are digits, cifar10 and auto, or name a folder that holds "
-            "CIFAR-10."
+            f"--data {given}: give digits, cifar10, auto, or a folder that holds CIFAR-10."
         )
     return "cifar10", find_cifar10(Path(given))
 

@@ -1,4 +1,4 @@
-"""lockstep lab: the workshop, in the browser."""
+"""lockstep lab: the workshop in the browser."""
 
 import socket
 import sys
@@ -17,23 +17,23 @@ if TYPE_CHECKING:
 
 def command(
     number: Annotated[
-        int | None, typer.Argument(help="The lab to open; without: list them.")
+        int | None, typer.Argument(help="The lab to open; without it, list all labs.")
     ] = None,
     run: Annotated[
-        bool, typer.Option("--run", help="Run every cell without a browser, and measure anew.")
+        bool, typer.Option("--run", help="Run every cell without a browser, and measure again.")
     ] = False,
     no_browser: Annotated[
-        bool, typer.Option("--no-browser", help="Serve and print the address only.")
+        bool, typer.Option("--no-browser", help="Only print the address.")
     ] = False,
     port: Annotated[
-        int | None, typer.Option(min=1, max=65535, help="Default: the first free from 2718.")
+        int | None, typer.Option(min=1, max=65535, help="Default: the first free port from 2718.")
     ] = None,
     host: Annotated[
-        str, typer.Option(help="Address to listen on; 0.0.0.0 lets other machines in.")
+        str, typer.Option(help="Address to listen on; 0.0.0.0 admits other machines.")
     ] = "127.0.0.1",
     json: Json = False,
 ) -> None:
-    """The workshop: list the labs, or open one in the browser."""
+    """List the labs of the workshop, or open one in the browser."""
     from lockstep.labs.shared.catalogue import lab
 
     console = Console(as_json=json)
@@ -50,19 +50,19 @@ def command(
         _run(console, chosen)
         return
     if json:
-        raise UsageError("--json goes with the list of labs and with --run.")
+        raise UsageError("--json works with the list of labs and with --run.")
 
     def announce(url: str) -> None:
         console.say(f"Lab {chosen.number}: {chosen.title}")
         console.say(url)
-        console.say("Ctrl-C ends it; what you have done is kept.")
+        console.say("Ctrl-C stops it and keeps your progress.")
         here = host in ("127.0.0.1", "localhost", "::1")
         if not here:
-            console.warn("everyone who knows this address runs code on this machine.")
+            console.warn("anyone who knows this address can run code on this machine.")
         if not no_browser and not opened(url):
-            console.say("No browser could be opened here: open the address in one.")
+            console.say("lockstep could not open a browser here: open the address yourself.")
             if here:
-                console.say(f"From another computer, do this there first: {_tunnel(url)}")
+                console.say(f"To open it on another computer, first run there: {_tunnel(url)}")
 
     sys.exit(serve(chosen, host=host, port=port, announce=announce))
 
@@ -99,7 +99,7 @@ def _list(console: Console) -> None:
 def _run(console: Console, chosen: "Lab") -> None:
     from lockstep.labs.shared.headless import run
 
-    console.say(f"Lab {chosen.number}: {chosen.title}. Every cell is run; this may take a minute.")
+    console.say(f"Lab {chosen.number}: {chosen.title}. Running every cell takes about a minute.")
     with reserved_output(console.as_json):
         found = run(chosen)
         if console.as_json:

@@ -1,1 +1,1 @@
-"""The workshop: experiments, and the pages that ask, run, draw and check."""
+"""The workshop: one folder per lab, with its experiments, pictures, tasks and quiz."""

@@ -1,4 +1,4 @@
 """Every rank writes the same file."""
 
-FAILS = {"saving": "epoch-1.pt is written by ranks 0, 1"}
+FAILS = {"saving": "ranks 0, 1 write epoch-1.pt"}
 CHANGES = {"            torch.save(": "        torch.save("}

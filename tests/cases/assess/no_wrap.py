@@ -1,9 +1,9 @@
 """The model is not wrapped: each replica learns from its own samples alone."""
 
 FAILS = {
-    "replicas": "part in step 1",
+    "replicas": "diverge in step 1",
     "gradient": "do not learn from each other's samples",
-    "validation": "the replicas have parted",
+    "validation": "the replicas have diverged",
 }
 CHANGES = {
     "DistributedDataParallel(\n        build_model().to(device), "

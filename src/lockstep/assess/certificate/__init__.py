@@ -1,4 +1,4 @@
-"""The certificate: one drawing, two painters, one signature."""
+"""The certificate: one drawing, painted as SVG and as PDF, and signed."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ LONGEST = 80
 def payload_of(
     grade: Grade, task: Task, name: str, *, by_instructor: bool, now: datetime | None = None
 ) -> dict[str, Any]:
-    """What a certificate says."""
-    assert grade.passed, "a certificate of a grading that failed"
+    """Return the facts on a certificate."""
+    assert grade.passed, "a certificate for a grading that failed"
     now = (now or datetime.now(UTC)).replace(microsecond=0)
     spent = task.spent(now.timestamp())
     return {
@@ -52,7 +52,7 @@ def payload_of(
 
 
 def write(folder: Path, payload: dict[str, Any], key: Ed25519PrivateKey) -> list[Path]:
-    """certificate.svg and certificate.pdf, signed."""
+    """Write certificate.svg and certificate.pdf, signed."""
     from lockstep.assess.certificate.layout import drawing
     from lockstep.assess.certificate.pdf import pdf
     from lockstep.assess.certificate.svg import svg
@@ -62,7 +62,7 @@ def write(folder: Path, payload: dict[str, Any], key: Ed25519PrivateKey) -> list
     shapes = drawing(payload, fingerprint(raw(key.public_key())))
     word = payload_word(payload)
     written = []
-    # Both are made before one is written: a name may have letters that no font here has.
+    # Make both before writing either: no font may have the letters of the name.
     for form, content in [("svg", svg(shapes, word)), ("pdf", pdf(shapes, word))]:
         written.append((folder / f"certificate.{form}", sign(content, form, key)))
     for path, content in written:
@@ -71,7 +71,7 @@ def write(folder: Path, payload: dict[str, Any], key: Ed25519PrivateKey) -> list
 
 
 def checked_name(name: str) -> str:
-    """A name as it is written on a certificate; refuses what is none.
+    """Return a name as a certificate shows it; refuse a name that it cannot show.
 
     >>> checked_name("  Ada   Lovelace ")
     'Ada Lovelace'
@@ -82,14 +82,14 @@ def checked_name(name: str) -> str:
         raise AssessError("a certificate needs a name: give one with --name 'Ada Lovelace'.")
     if bad or len(found) > LONGEST:
         raise AssessError(
-            f"--name {name!r} cannot be put on a certificate: it may have up to {LONGEST} letters, "
+            f"--name {name!r} does not fit on a certificate: use at most {LONGEST} letters "
             "and no control characters."
         )
     return found
 
 
 def machine(on_gpus: bool, replicas: int) -> str:
-    """What it ran on."""
+    """Describe the machine of the grading."""
     if on_gpus:
         import torch
 

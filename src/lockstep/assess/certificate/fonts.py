@@ -1,4 +1,4 @@
-"""Fonts for a PDF: each letter is written in the first font here that has it."""
+"""Fonts for a PDF: write each letter in the first font of this machine that has it."""
 
 from __future__ import annotations
 
@@ -24,29 +24,29 @@ PLACES = (
     str(Path(reportlab.__file__).parent / "fonts"),
 )
 LIKED = ("DejaVuSans", "LiberationSans-Regular", "NotoSans-Regular", "arial", "Arial", "Vera")
-"""Without serifs, and with many letters. All others come after them."""
+"""Preferred fonts: without serifs and with many letters."""
 BOLD = {"DejaVuSans": "DejaVuSans-Bold", "Vera": "VeraBd"} | {
     f"{name}-Regular": f"{name}-Bold" for name in ("LiberationSans", "NotoSans")
 }
 MOST = 400
-"""Fonts that are looked into."""
+"""How many other fonts to search."""
 BUILT_IN = {False: "Helvetica", True: "Helvetica-Bold"}
 ASIAN = (
     ("HYSMyeongJo-Medium", ((0xAC00, 0xD7A3), (0x1100, 0x11FF))),
     ("HeiseiMin-W3", ((0x3040, 0x30FF),)),
     ("STSong-Light", ((0x3000, 0x303F), (0x4E00, 0x9FFF), (0xFF00, 0xFFEF))),
 )
-"""Fonts that every PDF reader brings along, and what they are for."""
+"""Fonts that every PDF reader includes, and the letters they cover."""
 
 
 def runs(text: str, *, bold: bool = False) -> list[tuple[str, str]]:
-    """(font, letters) one after the other; refuses letters that no font here has."""
+    """Split a text into (font, letters); refuse letters that no font here has."""
     fonts = [_font_of(letter, bold) for letter in text]
     missing = sorted({c for c, font in zip(text, fonts, strict=True) if font is None})
     if missing:
         raise AssessError(
-            f"no font on this machine has {' '.join(missing)}, so they cannot be written into a "
-            "PDF. Install one that has (on Debian: apt install fonts-noto), or give --name in "
+            f"no font on this machine has {' '.join(missing)}, so lockstep cannot write the "
+            "PDF. Install a font that has (on Debian: apt install fonts-noto), or give --name in "
             "other letters."
         )
     pairs = zip((str(font) for font in fonts), text, strict=True)
@@ -75,7 +75,7 @@ def _font_of(letter: str, bold: bool) -> str | None:
 
 
 def _has(path: Path, code: int, bold: bool) -> str | None:
-    """The name of a font with a letter; the bold cut of it, if there is one that has it too."""
+    """Return the name of a font that has a letter, the bold variant if it has the letter too."""
     if bold and path.stem in BOLD:
         other = path.with_stem(BOLD[path.stem])
         if other.is_file() and (found := _has(other, code, bold=False)):
@@ -90,7 +90,7 @@ def _loaded(path: Path) -> TTFont | None:
         font = TTFont(path.stem, str(path))
         pdfmetrics.registerFont(font)
     except (TTFError, OSError, ValueError, KeyError):
-        return None  # of a kind that reportlab cannot read
+        return None  # reportlab cannot read this kind of font
     return font
 
 

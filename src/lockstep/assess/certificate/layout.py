@@ -1,4 +1,4 @@
-"""What is on a certificate and where, in points on A4 lying down; y grows downwards."""
+"""The drawing of a certificate, in points on landscape A4; y grows downwards."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ WIDTH, HEIGHT = 842.0, 595.0
 MIDDLE = WIDTH / 2
 INK, SOFT, LINE, PAPER = "#1c2430", "#5d6776", "#dde2e8", "#fdfdfc"
 ROOM = 620.0
-"""For a name; a long one is written smaller."""
+"""The width for a name; a long name gets a smaller font."""
 SEAL = (706.0, 478.0, 52.0)
-"""Its middle and radius."""
+"""The centre and radius of the seal."""
 PETALS = 40
 Point = tuple[float, float]
 
@@ -27,19 +27,19 @@ class Text:
 
     x: float
     y: float
-    """Of its base line."""
+    """The height of the base line."""
     text: str
     size: float
     colour: str = INK
     bold: bool = False
     anchor: str = "middle"
     spacing: float = 0.0
-    """Between letters."""
+    """The space between letters."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Path:
-    """Points that are joined by straight lines, filled or drawn."""
+    """Points joined by straight lines, filled or outlined."""
 
     points: tuple[Point, ...]
     closed: bool = True
@@ -64,7 +64,7 @@ Shape = Text | Path | Circle
 
 
 def drawing(payload: dict[str, Any], key: str) -> list[Shape]:
-    """All shapes, in the order in which they are painted."""
+    """Return all shapes in the order of painting."""
     return [*_frame(), *_words(payload), *_facts(payload), *_foot(payload, key), *_seal(payload)]
 
 
@@ -95,7 +95,7 @@ def _words(payload: dict[str, Any]) -> list[Shape]:
 def _facts(payload: dict[str, Any]) -> list[Shape]:
     late = "" if payload["in_time"] else ", late"
     facts = [
-        (f"{payload['accuracy']:.4f}", f"accuracy; {payload['target']} was asked"),
+        (f"{payload['accuracy']:.4f}", f"accuracy; {payload['target']} required"),
         (f"{payload['gain']:.2f}x", f"as fast, on {payload['replicas']} replicas"),
         (f"{payload['score']} of {payload['of']}", "checks passed"),
         (f"{payload['minutes']} min", f"of {payload['limit']:g} allowed{late}"),
@@ -130,7 +130,7 @@ def _foot(payload: dict[str, Any], key: str) -> list[Shape]:
 
 
 def _seal(payload: dict[str, Any]) -> list[Shape]:
-    """A rosette around four bars in step; without an instructor it is only drawn in outline."""
+    """Draw a rosette around four bars; without an instructor, draw only its outline."""
     x, y, radius = SEAL
     taught = payload["by"] == "instructor"
     edge = tuple(
@@ -170,7 +170,7 @@ def _box(
 
 
 def ems(text: str) -> float:
-    """About how wide a text is, in units of its size.
+    """Estimate the width of a text in units of its font size.
 
     >>> ems("李") > ems("i")
     True

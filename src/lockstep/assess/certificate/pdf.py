@@ -1,4 +1,4 @@
-"""Paints a drawing as PDF."""
+"""Paint a drawing as PDF."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from lockstep.errors import AssessError
 
 
 def pdf(shapes: list[Shape], word: str) -> bytes:
-    """The file, with a word in it that programs read."""
+    """Return the PDF file, which contains `word` for programs."""
     try:
         from reportlab.pdfgen.canvas import Canvas
     except ModuleNotFoundError:

@@ -1,4 +1,4 @@
-"""Paints a drawing as SVG."""
+"""Paint a drawing as SVG."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ FONTS = "'DejaVu Sans', 'Noto Sans', 'Segoe UI', 'Helvetica Neue', Arial, sans-s
 
 
 def svg(shapes: list[Shape], word: str) -> bytes:
-    """The file, with a word in it that programs read."""
+    """Return the SVG file, which contains `word` for programs."""
     body = "\n".join(_element(shape) for shape in shapes)
     return f"""<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH:g} {HEIGHT:g}" \
 width="297mm" height="210mm" font-family="{FONTS}">

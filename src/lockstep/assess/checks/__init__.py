@@ -1,55 +1,25 @@
-"""One check per file, in the order in which they are told."""
+"""The checks of a submission. Every file in this folder defines one as `CHECK`."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from importlib import import_module
+from pkgutil import iter_modules
 
-from lockstep.assess.checks import (
-    every_sample,
-    gradient,
-    honest,
-    order,
-    replicas,
-    saving,
-    speed,
-    start,
-    target,
-    validation,
-)
-from lockstep.assess.evidence import Evidence, Verdict, unjudged
+from lockstep.assess.evidence import Check, Evidence, Verdict, unjudged
 
-
-@dataclass(frozen=True)
-class Check:
-    """Something that a submission must do."""
-
-    name: str
-    title: str
-    judge: Callable[[Evidence], Verdict]
-
-
-CHECKS = (
-    Check("start", "It starts and ends", start.judge),
-    Check("samples", "Each sample once per epoch", every_sample.judge),
-    Check("order", "Another order in each epoch", order.judge),
-    Check("replicas", "Replicas stay equal", replicas.judge),
-    Check("gradient", "The gradient of one process", gradient.judge),
-    Check("validation", "Exact validation", validation.judge),
-    Check("saving", "One writer, plain weights", saving.judge),
-    Check("target", "Target reached", target.judge),
-    Check("speed", "Faster than one device", speed.judge),
-    Check("honest", "No cheating", honest.judge),
-)
+_FOUND: list[Check] = [import_module(f"{__name__}.{m.name}").CHECK for m in iter_modules(__path__)]
+CHECKS = tuple(sorted(_FOUND, key=lambda check: check.place))
+"""All checks, in the order in which a learner reads them."""
 
 
 def judged(evidence: Evidence) -> dict[str, Verdict]:
-    """All of them. A program that did not come to its end shows nothing to the others."""
-    found = {"start": CHECKS[0].judge(evidence)}
-    for check in CHECKS[1:]:
+    """Judge by all checks. If the program did not run to its end, judge only by the first."""
+    first, *others = CHECKS
+    found = {first.name: first.judge(evidence)}
+    for check in others:
         found[check.name] = (
             check.judge(evidence)
-            if found["start"].passed
+            if found[first.name].passed
             else unjudged("not judged: the program must start and end first")
         )
     return found

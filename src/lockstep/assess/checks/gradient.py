@@ -1,18 +1,18 @@
-"""The gradient of all ranks together is that of one process on the same samples."""
+"""Check that all ranks together compute the gradient of one process on the same samples."""
 
 from __future__ import annotations
 
-from lockstep.assess.evidence import Evidence, Verdict, failed, passed, unjudged
+from lockstep.assess.evidence import Check, Evidence, Verdict, failed, passed, unjudged
 
 SAME_DIRECTION = 0.9999
 
 
 def judge(evidence: Evidence) -> Verdict:
-    """What the doctor's oracle says of the first step."""
+    """Read what the doctor's gradient oracle found in the first step."""
     trace = evidence.sat.trace
     oracle = trace.oracle if trace is not None else None
     if oracle is None:
-        return unjudged("not judged: the first step of several ranks was not seen")
+        return unjudged("not judged: the grader saw no first step of several ranks")
     if oracle["verdict"] == "impossible":
         return failed(
             f"one process could not repeat the first step: {oracle['why']}. The program must also "
@@ -20,7 +20,7 @@ def judge(evidence: Evidence) -> Verdict:
         )
     if oracle["verdict"] == "agrees":
         return passed(
-            f"the first step repeated by one process differs by {oracle['worst']:.1e}, which is "
+            f"the first step, repeated by one process, differs by {oracle['worst']:.1e}, which is "
             "rounding"
         )
     ratio, cosine = oracle.get("ratio"), oracle.get("cosine")
@@ -31,6 +31,9 @@ def judge(evidence: Evidence) -> Verdict:
         )
     return failed(
         f"the gradient of the first step differs from that of one process on the same samples by "
-        f"{oracle['worst']:.2g} of its length, and rounding explains {oracle['tolerance']:.2g}: "
+        f"{oracle['worst']:.2g} of its length; rounding explains only {oracle['tolerance']:.2g}: "
         "the ranks do not learn from each other's samples"
     )
+
+
+CHECK = Check(place=5, name="gradient", title="The gradient of one process", judge=judge)

@@ -1,8 +1,8 @@
-"""It takes the arguments as asked, ends by itself within the limit, and leaves nothing running."""
+"""Check that it accepts its arguments, ends within the limit, and leaves no process running."""
 
 from __future__ import annotations
 
-from lockstep.assess.evidence import Evidence, Verdict, failed, passed
+from lockstep.assess.evidence import Check, Evidence, Verdict, failed, passed
 from lockstep.assess.supervise import MOST_OUTPUT, MOST_PROCESSES
 from lockstep.console import duration
 
@@ -10,45 +10,47 @@ TAIL = 8
 
 
 def judge(evidence: Evidence) -> Verdict:
-    """How the run ended."""
+    """Explain how the run ended."""
     sat = evidence.sat
     words = sat.last_words.splitlines()[-TAIL:]
     if sat.how == "limit":
         limit = duration(evidence.exam.seconds)
         done = len(sat.appeared)
         return failed(
-            f"it was ended after {limit}, the limit, with {done} of {evidence.exam.epochs} epochs "
-            "done",
+            f"the grader stopped it at the limit of {limit}, with {done} of "
+            f"{evidence.exam.epochs} epochs done",
             *words,
         )
     if sat.how == "hung":
         where = [f"a rank was at: {doing}" for doing, _ in sat.stuck if doing]
-        return failed("it hung: for a while no rank did anything. See where below", *where, *words)
+        return failed("it hung: no rank did anything for a while. See where below", *where, *words)
     if sat.how == "output":
         return failed(
-            f"it printed more than {MOST_OUTPUT / 1e6:.0f} MB, and was ended. One line per epoch "
-            "is asked for",
+            f"it printed more than {MOST_OUTPUT / 1e6:.0f} MB, so the grader stopped it. Print "
+            "one line per epoch",
             *(line[:200] for line in words[-2:]),
         )
     if sat.how == "processes":
-        return failed(f"it started more than {MOST_PROCESSES} processes, and was ended")
+        return failed(f"it started more than {MOST_PROCESSES} processes, so the grader stopped it")
     if sat.how == "broken":
-        return failed(f"it could not be watched to its end: {sat.error}", *words)
+        return failed(f"the grader could not watch it to its end: {sat.error}", *words)
     if sat.how == "crashed":
         return _crashed(evidence, words)
     if sat.left:
         return failed(
-            f"it left {len(sat.left)} process(es) running behind it, which were ended: "
-            f"{sat.left[0]}"
+            f"it left {len(sat.left)} process(es) running, which the grader stopped: {sat.left[0]}"
         )
     missing = [f"epoch-{epoch}.pt" for epoch in evidence.epochs if epoch not in sat.appeared]
     if missing:
         return failed(
-            f"it ended without an error, and {len(missing)} of {evidence.exam.epochs} files are "
-            f"not in the folder that --out names, first {missing[0]}",
+            f"it ended without an error, but {len(missing)} of {evidence.exam.epochs} files are "
+            f"not in the folder that --out names; the first is {missing[0]}",
             *words,
         )
     return passed(f"{evidence.exam.epochs} epochs in {duration(max(sat.appeared.values()))}")
+
+
+CHECK = Check(place=1, name="start", title="It starts and ends", judge=judge)
 
 
 def _crashed(evidence: Evidence, words: list[str]) -> Verdict:
@@ -57,9 +59,9 @@ def _crashed(evidence: Evidence, words: list[str]) -> Verdict:
     last = said[-1][:300] if said else ""
     if 2 in codes and "error:" in last and "argument" in " ".join(said):
         return failed(
-            "it does not take the arguments as asked (--data, --epochs, --seed, --out): "
+            "it does not accept the arguments --data, --epochs, --seed, --out: "
             f"{last.partition('error: ')[2]}"
         )
     if codes and codes[0] is not None and codes[0] < 0:
-        return failed(f"a rank was ended by signal {-codes[0]}", *words)
+        return failed(f"signal {-codes[0]} ended a rank", *words)
     return failed(f"it failed with exit code {codes[0] if codes else '?'}: {last}", *words)

@@ -1,13 +1,13 @@
-"""The accuracy that is printed is that of the weights that were saved, to the last sample."""
+"""Check that the printed accuracy is that of the saved weights, to the last sample."""
 
 from __future__ import annotations
 
-from lockstep.assess.evidence import Evidence, Verdict, failed, passed, unjudged
-from lockstep.assess.formulas import explained
+from lockstep.assess.accuracy_mistakes import explained
+from lockstep.assess.evidence import Check, Evidence, Verdict, failed, passed, unjudged
 
 
 def judge(evidence: Evidence) -> Verdict:
-    """Print once, and print what the grader counts."""
+    """Compare each printed accuracy with the grader's count."""
     numbers: dict[int, str] = {}
     for epoch in evidence.epochs:
         said = evidence.printed(epoch)
@@ -23,14 +23,17 @@ def judge(evidence: Evidence) -> Verdict:
         last = counted[evidence.exam.epochs]
         return passed(
             f"{numbers[evidence.exam.epochs]} is {last.count} of "
-            f"{len(evidence.samples.test_labels)}, as the grader counts; so in every epoch"
+            f"{len(evidence.samples.test_labels)} by the grader's count, and every epoch agrees"
         )
     first = wrong[0]
     return failed(
-        f"epoch {first} printed {numbers[first]}, and the weights that it saved give "
+        f"epoch {first} printed {numbers[first]}, but its saved weights give "
         f"{counted[first].count} of {len(evidence.samples.test_labels)}, "
         f"{counted[first].accuracy:.4f}: {_why(evidence, numbers, first)}"
     )
+
+
+CHECK = Check(place=6, name="validation", title="Exact validation", judge=judge)
 
 
 def _not_once(evidence: Evidence, epoch: int, said: list[tuple[int, str]]) -> Verdict:
@@ -38,16 +41,16 @@ def _not_once(evidence: Evidence, epoch: int, said: list[tuple[int, str]]) -> Ve
         ranks = sorted({rank for rank, _ in said})
         who = f"by ranks {', '.join(map(str, ranks))}" if len(ranks) > 1 else f"by rank {ranks[0]}"
         return failed(
-            f"the accuracy of epoch {epoch} was printed {len(said)} times, {who}: one rank speaks"
+            f"the accuracy of epoch {epoch} is printed {len(said)} times, {who}: let one rank print"
         )
     near = [line for lines in evidence.sat.lines for line in lines if "acc" in line.lower()]
     return failed(
-        f"no line says 'epoch {epoch} accuracy 0.1234', with four digits", *(near[:1] or ())
+        f"no line reads 'epoch {epoch} accuracy 0.1234', with four digits", *(near[:1] or ())
     )
 
 
 def _why(evidence: Evidence, numbers: dict[int, str], first: int) -> str:
-    """Which mistake gives the printed numbers."""
+    """Name the mistake that gives the printed numbers."""
     size = len(evidence.samples.train_labels)
     looked = [
         [[part[part >= size] - size for part in parts if bool((part >= size).any())] for parts in e]
@@ -58,10 +61,10 @@ def _why(evidence: Evidence, numbers: dict[int, str], first: int) -> str:
     if found is not None:
         return found
     if len(set(numbers.values())) == 1 and len(numbers) > 1:
-        return "the same number is printed in every epoch, whatever the weights are"
+        return "it prints the same number in every epoch, whatever the weights are"
     if not any(parts for epoch in looked for parts in epoch):
         return "no test sample went through the model"
     end = evidence.watched.ends.get(first, 0)
     if len({sums.get((end, "after")) for sums in evidence.watched.sums}) > 1:
-        return "the replicas have parted by then, and each counts with weights of its own"
-    return "it does not follow from them, nor from any mistake that is known"
+        return "the replicas have diverged by then, and each counts with different weights"
+    return "the number follows neither from the weights nor from a known mistake"

@@ -1,4 +1,4 @@
-"""Lab 0's experiments: compute, data, two ways to use several GPUs, a step in fifteen parts."""
+"""Lab 0: compute, data, two ways to use several GPUs, and the fifteen parts of a step."""
 
 from __future__ import annotations
 
@@ -7,6 +7,6 @@ from lockstep.labs.shared.catalogue import Lab
 LAB = Lab(
     folder=__path__[0],
     title="Why many GPUs",
-    question="What does a model need, and what do several GPUs give?",
+    question="What does a model need, and what do several GPUs give you?",
     tasks=("needed",),
 )

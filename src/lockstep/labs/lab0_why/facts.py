@@ -1,4 +1,4 @@
-"""Published sizes, trainings and machines, each with where it stands."""
+"""Published models, training runs and machines, each with its source."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ GPT3 = "Brown 2020 (GPT-3), table D.1"
 
 
 class Model(NamedTuple):
-    """A model that was trained, and what that took."""
+    """A model and the compute of its training."""
 
     name: str
     year: float
@@ -23,7 +23,7 @@ class Model(NamedTuple):
 
 
 def by_tokens(parameters: float, tokens: float) -> float:
-    """PF/s-days of a transformer: six operations for each parameter and token.
+    """Return the PF/s-days of a transformer: six operations per parameter and token.
 
     >>> round(by_tokens(175e9, 300e9))
     3646
@@ -54,7 +54,7 @@ MODELS = (
 
 
 class Machine(NamedTuple):
-    """What computed, and how fast."""
+    """A machine and its speed."""
 
     name: str
     year: float

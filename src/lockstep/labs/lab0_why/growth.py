@@ -1,4 +1,4 @@
-"""How fast models, trainings and machines grow: straight lines on a logarithmic scale."""
+"""The growth of models, training runs and machines: straight lines on a logarithmic scale."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ class Point(NamedTuple):
 
 
 def points(quantity: str) -> dict[str, list[Point]]:
-    """What was published, by series."""
+    """Return the published numbers by series."""
     if quantity == COMPUTE:
         found = [Point(m.name, m.year, m.pf_days, m.source) for m in MODELS if m.pf_days]
-        return {"trainings": found}
+        return {"training runs": found}
     if quantity == PARAMETERS:
         return {
             "models": [
@@ -45,20 +45,20 @@ def points(quantity: str) -> dict[str, list[Point]]:
 
 
 class Trend(NamedTuple):
-    """A straight line through logarithms."""
+    """A straight line through the logarithms."""
 
     doubling: float
-    """Months in which it doubles; negative: halves."""
+    """The months in which the value doubles; negative if it halves."""
     at: float
-    """Doublings since a value of 1, in the year 2000."""
+    """The base-2 logarithm of the value in the year 2000."""
 
     def value(self, year: float) -> float:
-        """On the line."""
+        """Return the value of the line in a year."""
         return float(2.0 ** (self.at + 12.0 * (year - 2000.0) / self.doubling))
 
 
 def trend(found: Sequence[Point]) -> Trend | None:
-    """The line nearest to the points, or None if they do not make one.
+    """Fit a line to the points; return None if they are too few or too close.
 
     >>> trend([Point("a", 2000, 1.0, ""), Point("b", 2002, 4.0, "")]).doubling
     12.0
@@ -72,7 +72,7 @@ def trend(found: Sequence[Point]) -> Trend | None:
 
 
 def figure(quantity: str, first: int, last: int) -> dict[str, Any]:
-    """Published numbers over the years, and a line through those from `first` to `last`."""
+    """Draw published numbers over the years, and a line through those from `first` to `last`."""
     first, last = min(first, last), max(first, last)
     data, notes = [], []
     for (name, found), colour in zip(points(quantity).items(), (BLUE, ORANGE), strict=False):
@@ -84,7 +84,7 @@ def figure(quantity: str, first: int, last: int) -> dict[str, Any]:
             data.append(_dots("other years", rest, GREY, quantity) | {"showlegend": False})
         line = trend(seen)
         if line is None:
-            notes.append(f"{name}: fewer than two years apart, no line.")
+            notes.append(f"{name}: too few or too close to fit a line.")
             continue
         ends = [min(point.year for point in seen), max(point.year for point in seen)]
         data.append(
@@ -104,8 +104,8 @@ def figure(quantity: str, first: int, last: int) -> dict[str, Any]:
         )
     if quantity == MACHINES:
         notes.append(
-            "The two do not measure the same: Linpack in float64, against peaks in 16 or 8 bits, "
-            "from 8 A100 on with half of the weights zero."
+            "The two series measure different things: Linpack in float64; peaks in 16 or 8 bits, "
+            "since 8 A100 with half of the weights zero."
         )
     layout: dict[str, Any] = {
         "xaxis": {"title": {"text": "year"}, "range": [FIRST, LAST + 1], "dtick": 4},
@@ -116,14 +116,14 @@ def figure(quantity: str, first: int, last: int) -> dict[str, Any]:
             "dtick": 1 if quantity == MACHINES else 2,
         },
     }
-    # The years that were chosen.
+    # The chosen years.
     window = {"type": "rect", "yref": "paper", "x0": first, "x1": last + 1, "y0": 0, "y1": 1}
     layout["shapes"] = [window | {"fillcolor": GREY, "opacity": 0.1, "line": {"width": 0}}]
     return {"data": data, "layout": layout, "note": "\n".join(notes)}
 
 
 def _names(found: Sequence[Point], colour: str) -> dict[str, Any]:
-    """Of a few dots their names, towards the middle of the picture."""
+    """Draw the names of a few dots, towards the middle of the picture."""
     middle = (FIRST + LAST) / 2
     sides = ["middle right" if point.year < middle else "middle left" for point in found]
     return {

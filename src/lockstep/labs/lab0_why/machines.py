@@ -1,4 +1,4 @@
-"""A thousand PF/s-days on machines of one's choice: days, years, dollars."""
+"""The days and dollars of a training run on machines that the learner picks."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from typing import Any, NamedTuple
 
 from lockstep.report.page import BLUE, ORANGE, label
 
-PEAK, SEEN, BROCHURE = "bf16 peak", "bf16 seen", "the brochure's"
+PEAK, SEEN, BROCHURE = "bf16 peak", "bf16 measured", "the brochure's"
 RATES = (PEAK, SEEN, BROCHURE)
-"""Which of a GPU's numbers counts: the peak of dense matrix products in 16 bits; what a large
-product reached; the largest in the data sheet, in 8 bits with every other weight zero."""
+"""The rated speeds of a GPU: the peak of dense matrix products in 16 bits; the measured speed of a
+large product; the largest number in the data sheet, for 8 bits with every other weight zero."""
 
 
 class Kind(NamedTuple):
-    """Something that computes. TF/s; dollars per hour, August 2026, from the least to the most."""
+    """A kind of machine: TF/s, and the lowest and highest dollars per hour in August 2026."""
 
     name: str
     peak: float
@@ -23,12 +23,12 @@ class Kind(NamedTuple):
     dollars: tuple[float, float] | None = None
 
     def rate(self, which: str) -> float:
-        """TF/s of one; where a number was not published, the peak."""
+        """Return the TF/s of one machine; the peak if the chosen number is not published."""
         return {PEAK: self.peak, SEEN: self.seen, BROCHURE: self.brochure}[which] or self.peak
 
 
 CPU_SERVER = Kind("dual-CPU server", 128 * 2.9 * 64 / 1000)
-"""Two CPUs of 64 cores at 2.9 GHz that do 64 float32 operations per cycle (two AVX-512 units,
+"""Two CPUs with 64 cores at 2.9 GHz and 64 float32 operations per cycle (two AVX-512 units,
 multiply and add): 24 TF/s."""
 H100 = Kind("H100", 989, 794, 3958, (3.29, 3.99))
 GPUS = (
@@ -46,7 +46,7 @@ KINDS = (CPU_SERVER, *GPUS)
 
 
 def days(pf_days: float, machine_pf: float, utilisation: float) -> float:
-    """Days that a training of so many PF/s-days takes on a machine of so many PF/s.
+    """Return the days of a training of `pf_days` PF/s-days on a machine of `machine_pf` PF/s.
 
     >>> days(1000, 32, 1.0)
     31.25
@@ -55,14 +55,14 @@ def days(pf_days: float, machine_pf: float, utilisation: float) -> float:
 
 
 class Bill(NamedTuple):
-    """What a training takes."""
+    """The time and price of a training run."""
 
     days: float
     dollars: tuple[float, float] | None
 
 
 def bill(kind: Kind, count: int, pf_days: float, utilisation: float, rate: str = PEAK) -> Bill:
-    """On `count` of a kind, that do `utilisation` of the chosen rate."""
+    """Compute the bill on `count` machines that reach `utilisation` of the chosen rate."""
     taken = days(pf_days, count * kind.rate(rate) / 1000, utilisation)
     if kind.dollars is None:
         return Bill(taken, None)
@@ -71,7 +71,7 @@ def bill(kind: Kind, count: int, pf_days: float, utilisation: float, rate: str =
 
 
 def figure(pf_days: float, count: int, utilisation: float, rate: str) -> dict[str, Any]:
-    """Days for every kind of machine, on `count` of them."""
+    """Draw the days on `count` machines of every kind."""
     names = [kind.name for kind in KINDS]
     bills = [bill(kind, count, pf_days, utilisation, rate) for kind in KINDS]
     taken = [b.days for b in bills]
@@ -87,7 +87,7 @@ def figure(pf_days: float, count: int, utilisation: float, rate: str) -> dict[st
         "customdata": [label(priced(b.dollars)) for b in bills],
         "hovertemplate": "%{y}: %{text}, %{customdata}<extra></extra>",
     }
-    # Room for the words at the ends, and a bar for each from the left edge.
+    # Leave room for the words at the ends, and start every bar at the left edge.
     low, high = math.log10(min(taken) / 5), math.log10(max(taken) * 30)
     marks = [("day", 1.0), ("month", 30.4), ("year", 365.25), ("century", 36525.0)]
     shown = [(name, days) for name, days in marks if low < math.log10(days) < high]
@@ -116,13 +116,13 @@ def _note(pf_days: float, count: int, utilisation: float, rate: str) -> str:
     return (
         f"{pf_days:,g} PF/s-days are {pf_days * 86_400e15:.2g} operations. "
         f"{count:,} H100 at {utilisation:.0%} of {H100.rate(rate):,g} TF/s each: "
-        f"{spoken(chosen.days)}, {priced(chosen.dollars)}. More of them cost no more, as long as "
+        f"{spoken(chosen.days)}, {priced(chosen.dollars)}. More machines cost no more as long as "
         f"the utilisation stays. One dual-CPU server: {spoken(slow.days)}."
     )
 
 
 def spoken(taken: float) -> str:
-    """A stretch of time as people say it.
+    """Format a number of days.
 
     >>> spoken(0.02), spoken(31.25), spoken(42000)
     ('29 min', '31 days', '115 years')
@@ -134,7 +134,7 @@ def spoken(taken: float) -> str:
 
 
 def priced(dollars: tuple[float, float] | None) -> str:
-    """A price as people say it.
+    """Format a price range.
 
     >>> priced((1234.5, 5678.9)), priced(None)
     ('1,200 to 5,700 dollars', 'no price known')

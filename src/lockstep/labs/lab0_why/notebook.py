@@ -13,8 +13,17 @@ with app.setup:
 
     import marimo as mo
 
-    from lockstep.labs.lab0_why import growth, law, learning, machines, play, step, volume, ways
-    from lockstep.labs.lab0_why.questions import questions
+    from lockstep.labs.lab0_why import (
+        bytes_sent,
+        growth,
+        learning_curve,
+        machines,
+        parallelism,
+        power_law,
+        step_animation,
+        step_parts,
+    )
+    from lockstep.labs.lab0_why.quiz import questions
     from lockstep.labs.lab0_why.tasks import NEEDED
     from lockstep.labs.shared.page import Page, table
     from lockstep.labs.shared.picture import Choice, Slider
@@ -32,14 +41,7 @@ def _():
 
 @app.cell
 def _():
-    mo.md("""
-    ## Compute grows, and so do models
-
-    From AlexNet in 2012 to AlphaGo Zero in 2017 the compute of the largest trainings grew 300,000 times, a doubling every 3.4
-    months. Machines grow too: the fastest computer of 2009 did 2 PF/s, one box of 8 H100 is sold with 32. The unit is a
-    **PF/s-day**: 10¹⁵ operations per second for a day, 8.6 · 10¹⁹ in all. Each dot is a published number; point at it for
-    its source. The dashed line goes through the years that you choose.
-    """)
+    page.text("growth")
     return
 
 
@@ -48,6 +50,7 @@ def _():
     _years = list(range(growth.FIRST, growth.LAST + 1))
     page.picture(
         growth.figure,
+        page.text("growth seen"),
         quantity=Choice("Show", growth.QUANTITIES, growth.COMPUTE),
         first=Slider("From", _years, 2012),
         last=Slider("To", _years, 2024),
@@ -57,25 +60,7 @@ def _():
 
 @app.cell
 def _():
-    mo.md("""
-    **What to see.** Trainings double in months, machines in a year or more. The gap is filled by *more machines for one
-    training*, which is what the next labs are about. Shorten the years to 2012 to 2017: the growth of that time was faster
-    than what followed. Who waits less tries more: ResNet-50 on ImageNet took 29 hours on 8 GPUs, one hour on 256 (Goyal and
-    others, 2017), and later that year 15 minutes on 1,024 (Akiba and others).
-    """)
-    return
-
-
-@app.cell
-def _():
-    mo.md("""
-    ## A thousand PF/s-days
-
-    GPT-3 took 3,640 of them. How long is one thousand on machines that you pick? **Utilisation** is the part of the
-    machine's number that a training gets; 40 % is good for a large one. And which number is the machine's? The peak
-    of dense products in bfloat16; what a large product really reached; or the brochure's largest, which is in 8 bits with every other
-    weight zero.
-    """)
+    page.text("machines")
     return
 
 
@@ -86,6 +71,7 @@ def _():
     _used = [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.8, 1.0]
     page.picture(
         machines.figure,
+        page.text("machines seen"),
         height=430,
         pf_days=Slider("PF/s-days", _work, 1000.0, written(_work, "{:,.0f}".format)),
         count=Slider("Machines", _counts, 8, written(_counts, "{:,}".format)),
@@ -97,57 +83,23 @@ def _():
 
 @app.cell
 def _():
-    mo.md("""
-    **What to see.** By the brochure a box of 8 H100 does it in a month, and one server with two CPUs in a century. Now take
-    the bf16 peak and 40 %: the month becomes ten. Add machines: the time falls, the price does not change, *if* the
-    utilisation stays. Keeping it up on many GPUs is the whole art.
-    """)
-    return
-
-
-@app.cell
-def _():
-    mo.md(r"""
-    ## Errors fall as a power law
-
-    Hestness and others (2017) trained on growing parts of many data sets, translation, language, images and speech, and found
-    one law: $\text{error} = a\,m^{b} + c$ for $m$ samples, with $b$ between $-0.07$ and $-0.35$. Other models move $a$, hardly
-    $b$; the size of the model that fits best grows with the data too, but more slowly than they do. Then what a target needs, in data
-    and so in compute, can be *predicted* before it is bought. Can it? Measure a curve here: six small models at once on each size, each
-    with samples and first weights of its own.
-    """)
-    return
-
-
-@app.cell
-def _():
     go_learn = page.button("learning", "Train on growing data", "10 s")
-    go_learn
+    mo.vstack([page.text("power law"), go_learn])
     return (go_learn,)
 
 
 @app.cell
 def _(go_learn):
-    curve = page.measured("learning", learning.Learning, learning.measure, go_learn)
-    _counts, _targets = law.counts(curve), law.targets(curve)
+    curve = page.measured("learning", learning_curve.Learning, learning_curve.measure, go_learn)
+    _counts, _targets = power_law.counts(curve), power_law.targets(curve)
     page.picture(
-        partial(law.figure, curve),
+        partial(power_law.figure, curve),
+        page.text("power law seen", model=curve.model, data=curve.data),
         height=420,
         points=Slider("Points that the fit may see", _counts, _counts[len(_counts) // 3]),
         target=Slider("Target error", _targets, _targets[len(_targets) // 3]),
     )
     return (curve,)
-
-
-@app.cell
-def _(curve):
-    mo.md(f"""
-    **What to see.** The blue points, {curve.model} on {curve.data}, lie on a law. The shaded band holds the laws that they allow.
-    Take points away: the best law hardly changes within the points, but where it *ends* changes a lot, and it usually
-    promises too much. Mahmood and others (2022) saw the same: fits of a tenth of the data under-estimate how much more is
-    needed. So plan with the high end of the interval, and measure again when you have more.
-    """)
-    return
 
 
 @app.cell
@@ -159,40 +111,32 @@ def _():
 
 @app.cell
 def _(needed):
-    mo.vstack([page.judged(NEEDED, needed), page.answer(NEEDED)])
-    return
-
-
-@app.cell
-def _():
-    mo.md("""
-    ## Two ways to use two GPUs
-
-    **Data parallelism**: every process has the whole model and a part of the batch; *gradients* are exchanged. It makes
-    training faster. **Model parallelism**: every process has a part of the model and sees the whole batch; *activations* are
-    exchanged. It makes room for a larger model. Here the same perceptron is trained on one process and both ways on two;
-    bytes are counted where they are handed over to be sent, memory tensor by tensor.
-    """)
+    page.judged(NEEDED, needed)
     return
 
 
 @app.cell
 def _():
     go_ways = page.button("ways", "Train both ways on two processes", "6 s")
-    go_ways
+    mo.vstack([page.text("parallelism"), go_ways])
     return (go_ways,)
 
 
 @app.cell
 def _(go_ways):
-    both = page.measured("ways", ways.Ways, ways.measure, go_ways)
+    both = page.measured("ways", parallelism.Ways, parallelism.measure, go_ways)
     mo.vstack(
         [
-            table(volume.COLUMNS, volume.rows(both, ways.WIDTHS[-1], ways.BATCHES[0])),
-            mo.md(
-                f"*Five hidden layers of {ways.WIDTHS[-1]} neurons, batch {ways.BATCHES[0]}, {both.micro_batches} "
-                f"micro-batches, on: {both.device}. Of two processes the larger number; the weights are compared with those of "
-                "one process, relative to the largest.*"
+            table(
+                bytes_sent.COLUMNS,
+                bytes_sent.rows(both, parallelism.WIDTHS[-1], parallelism.BATCHES[0]),
+            ),
+            page.text(
+                "parallelism table",
+                width=parallelism.WIDTHS[-1],
+                batch=parallelism.BATCHES[0],
+                micro_batches=both.micro_batches,
+                device=both.device,
             ),
         ]
     )
@@ -203,10 +147,10 @@ def _(go_ways):
 def _(both):
     _micro = [1, 2, 4, 8, 16, 32]
     page.picture(
-        partial(volume.figure, both),
+        partial(bytes_sent.figure, both),
         height=520,
-        width=Slider("Width of the model", volume.WIDTHS, 512),
-        batch=Slider("Batch", volume.BATCHES, 256),
+        width=Slider("Width of the model", bytes_sent.WIDTHS, 512),
+        batch=Slider("Batch", bytes_sent.BATCHES, 256),
         micro_batches=Slider("Micro-batches", _micro, 4),
     )
     return
@@ -214,42 +158,24 @@ def _(both):
 
 @app.cell
 def _():
-    mo.md("""
-    **What to see.** Gradients are as many as parameters, whatever the batch: a flat line. Activations at the cut are batch times
-    width, however deep the model: a rising one. Widen the model: the lines cross at a larger batch. Below, the price of
-    stages: one waits until the other has something for it. More micro-batches fill the gaps, with more and smaller
-    messages. Both ways reached the weights of one process, up to rounding.
-    """)
-    return
-
-
-@app.cell
-def _():
-    mo.md("""
-    ## One step, in fifteen parts
-
-    Read data, transport, pre-process, queue, transport to the device; activations of layer 1, layer 2, output, loss;
-    backpropagate through layer 3, 2, 1; optimizer step, weight update, return control. The engine measures each of them, on one replica
-    and on two. A bar is a part; the lane below each shows what runs *beside* the step: data workers that read ahead,
-    and the all-reduce. Press Play.
-    """)
+    page.text("parallelism seen")
     return
 
 
 @app.cell
 def _():
     go_step = page.button("step", "Measure a step on one and on two", "8 s")
-    go_step
+    mo.vstack([page.text("step"), go_step])
     return (go_step,)
 
 
 @app.cell
 def _(go_step):
-    parts = page.measured("step", step.Steps, step.measure, go_step)
+    parts = page.measured("step", step_parts.Steps, step_parts.measure, go_step)
     page.picture(
-        partial(play.figure, parts),
+        partial(step_animation.figure, parts),
         height=430,
-        gpus=Slider("GPUs", step.COUNTS, 2),
+        gpus=Slider("GPUs", step_parts.COUNTS, 2),
         link=Slider("Link, Gb/s", LINKS, None, ["as measured", *written(LINKS[1:], "{:g}".format)]),
     )
     return (parts,)
@@ -257,15 +183,13 @@ def _(go_step):
 
 @app.cell
 def _(parts):
+    _on_cpu = " Here CPU cores stand in for GPUs, and they share one machine." * (
+        parts.device == "cpu"
+    )
     mo.vstack(
         [
-            mo.md(f"""
-    **What to see.** Who is done first waits, red, for the slowest and for the all-reduce; then all update together, with equal
-    weights. Make the link thin: the all-reduce no longer hides behind backward. Each GPU computes {parts.local_batch} images,
-    so that more GPUs do more in a step, not the same faster. What was not measured here is predicted from the parts of
-    one replica, with a bucket of gradients for each third of the layers, and says so.{" CPU cores stand in for GPUs here, and they share one machine." if parts.device == "cpu" else ""}
-    """),
-            mo.accordion({"The fifteen parts in numbers": table(*play.table(parts))}),
+            page.text("step seen", local_batch=parts.local_batch, on_cpu=_on_cpu),
+            mo.accordion({"The fifteen parts in numbers": table(*step_animation.table(parts))}),
         ]
     )
     return
@@ -273,29 +197,20 @@ def _(parts):
 
 @app.cell
 def _(both, curve, parts):
-    asked = questions(curve, both, parts)
-    answers = page.ask(asked)
-    mo.vstack([mo.md("## Quiz"), answers])
-    return answers, asked
+    answers = page.ask(questions(curve, both, parts))
+    answers
+    return (answers,)
 
 
 @app.cell
-def _(answers, asked):
-    page.marked(asked, answers)
+def _(answers):
+    page.marked(answers)
     return
 
 
 @app.cell
 def _():
-    mo.md("""
-    ## What to remember
-
-    - Trainings grow faster than machines. The difference is made up by using many at once.
-    - More machines cost no more if the utilisation stays; it is what to watch.
-    - Errors fall as a power law of the data, down to a floor. From a few points the law is easy to fit and its end is not known.
-    - Data parallelism sends gradients and speeds training up; model parallelism sends activations and makes room.
-    - A step waits for its slowest replica and for what of the all-reduce is not hidden.
-    """)
+    page.text("remember")
     return
 
 

@@ -1,4 +1,4 @@
-"""What lab 0 asks the learner to write, and what is wrong with most first attempts."""
+"""The task of lab 0, and messages for the usual mistakes."""
 
 from __future__ import annotations
 
@@ -11,19 +11,22 @@ from lockstep.predict.learning_curve import PowerLaw
 
 Names = dict[str, Any]
 TARGET, LAW = 0.2, PowerLaw(a=3.0, b=-0.5, c=0.05)
-"""400 samples, and every usual mistake leads to another number."""
+"""The right answer is 400 samples, and every usual mistake gives a different number."""
 
 _A, _B, _C = LAW
 _MISTAKES = (
-    ((TARGET / _A) ** (1 / _B), "that is what a law without a floor needs: take c off first."),
-    ((TARGET / _A) ** (1 / _B) - _C, "c is an error, not a number of samples: take it off first."),
-    (((TARGET + _C) / _A) ** (1 / _B), "c is added; it stands on the other side: take it off."),
-    ((TARGET - _C) ** (1 / _B), "a is left out: divide by it before you take the power."),
-    (((TARGET - _C) * _A) ** (1 / _B), "a multiplies m**b, so on the other side it divides."),
+    ((TARGET / _A) ** (1 / _B), "that is the answer for a law without a floor: subtract c first."),
+    ((TARGET / _A) ** (1 / _B) - _C, "c is an error, not a number of samples: subtract it first."),
+    (((TARGET + _C) / _A) ** (1 / _B), "the law adds c, so subtract it on the other side."),
+    ((TARGET - _C) ** (1 / _B), "a is missing: divide by it before you take the power."),
+    (((TARGET - _C) * _A) ** (1 / _B), "the law multiplies by a, so divide by it."),
     ((TARGET - _C) ** (1 / _B) / _A, "divide by a before you take the power, not after."),
-    (((TARGET - _C) / _A) ** _B, "m**b is undone by the power 1/b, not by b."),
-    (((TARGET - _C) / _A) ** (-1 / _B), "b is below zero already: the power is 1/b, as it is."),
-    (((TARGET - _C) / _A) ** -_B, "m**b is undone by the power 1/b, not by -b."),
+    (((TARGET - _C) / _A) ** _B, "the inverse of m**b is the power 1/b, not b."),
+    (
+        ((TARGET - _C) / _A) ** (-1 / _B),
+        "b is already negative: the power is 1/b, without a minus.",
+    ),
+    (((TARGET - _C) / _A) ** -_B, "the inverse of m**b is the power 1/b, not -b."),
     (math.log((TARGET - _C) / _A) / _B, "that is the logarithm of m: take exp of it."),
     (math.log10((TARGET - _C) / _A) / _B, "that is the logarithm of m: take 10** of it."),
     (LAW.error(TARGET), "that is the error after training on `target` samples: solve for m."),
@@ -31,7 +34,7 @@ _MISTAKES = (
 
 
 def check_needed(names: Names) -> list[str]:
-    """What is wrong with `needed(target, a, b, c)`."""
+    """Return what is wrong with `needed(target, a, b, c)`."""
     given = names.get("needed")
     if not callable(given):
         return ["There is no function called needed."]
@@ -41,7 +44,7 @@ def check_needed(names: Names) -> list[str]:
     if found is None:
         return ["It returns nothing: return the number of samples."]
     if not isinstance(found, int | float):
-        return [f"{asked}; yours is {found!r}, which is no number."]
+        return [f"{asked}; yours is {found!r}, which is not a number."]
     if not _near(found, right):
         for mistake, says in _MISTAKES:
             if math.isclose(found, mistake, rel_tol=1e-6):
@@ -51,15 +54,15 @@ def check_needed(names: Names) -> list[str]:
 
 
 def _near(found: float, right: float) -> bool:
-    """Equal, or the next whole number."""
+    """Return whether a number is right, exactly or rounded up."""
     return math.isclose(found, right, rel_tol=1e-6) or 0 <= found - right < 1 or found == right
 
 
 def _at_the_floor(given: Callable[..., Any]) -> list[str]:
-    # A negative number to the power -2 is a number again, to most others it is complex.
+    # A negative number to the power -2 is real, but complex for most other powers.
     flat = LAW._replace(b=-0.3)
     for target, law, place in ((_C, LAW, "at the floor"), (_C / 2, flat, "below the floor")):
-        says = f"A target of {target:g} is {place} of {_C:g}: no amount of data gets there. "
+        says = f"A target of {target:g} is {place} of {_C:g}: no amount of data reaches it. "
         try:
             found = given(target, *law)
         except (ZeroDivisionError, ValueError, OverflowError) as error:
@@ -84,9 +87,8 @@ NEEDED = Task(
     name="needed",
     asks=r"""### Task: how much data?
 
-Write `needed(target, a, b, c)`: the number of samples $m$ after which the error
-$a\,m^{b} + c$ has come down to `target`. $b$ is negative. Where no amount is enough, return
-`math.inf`.""",
+Write `needed(target, a, b, c)`: the number of samples $m$ at which the error $a\,m^{b} + c$ has
+fallen to `target`. $b$ is negative. If no amount is enough, return `math.inf`.""",
     starter='''import math
 
 
@@ -103,9 +105,9 @@ def needed(target, a, b, c):
         return math.inf
     return ((target - c) / a) ** (1 / b)
 ''',
-    explains=r"""To halve what lies above the floor takes $2^{-1/b}$ times the data: 4 times at
-$b=-0.5$, 10 times at $-0.3$, 20,000 times at $-0.07$. The floor decides whether it can be done at
-all, and of $a$, $b$ and $c$ it is what few points tell least about: that is why the interval has
-no end so often.""",
+    explains=r"""Halving the error above the floor takes $2^{-1/b}$ times the data: 4 times at
+$b=-0.5$, 10 times at $-0.3$, 20,000 times at $-0.07$. The floor decides whether the target can be
+reached at all, and of $a$, $b$ and $c$ it is the one that a few points determine least. That is why
+the interval often has no end.""",
     judge=by("lockstep.labs.lab0_why.tasks:check_needed"),
 )

@@ -1,7 +1,7 @@
 """The linear neuron: y = w x + b, fitted to 100 noisy samples by gradient descent on batches.
 
-On any batch the squared error is a quadratic of (w, b), so five sums over the batch are all that a
-step needs: thousands of steps take milliseconds.
+On any batch the squared error is a quadratic of (w, b), so a step needs only five sums over the
+batch, and thousands of steps take milliseconds.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ Array = NDArray[np.float64]
 
 SAMPLES, SLOPE, OFFSET = 100, 10.0, 2.0
 START = (-5.0, -8.0)
-"""Where every descent begins: (w, b)."""
+"""The start (w, b) of every descent."""
 LOST = 1e12
-"""A loss above which a descent counts as diverged and ends."""
+"""A descent whose loss exceeds this counts as diverged and ends."""
 TIMED = 400
-"""Steps, of which the faster quarter counts: what else a machine does only makes them longer."""
+"""Steps to time. The fastest quarter counts: other work on the machine only slows steps down."""
 
 
 @cache
 def samples(noise: float, seed: int = 0) -> tuple[Array, Array]:
-    """(x, y) of all samples; the noise is scaled, so that its size alone changes with it."""
+    """Return (x, y) of all samples; `noise` only scales the same random deviations."""
     draw = np.random.default_rng(seed)
     x = draw.uniform(0.0, 5.0, SAMPLES)
     return x, SLOPE * x + OFFSET + noise * draw.standard_normal(SAMPLES)
@@ -34,7 +34,7 @@ def samples(noise: float, seed: int = 0) -> tuple[Array, Array]:
 
 @dataclass(frozen=True)
 class Sums:
-    """What the mean squared error of batches depends on: means of x, y, x², xy, y²."""
+    """The means of x, y, x², xy, y², which determine the mean squared error of batches."""
 
     x: Array
     y: Array
@@ -43,20 +43,20 @@ class Sums:
     yy: Array
 
     def loss(self, w: Array, b: Array) -> Array:
-        """Mean squared error at (w, b), for each batch."""
+        """Return the mean squared error at (w, b) for each batch."""
         square = w * w * self.xx + b * b + self.yy
         return square + 2.0 * (w * b * self.x - w * self.xy - b * self.y)
 
 
 def sums(x: Array, y: Array, starts: NDArray[np.int64]) -> Sums:
-    """Means over the batches that begin at `starts` and reach to the next one."""
+    """Return the means over batches; each begins at a start and ends before the next."""
     counts = np.diff(np.append(starts, len(x)))
     x_, y_, xx, xy, yy = (np.add.reduceat(v, starts) / counts for v in (x, y, x * x, x * y, y * y))
     return Sums(x_, y_, xx, xy, yy)
 
 
 def whole(noise: float) -> Sums:
-    """The sums over all samples."""
+    """Return the sums over all samples."""
     return sums(*samples(noise), np.array([0]))
 
 
@@ -68,9 +68,9 @@ class Descent:
     b: Array
     """Weights before the first step and after each one."""
     loss: Array
-    """The loss over all samples, there."""
+    """The loss over all samples at these weights."""
     seen: Array
-    """The loss on the batch of each step, before it."""
+    """The loss on the batch of each step, before the step."""
     per_epoch: int
     """Steps in an epoch."""
     diverged: bool
@@ -83,7 +83,7 @@ class Descent:
 
 @cache
 def descend(rate: float, batch: int, noise: float, epochs: int, seed: int = 0) -> Descent:
-    """So many epochs of steps on batches in a new random order each; the last batch is ragged."""
+    """Descend for some epochs, each with a new random order and a smaller last batch."""
     x, y = samples(noise)
     starts = np.arange(0, SAMPLES, batch)
     per_epoch = len(starts)
@@ -118,7 +118,7 @@ def descend(rate: float, batch: int, noise: float, epochs: int, seed: int = 0) -
 
 @cache
 def step_seconds(batch: int) -> float:
-    """What a step on so many samples takes here: read them, compute the slope, move."""
+    """Measure the seconds of a step on this machine: read a batch, compute the slope, move."""
     x, y = samples(1.0)
     draw = np.random.default_rng(0)
     w, b = START
@@ -135,14 +135,14 @@ def step_seconds(batch: int) -> float:
 
 
 def converged(losses: Array, tolerance: float = 0.001) -> int | None:
-    """The first epoch whose loss differs from the one before by less than this share of it."""
+    """Return the first epoch whose loss differs from the previous by less than this share."""
     change = np.abs(np.diff(losses)) / np.maximum(losses[:-1], 1e-300)
     small = np.flatnonzero(change < tolerance)
     return int(small[0]) + 1 if len(small) else None
 
 
 def fitted(noise: float) -> tuple[float, float]:
-    """(w, b) with the least loss: what the samples say, not what they were made with."""
+    """Return (w, b) with the least loss on the samples."""
     x, y = samples(noise)
     w, b = np.polyfit(x, y, 1)
     return float(w), float(b)

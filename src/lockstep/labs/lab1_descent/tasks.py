@@ -1,4 +1,4 @@
-"""What lab 1 asks the learner to write, and what is wrong with most first attempts."""
+"""The tasks of lab 1, and messages for the usual mistakes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Names = dict[str, Any]
 
 
 def check_convergence(names: Names) -> list[str]:
-    """What is wrong with `converged(losses)`."""
+    """Return what is wrong with `converged(losses)`."""
     given = _function(names, "converged")
     if isinstance(given, list):
         return given
@@ -24,30 +24,30 @@ def check_convergence(names: Names) -> list[str]:
             (
                 [0.001, 0.0005],
                 False,
-                "From 0.001 to 0.0005 the loss halves, and yours says converged: "
-                "divide the change by the loss before.",
+                "From 0.001 to 0.0005 the loss halves, but yours returns True: "
+                "divide the change by the previous loss.",
             ),
             (
                 [1000.0, 999.5],
                 True,
-                "From 1000 to 999.5 it changes by 0.05%, and yours says not converged: "
-                "compare the change to the loss before.",
+                "From 1000 to 999.5 the loss changes by 0.05%, but yours returns False: "
+                "compare the change with the previous loss.",
             ),
             (
                 [1000.0, 998.0],
                 False,
-                "From 1000 to 998 it changes by 0.2%, and yours says converged: 0.1% is 0.001.",
+                "From 1000 to 998 the loss changes by 0.2%, but yours returns True: 0.1% is 0.001.",
             ),
             (
                 [1.0, 5.0],
                 False,
-                "From 1 to 5 the loss rises, and yours says converged: "
-                "take the size of the change, without its sign.",
+                "From 1 to 5 the loss rises, but yours returns True: "
+                "use the size of the change without its sign.",
             ),
             ([9.0, 9.0, 4.0], False, "Yours looks at more than the last two losses."),
-            ([9.0, 4.0, 4.0], True, "Yours looks at other losses than the last two."),
+            ([9.0, 4.0, 4.0], True, "Yours does not compare the last two losses."),
             ([0.0, 0.0], True, "A loss of 0 that stays 0 has converged."),
-            ([1.0, math.nan], False, "A loss that is no number (nan) has not converged."),
+            ([1.0, math.nan], False, "A loss that is not a number (nan) has not converged."),
         )
         if _asks(given, losses) is not right
     ]
@@ -57,7 +57,7 @@ def check_convergence(names: Names) -> list[str]:
 
 
 def check_batches(names: Names) -> list[str]:
-    """What is wrong with `batches(order, size)`."""
+    """Return what is wrong with `batches(order, size)`."""
     given = _function(names, "batches")
     if isinstance(given, list):
         return given
@@ -71,14 +71,14 @@ def check_batches(names: Names) -> list[str]:
         return ["Of 10 samples in batches of 4, yours drops the last two: they are a batch too."]
     if len(flat) > len(order):
         return [
-            f"Of 10 samples in batches of 4, yours makes {len(flat)}: some come twice. "
-            "The last batch has only what is left."
+            f"Of 10 samples in batches of 4, yours makes {len(flat)}: some appear twice. "
+            "The last batch holds only the remaining samples."
         ]
     if sorted(flat) != sorted(order):
         lost = sorted(set(order) - set(flat))
         return [f"10 samples in batches of 4: samples {lost} are in no batch."]
     if flat != order:
-        return ["The batches should follow the order that was given: it was shuffled already."]
+        return ["The batches should follow the given order: it is already shuffled."]
     sizes = [len(one) for one in found]
     if sizes != [4, 4, 2]:
         return [f"10 samples in batches of 4 should be batches of 4, 4 and 2; yours are {sizes}."]
@@ -107,8 +107,8 @@ CONVERGENCE = Task(
     name="convergence",
     asks="""### Task 1: when to stop
 
-Write `converged(losses)`: True when the loss of the last epoch differs from the one before by
-less than 0.1 % of that one. `losses` is a list, one number per epoch so far.""",
+Write `converged(losses)`: return True when the loss of the last epoch differs from the previous one
+by less than 0.1 % of the previous one. `losses` is a list with one number per epoch so far.""",
     starter='''def converged(losses):
     """Whether the loss has stopped changing."""
     return False
@@ -120,10 +120,10 @@ less than 0.1 % of that one. `losses` is a list, one number per epoch so far."""
     before, now = losses[-2:]
     return abs(now - before) <= 0.001 * before
 ''',
-    explains="""The change is measured against the loss itself: an absolute limit would stop a
-large loss never and a small one too early. At batch 1 the loss jumps about, so this test fires by
-chance or never: stochastic runs are stopped by a number of epochs, or when a validation metric
-has not improved for a while (*patience*).""",
+    explains="""Compare the change with the loss itself: an absolute limit would never stop a large
+loss and would stop a small one too early. At batch 1 the loss jumps around, so this test fires by
+chance or never: stop stochastic runs after a number of epochs, or when a validation metric has not
+improved for a while (*patience*).""",
     judge=by("lockstep.labs.lab1_descent.tasks:check_convergence"),
 )
 
@@ -131,8 +131,8 @@ BATCHES = Task(
     name="batches",
     asks="""### Task 2: mini-batches with a ragged end
 
-Write `batches(order, size)`: the samples of `order`, a list, cut into batches of `size`; the last
-one is smaller where they do not divide. Every sample once, none lost.""",
+Write `batches(order, size)`: cut the samples of the list `order` into batches of `size`. The last
+batch is smaller if the numbers do not divide. Use every sample once, and lose none.""",
     starter='''def batches(order, size):
     """The samples cut into batches."""
     count = len(order) // size
@@ -142,8 +142,8 @@ one is smaller where they do not divide. Every sample once, none lost.""",
     """The samples cut into batches."""
     return [order[at : at + size] for at in range(0, len(order), size)]
 ''',
-    explains="""The starter drops what is left over. With 100 samples and batches of 32 these are
-4 samples in every epoch; with a validation set it is an accuracy over other samples than you
-think. On several GPUs the same mistake comes back as `drop_last`, and as padding with copies.""",
+    explains="""The starter drops the remainder. With 100 samples and batches of 32 it loses 4
+samples in every epoch; on a validation set, it computes the accuracy over fewer samples than you
+think. On several GPUs the same mistake returns as `drop_last` and as padding with copies.""",
     judge=by("lockstep.labs.lab1_descent.tasks:check_batches"),
 )

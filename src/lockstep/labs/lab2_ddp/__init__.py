@@ -1,24 +1,23 @@
-"""Lab 2: a program for one GPU becomes one for many, and what DDP does in it.
+"""Lab 2: turn a program for one GPU into one for many, and see what DDP does.
 
-    texts      the program for one GPU, and a page for each step
-    data       the digits that programs read
-    apart      a function in a process of its own, with a time limit
-    diff       two programs, line by line
-    lines      what programs print
-    observe    a program on two ranks, as the doctor sees it
-    probe      set in these ranks: the GPU that a model is sent to
-    needs      what steps ask for that no rule of the doctor's does
-    steps      the steps
-    check      whether a step is done, in words
-    tasks      steps as tasks of the page
-    buckets    a recorded backward pass, bucket by bucket
-    picture    figures of it
-    exchange   one gradient, before and after the all-reduce
-    parts      an accuracy from the parts of several ranks
-    programs   a program on one process or two, as it is
-    against    the learner's program and the converter's, run
-    proof      whether it computes what the program for one GPU does
-    questions  about what was measured
+    texts                 the program for one GPU, and a page for each step
+    digits_file           the digits that programs read
+    diff                  two programs, line by line
+    printed_lines         the numbers that programs print
+    device_probe          records the GPU that a rank sends its model to
+    observe               runs a program on two ranks under the doctor
+    requirements          requirements of the steps that no rule of the doctor covers
+    steps                 the steps
+    step_check            explains what is missing in a step
+    tasks                 the steps as tasks of the page
+    buckets               records backward passes, bucket by bucket
+    bucket_pictures       draws them
+    gradient_exchange     one gradient, before and after the all-reduce
+    validation            an accuracy from the parts of several ranks
+    run_program           runs a program on one or two processes, unwatched
+    converter_comparison  runs the learner's program and the converter's
+    proof                 compares the learner's program with that for one GPU, step by step
+    quiz                  questions about the measurements
 
 A module imports only from those above it.
 """
@@ -30,6 +29,6 @@ from lockstep.labs.shared.catalogue import Lab
 LAB = Lab(
     folder=__path__[0],
     title="Distributed data parallel",
-    question="How does a program for one GPU become one for many, with the same result?",
+    question="How do you turn a program for one GPU into one for many, with the same result?",
     tasks=("program",),
 )

@@ -1,4 +1,4 @@
-"""A small network on two replicas, with buckets of several sizes: every backward pass recorded."""
+"""Record every backward pass of a small network on two replicas, for several bucket sizes."""
 
 from __future__ import annotations
 
@@ -12,54 +12,54 @@ WIDTH, HIDDEN = 512, 8
 BATCH = 64
 """Samples per replica."""
 DEFAULT = 0.0
-"""Stands for what DDP takes by itself: 25 MiB, and 1 MiB for the first bucket."""
+"""Stands for DDP's default: 25 MiB, and 1 MiB for the first bucket."""
 CAPS = (1.0, 2.0, 4.0, 8.0, 25.0, DEFAULT)
-"""MiB at which a bucket is full; one recording for each."""
+"""The bucket sizes to record, in MiB."""
 STEPS = 6
 RATE = 0.05
 LOOKED_AT = "head.bias"
-"""The parameter whose gradients are shown as numbers."""
+"""The parameter whose gradients the page shows as numbers."""
 LIMIT = 120.0
 
 
 @dataclass(frozen=True, kw_only=True)
 class Recorded:
-    """What DDP did."""
+    """The recorded backward passes."""
 
     device: str
     parameters: list[list[Any]]
-    """[name, bytes] in the order in which the model has them."""
+    """[name, bytes] in the order of the model."""
     caps: list[float]
     runs: list[list[list[dict[str, Any]]]]
-    """The notes of a backward pass, by cap, step and rank: see `engine/buckets.py`."""
+    """The record of a backward pass by cap, step and rank: see `engine/exchange/buckets.py`."""
     exchange: dict[str, Any]
-    """Gradients of one parameter before and after, and the weights, by rank: the first step's."""
+    """One parameter in the first step, by rank: gradients before and after, and the weights."""
 
     @property
     def bytes(self) -> int:
-        """Of all gradients."""
+        """The bytes of all gradients."""
         return sum(size for _, size in self.parameters)
 
     def notes(self, cap: float, step: int) -> list[dict[str, Any]]:
-        """Of one step, by rank."""
+        """Return the records of one step, by rank."""
         return self.runs[self.caps.index(cap)][step]
 
 
 def named(cap: float) -> str:
-    """A setting as people say it."""
+    """Format a bucket size."""
     return f"{cap:g} MiB" if cap else "default"
 
 
 def measure(
     report: Report, caps: tuple[float, ...] = CAPS, steps: int = STEPS, width: int = WIDTH
 ) -> Recorded:
-    """Record some steps with buckets of each size, on two replicas."""
+    """Record some steps on two replicas with each bucket size."""
     given = {"caps": list(caps), "steps": steps, "width": width}
     return Recorded(**apart(f"{__name__}:record", report, limit=LIMIT, **given))
 
 
 def record(caps: list[float], steps: int, width: int, report: Report) -> dict[str, Any]:
-    """In a process of its own, which forks the replicas."""
+    """Record all steps; called in a separate process, which forks the replicas."""
     import torch
 
     from lockstep.engine.group import Group
@@ -90,7 +90,7 @@ def record(caps: list[float], steps: int, width: int, report: Report) -> dict[st
             Recorded(device=name, parameters=sizes, caps=caps, runs=runs, exchange=exchange)
         )
 
-    report(0.05, "two replicas start")
+    report(0.05, "starting two replicas")
     found: dict[str, Any] = run_replicas(2, replica)
     return found
 
@@ -98,13 +98,14 @@ def record(caps: list[float], steps: int, width: int, report: Report) -> dict[st
 def _run(
     group: Any, cap: float, steps: int, width: int
 ) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-    """The notes of all steps, and one parameter in the first of them."""
+    """Return the records of all steps, and one parameter in the first step."""
     import torch
     from torch.nn import functional
 
     from lockstep.engine.exchange.buckets import Buckets
+    from lockstep.labs.shared.digits import digits
 
-    images, labels = (part.to(group.device) for part in _digits())
+    samples = digits(str(group.device))
     torch.manual_seed(0)
     watched = Buckets(_network(width).to(group.device), group, cap_mb=cap or None, keep=[LOOKED_AT])
     optimizer = torch.optim.SGD(watched.model.parameters(), lr=RATE)
@@ -114,7 +115,7 @@ def _run(
         own = torch.arange(BATCH) + BATCH * (2 * step + group.world.rank)
 
         def loss(model: Any, own: Any = own) -> Any:
-            return functional.cross_entropy(model(images[own]), labels[own])
+            return functional.cross_entropy(model(samples.inputs[own]), samples.targets[own])
 
         optimizer.zero_grad()
         notes.append(watched.step(loss))
@@ -133,20 +134,12 @@ def _by_rank(found: list[dict[str, Any]]) -> dict[str, Any]:
     return {"name": LOOKED_AT, **{key: [one[key] for one in found] for key in found[0]}}
 
 
-def _digits() -> Any:
-    from lockstep.data.digits import digits
-
-    data = digits()
-    assert data.prepare is not None
-    return data.prepare(data.train.inputs).flatten(1), data.train.targets
-
-
 def _network(width: int) -> Any:
     import torch
     from torch import nn
 
     class Network(nn.Module):
-        """A perceptron whose last layer is written first: its gradient comes first all the same."""
+        """A perceptron that defines its last layer first; its gradient still comes first."""
 
         def __init__(self) -> None:
             super().__init__()

@@ -1,11 +1,11 @@
-"""Two programs line by line, as a page shows them."""
+"""Compare two programs line by line, and show the difference on a page."""
 
 from __future__ import annotations
 
 from difflib import unified_diff
 from html import escape
 
-# Half transparent, so that they are right on light and on dark ground.
+# Half transparent, to work on light and on dark backgrounds.
 _GROUND = {"+": "rgba(47, 158, 110, 0.25)", "-": "rgba(214, 69, 61, 0.22)"}
 _STYLE = (
     "overflow-x: auto; color: var(--foreground, inherit); margin: 0; padding: 0.5rem 0; "
@@ -14,7 +14,7 @@ _STYLE = (
 
 
 def diff(old: str, new: str) -> str:
-    """What is gone and what is new, with two lines around; empty if nothing is.
+    """Return the removed and added lines with two lines of context; empty if nothing differs.
 
     >>> print(diff("a\\nb\\n", "a\\nc\\n"))
     @@ -1,2 +1,2 @@
@@ -27,7 +27,7 @@ def diff(old: str, new: str) -> str:
 
 
 def shown(text: str) -> str:
-    """A diff as HTML."""
+    """Format a diff as HTML."""
     lines = []
     for line in text.splitlines():
         ground = _GROUND.get(line[:1])

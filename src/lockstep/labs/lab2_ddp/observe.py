@@ -1,4 +1,4 @@
-"""A program on two ranks, as the doctor sees it: in its source and while it runs."""
+"""Observe a program on two ranks with the doctor: its source and its run."""
 
 from __future__ import annotations
 
@@ -7,45 +7,45 @@ from pathlib import Path
 from typing import Any
 
 from lockstep.errors import RunError
-from lockstep.labs.lab2_ddp.data import write_digits
+from lockstep.labs.lab2_ddp.digits_file import write_digits
 from lockstep.labs.lab2_ddp.texts import program
 from lockstep.labs.shared.apart import Late, Report, apart
 
 SCRIPT = "train.py"
 EPOCHS, BATCH = 2, 32
 TRAIN, TEST = 128, 25
-"""Samples in a check: few, so that it takes seconds; and an odd test set, as the real one is."""
+"""Samples in a check: few, so that it takes seconds, and an odd test set like the real one."""
 RANKS = 2
 PATIENCE = 25.0
-"""Seconds without progress after which a run has hung."""
+"""A run without progress for this many seconds has hung."""
 LIMIT = 90.0
-"""Seconds of a check in all."""
+"""The time limit of a check, in seconds."""
 TAIL = 10
-"""Lines of a program's last words."""
-PROBE = "lockstep.labs.lab2_ddp.probe"
+"""How many of the last lines of a failed program to keep."""
+PROBE = "lockstep.labs.lab2_ddp.device_probe"
 PREPARED = "prepared.pt"
-"""The file that the program makes of its data."""
+"""The file of prepared data that the program makes."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Observed:
-    """What was seen."""
+    """The observations of a program."""
 
     ended: str
-    """`finished`, `crashed`, `hung`, `late`, or `unread` for what is no Python."""
+    """`finished`, `crashed`, `hung`, `late`, or `unread` if it is not Python."""
     ending: list[str] = field(default_factory=list)
-    """How it ended, if not well."""
+    """Lines about the end of the program, if it failed."""
     findings: list[dict[str, Any]] = field(default_factory=list)
-    """The doctor's, of source and run."""
+    """The doctor's findings in the source and the run."""
     facts: dict[str, Any] = field(default_factory=dict)
     said: list[list[str]] = field(default_factory=list)
-    """Lines with numbers that each rank printed."""
+    """The lines with numbers that each rank printed."""
     devices: list[int | None] = field(default_factory=list)
     """The GPU that each rank sent its model to."""
     hurried: int | None = None
-    """The rank that made the prepared file, and did not wait before it read it or ended."""
+    """The rank that made the prepared file but then waited for no other rank."""
     norms: int = 0
-    """Layers of batch norm in wrapped models that see the samples of their own rank only."""
+    """Batch-norm layers in wrapped models that see only the samples of their own rank."""
     leaves: bool = False
     """Whether the program destroys its process group."""
 
@@ -53,7 +53,7 @@ class Observed:
 def observe(text: str, *, prepared: bool = False, whole: bool = False) -> Observed:
     """Run a program on two ranks, in a scratch folder.
 
-    `prepared`: the file that it makes first is there; `whole`: its first step is repeated on one.
+    `prepared` puts the prepared file there first; `whole` repeats the first step on one process.
     """
     try:
         compile(text, SCRIPT, "exec")
@@ -61,7 +61,7 @@ def observe(text: str, *, prepared: bool = False, whole: bool = False) -> Observ
         line = getattr(error, "lineno", None)
         where = f"Line {line}: " if line else ""
         said = getattr(error, "msg", str(error))
-        return Observed(ended="unread", ending=[f"{where}this is no Python, {said}."])
+        return Observed(ended="unread", ending=[f"{where}this is not Python: {said}."])
     try:
         given: dict[str, Any] = {
             "text": text,
@@ -72,8 +72,8 @@ def observe(text: str, *, prepared: bool = False, whole: bool = False) -> Observ
         return Observed(**apart(f"{__name__}:run", limit=LIMIT, **given))
     except Late:
         ending = [
-            f"After {LIMIT:.0f} seconds the program was still busy and was ended. It has "
-            f"{EPOCHS} epochs of {TRAIN} images to train on: look for a loop that never ends."
+            f"The lab stopped the program, which was still busy after {LIMIT:.0f} seconds. It "
+            f"should train {EPOCHS} epochs of {TRAIN} images: look for a loop that never ends."
         ]
         return Observed(ended="late", ending=ending)
     except RunError as error:
@@ -81,7 +81,7 @@ def observe(text: str, *, prepared: bool = False, whole: bool = False) -> Observ
 
 
 def run(text: str, prepared: bool, whole: bool, patience: float, report: Report) -> dict[str, Any]:
-    """In a process of its own, in an empty folder."""
+    """Run and observe a program; called in a separate process, in an empty folder."""
     from lockstep.doctor import RULES, check
     from lockstep.doctor import output as show
     from lockstep.doctor.facts import facts

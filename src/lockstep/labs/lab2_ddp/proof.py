@@ -1,4 +1,4 @@
-"""Whether a program on two processes computes what the one for one GPU does, step by step."""
+"""Compare a program on two processes with the program for one GPU, step by step."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from lockstep.labs.lab2_ddp.data import write_digits
+from lockstep.labs.lab2_ddp.digits_file import write_digits
 from lockstep.labs.lab2_ddp.texts import program
 from lockstep.labs.shared.apart import Report, apart
 
@@ -21,25 +21,25 @@ class Proof:
 
     proved: bool
     said: str
-    """What was compared, and how far it agrees."""
+    """The comparison in words."""
     neutralised: list[str] = field(default_factory=list)
-    """What was made the same in both runs, because it differs by nature."""
+    """Sources of randomness that both runs share."""
     log: str = ""
-    """Last words of a program that failed."""
+    """The last lines of a program that failed."""
 
 
 def measure(report: Report, own: str) -> Proof:
-    """Run both for some steps, and compare every loss and every weight."""
+    """Run both programs for some steps, and compare every loss and every weight."""
     return Proof(**apart(f"{__name__}:prove", report, limit=LIMIT, own=own))
 
 
 def prove(own: str, report: Report) -> dict[str, Any]:
-    """In a process of its own."""
+    """Run `lockstep convert --verify`; called in a separate process."""
     from lockstep.console import Progress
     from lockstep.convert.verify import verify
 
     class Told(Progress):
-        """Passes on what is being run."""
+        """Forwards the messages to the page."""
 
         turn = 0
 

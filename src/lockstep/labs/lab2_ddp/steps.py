@@ -1,6 +1,6 @@
-"""The steps in which the program for one GPU becomes one for many.
+"""The steps that turn the program for one GPU into one for many.
 
-Each has a page in `pages/`: its title, what to do, why, and pieces of the program before and after.
+Each step has a page in `pages/`: its title, task and reason, and code before and after.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 
-from lockstep.labs.lab2_ddp import needs
-from lockstep.labs.lab2_ddp.needs import Need
+from lockstep.labs.lab2_ddp import requirements
+from lockstep.labs.lab2_ddp.requirements import Need
 from lockstep.labs.lab2_ddp.texts import page, program
 
 _BLOCK = re.compile(r"^```(before|after)\n(.*?)\n```$", re.M | re.S)
@@ -19,27 +19,27 @@ _BLOCK = re.compile(r"^```(before|after)\n(.*?)\n```$", re.M | re.S)
 
 @dataclass(frozen=True, kw_only=True)
 class Step:
-    """One change of the program."""
+    """One change to the program."""
 
     name: str
     title: str
     task: str
-    """What to do."""
+    """The instruction."""
     why: str
     before: str
-    """The program that it starts from, if the steps before were done as we would."""
+    """Our program before this step."""
     after: str
-    """The program as we would change it."""
+    """Our program after this step."""
     removes: frozenset[str] = frozenset()
-    """The doctor's rules that must be quiet from here on."""
+    """The doctor's rules that must find nothing from here on."""
     needs: tuple[Need, ...] = ()
-    """What else must hold from here on."""
+    """Further requirements from here on."""
     optional: bool = False
-    """Whether it may be left out: then nobody asks for it later."""
+    """Whether the learner may skip the step; later steps do not require it."""
     prepared: bool = False
-    """Whether its check begins with the data prepared, as long as a race would decide otherwise."""
+    """Whether the check prepares the data first, to avoid a race between the ranks."""
     whole: bool = False
-    """Whether its check repeats the first step in one process, which takes twice as long."""
+    """Whether the check repeats the first step in one process, which takes twice as long."""
 
 
 @dataclass(frozen=True)
@@ -51,25 +51,27 @@ class _Plan:
 
 
 _PLANS = (
-    _Plan("group", needs=(needs.two_ranks,)),
-    _Plan("prepare", needs=(needs.prepared_once,)),
-    _Plan("device", needs=(needs.own_device,)),
+    _Plan("group", needs=(requirements.two_ranks,)),
+    _Plan("prepare", needs=(requirements.prepared_once,)),
+    _Plan("device", needs=(requirements.own_device,)),
     _Plan("sampler", ("LS02",)),
     _Plan("epoch", ("LS01",)),
-    _Plan("batch", ("LS22",), (needs.same_global_batch,)),
-    _Plan("wrap", ("LS31",), (needs.is_wrapped,)),
-    _Plan("norm", ("LS28",), (needs.whole_norm,), optional=True),
+    _Plan("batch", ("LS22",), (requirements.same_global_batch,)),
+    _Plan("wrap", ("LS31",), (requirements.is_wrapped,)),
+    _Plan("norm", ("LS28",), (requirements.whole_norm,), optional=True),
     _Plan("seed", ("LS20",)),
-    _Plan("validate", ("LS06", "LS07", "LS08", "LS09"), (needs.each_once, needs.a_count)),
-    _Plan("throughput", needs=(needs.all_images,)),
-    _Plan("first", ("LS25", "LS27"), (needs.one_speaks, needs.saved)),
-    _Plan("program", needs=(needs.leaves,)),
+    _Plan(
+        "validate", ("LS06", "LS07", "LS08", "LS09"), (requirements.each_once, requirements.a_count)
+    ),
+    _Plan("throughput", needs=(requirements.all_images,)),
+    _Plan("first", ("LS25", "LS27"), (requirements.one_speaks, requirements.saved)),
+    _Plan("program", needs=(requirements.leaves,)),
 )
 
 
 @cache
 def steps() -> tuple[Step, ...]:
-    """All of them, in order."""
+    """Return all steps, in order."""
     text, found = program(), []
     for number, plan in enumerate(_PLANS):
         written = page(f"{plan.name}.md")
@@ -95,7 +97,7 @@ def steps() -> tuple[Step, ...]:
 
 
 def _words(page: str) -> tuple[str, str, str]:
-    """Title, what to do, and why: the heading, the first paragraph, the others."""
+    """Return title, task and reason: the heading, the first paragraph, the other paragraphs."""
     head, task, *rest = (" ".join(part.split()) for part in page.strip().split("\n\n"))
     return head.removeprefix("# "), task, "\n\n".join(part for part in rest if part)
 

@@ -1,4 +1,4 @@
-"""Each step as a task of the page: the learner changes the program, the doctor judges it."""
+"""The steps as tasks of the page: the learner changes the program, and the doctor judges it."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
-from lockstep.labs.lab2_ddp.check import check_step
+from lockstep.labs.lab2_ddp.step_check import check_step
 from lockstep.labs.lab2_ddp.steps import Step, steps
 from lockstep.labs.lab2_ddp.texts import program
 from lockstep.labs.shared.task import Task
 
-NEXT = "Choose the next step above: it goes on with this program."
-LAST = "This is a program for any number of GPUs. Below it is compared with the converter's."
+NEXT = "Choose the next step above. It continues with this program."
+LAST = "Your program now runs on any number of GPUs. Compare it with the converter's below."
 
 
 def task(step: Step, starter: str | None = None) -> Task:
-    """A step; it begins with the learner's own program, or with ours."""
+    """Return a step as a task that starts with the given program, or with ours."""
     number = steps().index(step) + 1
     return Task(
         name=step.name,
@@ -29,7 +29,7 @@ def task(step: Step, starter: str | None = None) -> Task:
 
 
 def passed_before(step: Step, tried: Mapping[str, Any]) -> str | None:
-    """The learner's own program from the last step that was passed before this one."""
+    """Return the learner's program of the last passed step before this one."""
     for one in reversed(steps()[: steps().index(step)]):
         known = tried.get(one.name, {})
         if known.get("passed"):
@@ -38,6 +38,6 @@ def passed_before(step: Step, tried: Mapping[str, Any]) -> str | None:
 
 
 def latest(tried: Mapping[str, Any]) -> str:
-    """The learner's program as it is after the last step that was passed; else the first one."""
+    """Return the learner's program of the last passed step, or the original program."""
     done = [tried[one.name]["text"] for one in steps() if tried.get(one.name, {}).get("passed")]
     return str(done[-1]) if done else program()

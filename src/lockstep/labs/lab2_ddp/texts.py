@@ -1,4 +1,4 @@
-"""The program for one GPU, and the pages of its steps, as they lie in `pages/`."""
+"""Read the program for one GPU and the pages of the steps from `pages/`."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from importlib import resources
 
 @cache
 def program() -> str:
-    """The program."""
+    """Return the program for one GPU."""
     return page("program.txt")
 
 
 def page(name: str) -> str:
-    """A file."""
+    """Read a file of `pages/`."""
     return resources.files(__package__).joinpath("pages", name).read_text()

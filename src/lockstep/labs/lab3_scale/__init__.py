@@ -1,4 +1,4 @@
-"""Lab 3's experiments: training at scale."""
+"""Lab 3: training at scale."""
 
 from __future__ import annotations
 
@@ -7,6 +7,6 @@ from lockstep.labs.shared.catalogue import Lab
 LAB = Lab(
     folder=__path__[0],
     title="Training at scale",
-    question="How is the accuracy of one GPU retained when the batch grows?",
+    question="How do you keep the accuracy of one GPU when the batch grows?",
     tasks=("rate_at",),
 )

@@ -1,4 +1,4 @@
-"""Momentum: the same training at many momenta and rates, all of them at once."""
+"""Train at many momenta and rates, all at once."""
 
 from __future__ import annotations
 
@@ -9,46 +9,46 @@ from typing import Any
 import numpy
 import torch
 
-from lockstep.labs.lab3_scale.digits import digits
-from lockstep.labs.lab3_scale.drawing import Figure, axes, band, dots, line, ticks
-from lockstep.labs.lab3_scale.explore import SIZES, plain
-from lockstep.labs.lab3_scale.stack import Stack
+from lockstep.labs.lab3_scale.model_stack import Stack
+from lockstep.labs.lab3_scale.rate_grid import SIZES, plain
 from lockstep.labs.lab3_scale.training import Momentum, epochs_of, train
 from lockstep.labs.shared.apart import Report
+from lockstep.labs.shared.digits import digits
+from lockstep.labs.shared.drawing import Figure, axes, band, dots, line, ticks
 from lockstep.report.page import BLUE, GREY, ORANGE
 
 MOMENTA = (0.0, 0.5, 0.8, 0.9, 0.95, 0.98, 0.99)
 RATES = tuple(0.0025 * 2**n for n in range(10))
 BATCH, EPOCHS, SEEDS = 64, 5, 3
 SLOWEST = 4
-"""Steps between two looks."""
+"""Steps between two evaluations."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Momenta:
-    """Accuracy along every training."""
+    """The accuracy during every training run."""
 
     batch: int
     momenta: list[float]
     rates: list[float]
     epochs: list[float]
-    """Of the looks."""
+    """The epochs of the evaluations."""
     accuracy: list[Any]
-    """By look, momentum, rate, seed; None: the scores were no numbers."""
+    """Accuracy by evaluation, momentum, rate, seed; None if the scores were NaN."""
 
     @cached_property
     def curves(self) -> numpy.ndarray:
-        """The same as an array; what has no number counts as 0."""
+        """`accuracy` as an array; None counts as 0."""
         return numpy.nan_to_num(numpy.array(self.accuracy, float), nan=0.0)
 
     def best_rate(self, momentum: float) -> float:
-        """The rate at which this momentum ends highest, as the mean over the seeds."""
+        """Return the rate with the best final accuracy at this momentum, by the mean over seeds."""
         ends = self.curves[-1, self.momenta.index(momentum)].mean(1)
         return self.rates[int(ends.argmax())]
 
 
 def measure(report: Report, seeds: int = SEEDS, epochs: int = EPOCHS) -> Momenta:
-    """Train all of it as one stack."""
+    """Train all models as one stack."""
     torch.set_num_threads(1)
     samples = digits()
     grid = [(m, r, s) for m in MOMENTA for r in RATES for s in range(seeds)]
@@ -75,7 +75,7 @@ def measure(report: Report, seeds: int = SEEDS, epochs: int = EPOCHS) -> Momenta
 
 
 def figure(found: Momenta, *, momentum: float, rate: float) -> Figure:
-    """Accuracy along the training: this momentum and none, at the same rate."""
+    """Draw the accuracy during training with this momentum and with none, at the same rate."""
     chosen, at = found.momenta.index(momentum), found.rates.index(rate)
     x = found.epochs
     data = []
@@ -88,7 +88,7 @@ def figure(found: Momenta, *, momentum: float, rate: float) -> Figure:
             band(name, x, seeds.min(1), seeds.max(1), colour),
             line(name, x, seeds.mean(1), colour),
         ]
-    # What a constant gradient would add up to: rate / (1 - momentum).
+    # A constant gradient adds up to rate / (1 - momentum).
     total = rate / (1 - momentum)
     near = int(numpy.abs(numpy.log(numpy.array(found.rates) / total)).argmin())
     if chosen and found.rates[near] / total < 1.5 and total / found.rates[near] < 1.5:
@@ -96,7 +96,7 @@ def figure(found: Momenta, *, momentum: float, rate: float) -> Figure:
         data.append(line(name, x, found.curves[:, 0, near].mean(1), ORANGE, dash="dash"))
     layout = axes("epochs", "test accuracy", y_axis={"range": [0, 1.02]})
     note = (
-        f"A gradient that stays is added up to rate / (1 - momentum) = {total:.3g}. "
+        f"A constant gradient adds up to rate / (1 - momentum) = {total:.3g}. "
         f"Best rate at momentum {momentum:g}: {found.best_rate(momentum):g}; "
         f"without momentum: {found.best_rate(0.0):g}."
     )
@@ -104,7 +104,7 @@ def figure(found: Momenta, *, momentum: float, rate: float) -> Figure:
 
 
 def ends(found: Momenta, *, momentum: float, along: bool) -> Figure:
-    """Accuracy at the end against the rate; `along`: against rate / (1 - momentum)."""
+    """Draw the final accuracy by rate or, with `along`, by rate / (1 - momentum)."""
     data = []
     x_all = numpy.array(found.rates)
     for which, own in enumerate(found.momenta):

@@ -1,4 +1,4 @@
-"""A large batch and few steps: SGD, and four optimizers that scale the step of each layer."""
+"""Train a large batch for few steps with SGD and four layer-wise optimizers."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ import torch
 from torch import Tensor
 from torch.optim import SGD
 
-from lockstep.labs.lab3_scale.digits import CLASSES, PIXELS, Samples, digits
-from lockstep.labs.lab3_scale.explore import plain
-from lockstep.labs.lab3_scale.members import Maker, Members
-from lockstep.labs.lab3_scale.stack import Stack
+from lockstep.labs.lab3_scale.model_stack import Stack
+from lockstep.labs.lab3_scale.rate_grid import plain
+from lockstep.labs.lab3_scale.stacked_optimizer import Maker, Members
 from lockstep.labs.lab3_scale.training import Looks, Momentum, batches, train
 from lockstep.labs.shared.apart import Report
+from lockstep.labs.shared.digits import CLASSES, PIXELS, Samples, digits
 from lockstep.scaling.optimizers.lamb import LAMB
 from lockstep.scaling.optimizers.larc import LARC
 from lockstep.scaling.optimizers.lars import LARS
@@ -33,52 +33,52 @@ MAKERS: dict[str, Maker] = {
 }
 RATES = tuple(0.005 * 2**n for n in range(12))
 BATCH, TIMES, EPOCHS, SEEDS = 256, 8, 5, 3
-"""The small batch is TIMES smaller."""
+"""The small batch is BATCH / TIMES."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Optimizers:
-    """Every optimizer at every rate, and what single steps do to the layers."""
+    """Every optimizer at every rate, and the effect of single steps on the layers."""
 
     batch: int
     times: int
-    """So many times the small batch."""
+    """The large batch as a multiple of the small one."""
     rates: list[float]
     names: list[str]
     steps: list[int]
-    """Of the looks."""
+    """The steps of the evaluations."""
     accuracy: list[Any]
-    """By optimizer, look, rate, seed; None: the scores were no numbers."""
+    """Accuracy by optimizer, evaluation, rate, seed; None if the scores were NaN."""
     small: list[Any]
-    """Of SGD with the small batch after as many epochs, by rate and seed."""
+    """The accuracy of SGD with the small batch after as many epochs, by rate and seed."""
     layers: list[str]
     trust: list[Any]
-    """|w| / |g| by optimizer, step, layer: one training at its best rate."""
+    """|w| / |g| by optimizer, step, layer, in one training run at the best rate."""
     moved: list[Any]
-    """How far a step moves each layer, as a share of its length."""
+    """The length of a step relative to |w|, by optimizer, step, layer."""
 
     @cached_property
     def curves(self) -> numpy.ndarray:
-        """[optimizers, looks, rates, seeds]; what has no number counts as 0."""
+        """`accuracy` as an array; None counts as 0."""
         return numpy.nan_to_num(numpy.array(self.accuracy, float), nan=0.0)
 
     def best(self, name: str) -> int:
-        """The place of the rate at which an optimizer ends highest."""
+        """Return the index of the rate with the best final accuracy of an optimizer."""
         return int(self.curves[self.names.index(name), -1].mean(1).argmax())
 
     def small_best(self) -> float:
-        """SGD's best rate with the small batch."""
+        """Return SGD's best rate with the small batch."""
         ends = numpy.nan_to_num(numpy.array(self.small, float), nan=0.0).mean(1)
         return self.rates[int(ends.argmax())]
 
     def by_rule(self) -> int:
-        """The place of the rate that the linear rule makes of it for the large batch."""
+        """Return the index of the rate for the large batch by the linear rule."""
         wanted = self.small_best() * self.times
         return int(numpy.abs(numpy.log(numpy.array(self.rates) / wanted)).argmin())
 
 
 def measure(report: Report, epochs: int = EPOCHS, seeds: int = SEEDS) -> Optimizers:
-    """One stack for each optimizer, then one model of each with a look at every step."""
+    """Train one stack per optimizer, then watch every step of one model per optimizer."""
     torch.set_num_threads(1)
     samples = digits()
     runs = len(MAKERS) + 1
@@ -112,7 +112,7 @@ def measure(report: Report, epochs: int = EPOCHS, seeds: int = SEEDS) -> Optimiz
 def _sweep(
     samples: Samples, make: Maker | None, batch: int, epochs: int, seeds: int, looks: list[int]
 ) -> Looks:
-    """All rates; SGD as a stack has it, or an optimizer over the members of the stack."""
+    """Train at all rates, with the stack's SGD or with a layer-wise optimizer."""
     steps = epochs * -(-len(samples) // batch)
     stack = Stack(SIZES, [s for _ in RATES for s in range(seeds)], samples.inputs.device)
     rates = torch.tensor(RATES).repeat_interleave(seeds)
@@ -121,7 +121,7 @@ def _sweep(
 
 
 def _watched(samples: Samples, make: Maker, rate: float, steps: int) -> tuple[Tensor, Tensor]:
-    """[steps, layers]: |w| / |g| before each step, and how far the step moves w."""
+    """Return [steps, layers] of |w| / |g| before each step, and of the step relative to |w|."""
     stack = Stack(SIZES, [0], samples.inputs.device)
     update = Members(stack, make, torch.tensor([rate]))
     weights = stack.parameters[::2]

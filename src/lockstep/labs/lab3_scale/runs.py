@@ -1,4 +1,4 @@
-"""Accuracy against time: whole runs of one recipe, on one replica and on several."""
+"""Measure accuracy against time: whole runs of one recipe on one replica and on several."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from lockstep.scaling.rates.schedules import constant
 
 BATCH, TIMES, RATE, EPOCHS, WARMUP = 32, 8, 0.05, 6, 2
 SHARDS = 4
-"""The most replicas that a run may have."""
+"""The largest number of replicas of a run."""
 EXACT_STEPS = 8
 BASE = replace(
     DIGITS,
@@ -47,52 +47,52 @@ BASE = replace(
 
 @dataclass(frozen=True, kw_only=True)
 class Run:
-    """One curve."""
+    """One run and its curve."""
 
     name: str
     short: str
-    """Its name in a legend."""
+    """The name in the legend."""
     replicas: int
     batch: int
-    """Global."""
+    """The global batch."""
     rate: float
     warmup: float
-    """Epochs."""
+    """The epochs of the warmup."""
     steps: list[int]
     seconds: list[float]
-    """Of training and evaluation; without the start-up."""
+    """The seconds of training and evaluation, without the start-up."""
     accuracy: list[float]
-    """After each epoch."""
+    """The accuracy after each epoch."""
     diverged: bool
-    """Whether the loss became no number, which ended the run."""
+    """Whether the loss became NaN, which ended the run."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Runs:
-    """All curves, and whether one replica and several compute the same."""
+    """All runs, and whether one replica and several compute the same."""
 
     device: str
     replicas: int
     runs: list[dict[str, Any]]
-    """Each a `Run`."""
+    """The fields of each `Run`."""
     difference: float
-    """The largest of any weight, between one replica and several after runs with the same batch."""
+    """The largest difference of any weight between one replica and several, at the same batch."""
     identical: bool
-    """Whether a few steps of the two in exact mode end with the same bits."""
+    """Whether a few steps in exact mode give both the same bits."""
 
     def each(self) -> list[Run]:
-        """The runs as such."""
+        """Return the runs."""
         return [Run(**run) for run in self.runs]
 
 
 def planned(many: int) -> dict[str, tuple[int, Recipe]]:
-    """The runs by their short names: how many replicas, and the recipe, which does not know it."""
+    """Return the replicas and the recipe of each run, by its short name."""
     large = replace(BASE, global_batch=TIMES * BATCH)
 
     def scaled(rule: Callable[[float], float], **more: Any) -> tuple[int, Recipe]:
         return many, replace(large, learning_rate=RATE * rule(TIMES), **more)
 
-    # The rise begins where the small batch would be.
+    # The rise begins at the rate of the small batch.
     warmed = {"warmup": float(WARMUP), "warmup_start": 1 / TIMES}
     return {
         "one replica": (1, BASE),
@@ -105,12 +105,12 @@ def planned(many: int) -> dict[str, tuple[int, Recipe]]:
 
 
 def measure(report: Report, **given: Any) -> Runs:
-    """Run them from a process that may fork."""
+    """Measure in a separate process, which may fork."""
     return Runs(**apart(f"{__name__}:measure_here", report, **given))
 
 
 def measure_here(report: Report, epochs: int = EPOCHS, count: int | None = None) -> Runs:
-    """Train them one after the other; only the first `count`, if it is given."""
+    """Train all runs in turn, or only the first `count`."""
     device, sizes = sizes_here()
     many = min(sizes[-1], SHARDS)
     plans = dict(islice(planned(many).items(), count))
@@ -134,7 +134,7 @@ def measure_here(report: Report, epochs: int = EPOCHS, count: int | None = None)
 
 
 def _run(name: str, recipe: Recipe, replicas: int, device: str, folder: Path) -> Run:
-    # Eager: to compile takes longer than the run.
+    # Eager: compiling takes longer than the run.
     job = Job(recipe=recipe, out=folder, replicas=replicas, checkpoint_every=0, speed="eager")
     finished = False
     with suppress(NotFinite):
@@ -158,7 +158,7 @@ def _run(name: str, recipe: Recipe, replicas: int, device: str, folder: Path) ->
 
 
 def _digest(replicas: int, device: str, folder: Path) -> str:
-    """Of the weights after a few steps in exact mode."""
+    """Return the digest of the weights after a few steps in exact mode."""
     job = Job(
         recipe=BASE,
         out=folder,
@@ -172,13 +172,13 @@ def _digest(replicas: int, device: str, folder: Path) -> str:
 
 
 class _Silent(Console):
-    """The page says what is to be said."""
+    """A console that prints nothing: the page shows the progress."""
 
     def __init__(self) -> None:
         super().__init__(as_json=True)
 
     def say(self, text: str) -> None:
-        """Nothing."""
+        """Print nothing."""
 
     def warn(self, text: str) -> None:
-        """Nothing."""
+        """Print nothing."""

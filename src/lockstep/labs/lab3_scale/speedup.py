@@ -1,4 +1,4 @@
-"""What a scaling ratio comes to on more replicas, and what it says about a step."""
+"""Extrapolate a scaling ratio to more replicas, and derive the serial share of a step."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from statistics import median
 
 import numpy
 
-from lockstep.labs.lab3_scale.drawing import Figure, axes, dots, line, spread, ticks
 from lockstep.labs.lab3_scale.throughput import Throughput
+from lockstep.labs.shared.drawing import Figure, axes, dots, line, spread, ticks
 from lockstep.report.page import BLUE, GREY, ORANGE, PURPLE
 
 PUBLISHED = (4, 615.0, 2389.0)
-"""GPUs, and images per second on one and on all of them: the saved run of a workshop."""
+"""GPUs, and images per second on one and on all, in a saved workshop run."""
 SHOWN = (1, 2, 4, 8, 16, 32, 64)
 
 
 def amdahl(replicas: float, serial: float) -> float:
-    """How many times as fast a batch is, of whose time a share `serial` does not shrink.
+    """Return the speedup of a batch if a share `serial` of its time does not shrink.
 
     >>> amdahl(4, 0.0), amdahl(4, 1.0), round(amdahl(64, 0.05), 1)
     (4.0, 1.0, 15.4)
@@ -26,7 +26,7 @@ def amdahl(replicas: float, serial: float) -> float:
 
 
 def serial_share(replicas: int, ratio: float) -> float:
-    """The share that explains a ratio: `amdahl` solved for it.
+    """Return the serial share that explains a ratio: the inverse of `amdahl`.
 
     >>> round(serial_share(4, amdahl(4, 0.05)), 6)
     0.05
@@ -36,10 +36,10 @@ def serial_share(replicas: int, ratio: float) -> float:
 
 
 def with_link(replicas: float, step: float, gradient_bytes: float, speed: float) -> float:
-    """How many images as one replica's, if all wait for a ring of `speed` bytes per second.
+    """Return the throughput relative to one replica, on a ring of `speed` bytes per second.
 
-    Every replica computes a batch of its own for `step` seconds, then sends 2 (N - 1) / N of its
-    gradients. Nothing is hidden behind the backward pass: the worst case.
+    Every replica computes its own batch for `step` seconds, then sends 2 (N - 1) / N of its
+    gradients. Nothing hides behind the backward pass: this is the worst case.
 
     >>> with_link(1, 0.1, 1e9, 1e9), with_link(4, 0.1, 1e8, 1e12) > 3.99
     (1.0, True)
@@ -49,9 +49,9 @@ def with_link(replicas: float, step: float, gradient_bytes: float, speed: float)
 
 
 def figure(found: Throughput, *, serial: float, megabytes: float, speed: float) -> Figure:
-    """Measured ratios, and two lines through what the learner assumes.
+    """Draw the measured ratios, and two lines that follow from the learner's assumptions.
 
-    `serial` is a share of a step, `megabytes` of gradients travel at `speed` gigabytes per second.
+    `serial` is a share of a step; `megabytes` of gradients travel at `speed` gigabytes per second.
     """
     x = numpy.geomspace(SHOWN[0], SHOWN[-1], 49)
     count, one, many = PUBLISHED
@@ -85,14 +85,14 @@ def _measured(
 ) -> dict[str, object]:
     times = found.ratio(rates)
     middle = [median(t) for t in times]
-    # One replica is the unit: it has no spread of its own.
+    # One replica is the unit, so it has no spread.
     return spread(
         dots(name, found.replicas[1:], middle[1:], colour, symbol=symbol, size=11), times[1:]
     )
 
 
 def rows(found: Throughput) -> list[list[str]]:
-    """The table: replicas, images per second, the ratio and its range, what Amdahl says of it."""
+    """Return the table rows: replicas, images per second, ratio with range, serial share."""
     shown = []
     kinds = (("a batch for each", found.each), ("one batch cut", found.shared))
     for name, rates in kinds:

@@ -1,4 +1,4 @@
-"""The scaling ratio: images per second on one replica, on two, on as many as there are."""
+"""Measure the scaling ratio: images per second on one replica, on two, and on more."""
 
 from __future__ import annotations
 
@@ -27,35 +27,35 @@ from lockstep.tune import Probe
 from lockstep.world import gpu_count
 
 MOST = {"cuda": 8, "cpu": 4}
-"""Replicas that are tried at most."""
+"""The largest number of replicas by device."""
 FLOAT = 4
-"""Bytes of a gradient's element."""
+"""Bytes per element of a gradient."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Throughput:
-    """What was measured on this machine."""
+    """The throughput of this machine."""
 
     device: str
     """`cpu` or `cuda`."""
     model: str
     replicas: list[int]
     batch: int
-    """Samples of one replica in a step; the global batch where one batch is cut for all."""
+    """Samples of one replica in a step, or of all replicas if they share one batch."""
     each: list[list[float]]
-    """Images per second by replicas and round, `batch` samples for each replica."""
+    """Images per second by replicas and round, with `batch` samples for each replica."""
     shared: list[list[float]]
-    """The same with one batch of `batch` samples, cut for the replicas."""
+    """Images per second by replicas and round, with `batch` samples for all replicas."""
     gradient_bytes: int
     exchange: float
-    """Seconds to add up the gradients of two replicas; 0 where there are none."""
+    """Seconds to add up the gradients of two replicas."""
 
     def ratio(self, rates: list[list[float]]) -> list[list[float]]:
-        """How many times as fast as one replica in the same round."""
+        """Return the speedup over one replica in the same round."""
         return [ratios(many, self.each[0]) for many in rates]
 
     def step(self) -> float:
-        """Seconds of a step on one replica."""
+        """Return the seconds of a step on one replica."""
         return self.batch / median(self.each[0])
 
 
@@ -83,13 +83,13 @@ LARGE = replace(
     samples=partial(images, 16_384, (1, 28, 28), 10),
     batch=256,
 )
-"""For GPUs, which have nothing to do with the small one."""
+"""The work for GPUs, which would be idle with the small one."""
 
 
 def sizes_here() -> tuple[str, list[int]]:
-    """The device, and the numbers of replicas to try: 1, 2, 4 ... as many as have one of it.
+    """Return the device, and the numbers of replicas to try: 1, 2, 4, ... up to one per device.
 
-    One GPU is no place for two replicas: they are tried on the CPU then.
+    Two replicas do not share one GPU: with one GPU, use the CPU.
     """
     gpus = gpu_count()
     device, places = ("cuda", gpus) if gpus > 1 else ("cpu", len(os.sched_getaffinity(0)))
@@ -98,14 +98,14 @@ def sizes_here() -> tuple[str, list[int]]:
 
 
 def measure(report: Report, **given: Any) -> Throughput:
-    """Measure it in a process that may fork."""
+    """Measure in a separate process, which may fork."""
     return Throughput(**apart(f"{__name__}:measure_here", report, **given))
 
 
 def measure_here(
     report: Report, rounds: int = 5, steps: int = 16, warmup: float = 0.4
 ) -> Throughput:
-    """Sides take turns, so that a slow second of the machine falls on all of them."""
+    """Measure in turns, so that a slow second of the machine affects all numbers of replicas."""
     device, replicas = sizes_here()
     work = SMALL if device == "cpu" else LARGE
     each = Side(name="each", sentence="a batch for each", run=run, shards=True)
@@ -120,7 +120,7 @@ def measure_here(
         done += 1
         report(0.95 * done / turns, f"{name.split()[1]} replicas")
 
-    # Eager: to compile takes longer than all of this.
+    # Eager: compiling takes longer than all of this.
     settings = Settings(device=device, rounds=rounds, steps=steps, warmup=warmup, speed="eager")
     found = take_turns(work, entries, settings, advance)["sides"]
     for name, side in found.items():
@@ -144,7 +144,7 @@ def measure_here(
 
 
 def _exchange(work: Work, device: str, elements: int) -> float:
-    """Seconds to add up the gradients of two replicas."""
+    """Measure the seconds to add up the gradients of two replicas."""
     recipe = work.recipe(work.samples(), 2, "fp32")
     probe = Probe(recipe, device, {}, Path(), Console(as_json=True))
     return probe.exchange(2, elements)[0]

@@ -1,4 +1,4 @@
-"""Training a stack: the order of the samples, an update, and looks at the test data on the way."""
+"""Train a stack: the order of the samples, an update, and evaluations along the way."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from lockstep.engine.sampler import GlobalOrder
-from lockstep.labs.lab3_scale.digits import Samples
-from lockstep.labs.lab3_scale.stack import Stack
+from lockstep.labs.lab3_scale.model_stack import Stack
+from lockstep.labs.shared.digits import Samples
 
 
 class Update(Protocol):
@@ -21,13 +21,13 @@ class Update(Protocol):
 
 
 class Looks(NamedTuple):
-    """The models after some of the steps; NaN where scores were no numbers."""
+    """Evaluations of all models after some steps; NaN if the scores were NaN."""
 
     steps: list[int]
     accuracy: Tensor
-    """[looks, models]"""
+    """The accuracy, [evaluations, models]."""
     loss: Tensor
-    """Mean over the test data."""
+    """The mean loss over the test data, [evaluations, models]."""
 
 
 def train(
@@ -39,7 +39,7 @@ def train(
     looks: Sequence[int],
     advance: Callable[[int], None] = lambda step: None,
 ) -> Looks:
-    """As many steps as the last look needs; `advance` hears of every look."""
+    """Train up to the last step in `looks`; call `advance` at every evaluation."""
     wanted = sorted(set(looks))
     accuracy, losses = [], []
     drawn = batches(samples, stack.seeds, batch)
@@ -55,7 +55,7 @@ def train(
 
 
 def batches(samples: Samples, seeds: Sequence[int], batch: int) -> Iterator[tuple[Tensor, Tensor]]:
-    """Endless batches [models, samples, ...]: models of one seed see the same, as in the engine."""
+    """Yield endless batches [models, samples, ...]; models of one seed get the same samples."""
     known = sorted(set(seeds))
     orders = [GlobalOrder(len(samples), batch, seed) for seed in known]
     device = samples.inputs.device
@@ -69,10 +69,10 @@ def batches(samples: Samples, seeds: Sequence[int], batch: int) -> Iterator[tupl
 
 
 class Momentum:
-    """SGD with momentum as torch has it; rates differ from model to model and step to step."""
+    """SGD with torch's momentum; the rates may differ by model and step."""
 
     def __init__(self, stack: Stack, rates: Tensor, momentum: Tensor | float = 0.0) -> None:
-        """`rates` is [steps, models], or [models] for rates that stay."""
+        """`rates` is [steps, models], or [models] for constant rates."""
         self.weights = stack.trained()
         device, dtype = self.weights[0].device, self.weights[0].dtype
         self.rates = rates.to(device, dtype)
@@ -82,7 +82,7 @@ class Momentum:
 
     @torch.no_grad()
     def __call__(self, step: int, gradients: list[Tensor]) -> None:
-        """v = momentum v + g; w = w - rate v."""
+        """Update v = momentum v + g and w = w - rate v."""
         rate = (self.rates[step] if self.rates.dim() == 2 else self.rates)[:, None, None]
         for weight, speed, gradient in zip(self.weights, self.velocity, gradients, strict=True):
             speed.mul_(self.momentum).add_(gradient)
@@ -90,7 +90,7 @@ class Momentum:
 
 
 def epochs_of(steps: int, batch: int, samples: int) -> float:
-    """Passes over the data in so many steps."""
+    """Return the epochs in a number of steps."""
     per_epoch = -(-samples // batch)
     whole, rest = divmod(steps, per_epoch)
     return whole + min(samples, rest * batch) / samples

@@ -1,4 +1,4 @@
-"""Divergence and warmup: rates at the edge, with a rise from the rate of one replica or without."""
+"""Measure divergence and warmup: rates near the edge, with and without a rise."""
 
 from __future__ import annotations
 
@@ -9,46 +9,46 @@ from typing import Any, NamedTuple
 import numpy
 import torch
 
-from lockstep.labs.lab3_scale.digits import digits
-from lockstep.labs.lab3_scale.explore import SIZES, plain
-from lockstep.labs.lab3_scale.stack import Stack
+from lockstep.labs.lab3_scale.model_stack import Stack
+from lockstep.labs.lab3_scale.rate_grid import SIZES, plain
 from lockstep.labs.lab3_scale.training import Momentum, epochs_of, train
 from lockstep.labs.shared.apart import Report
+from lockstep.labs.shared.digits import digits
 from lockstep.scaling.rates.schedules import Schedule, constant, warmed
 
 EACH = 16
-"""Samples of one replica in a step: the global batch grows with the replicas."""
+"""The samples of one replica in a step; the global batch grows with the replicas."""
 REPLICAS = (2, 4, 8)
 RATES = tuple(2 ** (n / 4) for n in range(-1, 6))
 WARMUPS = (0, 1, 2, 4, 6)
 EPOCHS, SEEDS = 8, 4
 LOOKS = 2
-"""In an epoch."""
+"""Evaluations per epoch."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Warmups:
-    """Accuracy along every training."""
+    """The accuracy during every training run."""
 
     each: int
-    """Samples of one replica in a step."""
+    """The samples of one replica in a step."""
     replicas: list[int]
     rates: list[float]
-    """At the end of the warmup, for all replicas together."""
+    """The rates after the warmup, for all replicas together."""
     warmups: list[int]
-    """Epochs."""
+    """The lengths of the warmups, in epochs."""
     epochs: list[list[float]]
-    """Of the looks, by replicas."""
+    """The epochs of the evaluations, by replicas."""
     accuracy: list[Any]
-    """By replicas, look, rate, warmup, seed; None: the scores were no numbers."""
+    """Accuracy by replicas, evaluation, rate, warmup, seed; None if the scores were NaN."""
 
     @cached_property
     def curves(self) -> list[numpy.ndarray]:
-        """Arrays by replicas; what has no number counts as 0."""
+        """`accuracy` as arrays by replicas; None counts as 0."""
         return [numpy.nan_to_num(numpy.array(one, float), nan=0.0) for one in self.accuracy]
 
     def ends(self, replicas: int) -> numpy.ndarray:
-        """[rates, warmups, seeds] after the last epoch."""
+        """Return the accuracy [rates, warmups, seeds] after the last epoch."""
         end: numpy.ndarray = self.curves[self.replicas.index(replicas)][-1]
         return end
 
@@ -65,7 +65,7 @@ class Found(NamedTuple):
 
 
 def rise(warmup: float, epochs: float, replicas: int) -> Schedule:
-    """From one replica's rate to that of all: a factor of the latter, by progress.
+    """Return a schedule that rises from one replica's rate to the full rate.
 
     >>> factor = rise(4, 8, 4)
     >>> factor(0.0), factor(0.25), factor(0.5), factor(1.0)
@@ -75,7 +75,7 @@ def rise(warmup: float, epochs: float, replicas: int) -> Schedule:
 
 
 def measure(report: Report, epochs: int = EPOCHS, seeds: int = SEEDS) -> Warmups:
-    """Train all of it: one stack for each number of replicas."""
+    """Train all runs, one stack for each number of replicas."""
     torch.set_num_threads(1)
     samples = digits()
     warmups = [w for w in WARMUPS if w <= epochs]
@@ -118,7 +118,7 @@ def _advance(report: Report, what: str, number: int, steps: int, step: int) -> N
 
 
 def found(measured: Warmups) -> Found:
-    """Where a warmup changes most, as the mean over the seeds."""
+    """Find where a warmup changes most, by the mean over the seeds."""
     cells = [
         Found(
             replicas,

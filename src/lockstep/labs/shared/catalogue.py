@@ -1,4 +1,4 @@
-"""The labs, in the order in which learners take them: every folder `labN_name` is one."""
+"""The labs, in the order in which learners take them. Every folder `labN_name` is a lab."""
 
 from __future__ import annotations
 
@@ -17,41 +17,41 @@ _LAB = re.compile(r"lab(\d+)_\w+")
 
 @dataclass(frozen=True, kw_only=True)
 class Lab:
-    """One page of the workshop."""
+    """A lab of the workshop."""
 
     folder: str
     """The lab's package: `labN_name`, with its experiments and `notebook.py`."""
     title: str
     question: str
     tasks: tuple[str, ...]
-    """Names of what the learner has to fill in."""
+    """The names of the tasks that the learner completes."""
 
     @property
     def number(self) -> int:
-        """The number in the folder's name."""
+        """The number in the name of the folder."""
         match = _LAB.fullmatch(Path(self.folder).name)
         assert match is not None, self.folder
         return int(match[1])
 
     @property
     def notebook(self) -> Path:
-        """A marimo notebook, which is a plain Python file."""
+        """The path of the marimo notebook, which is a plain Python file."""
         return Path(self.folder, "notebook.py")
 
 
 @cache
 def labs() -> tuple[Lab, ...]:
-    """All labs, by number."""
+    """Return all labs, by number."""
     names = [m.name for m in iter_modules(package.__path__) if _LAB.fullmatch(m.name)]
     found = [import_module(f"{package.__name__}.{name}").LAB for name in names]
     return tuple(sorted(found, key=lambda lab: lab.number))
 
 
 def lab(number: int) -> Lab:
-    """The lab with this number."""
+    """Return the lab with this number."""
     for one in labs():
         if one.number == number:
             return one
     raise UsageError(
-        f"there is no lab {number}. There are: {', '.join(str(o.number) for o in labs())}."
+        f"there is no lab {number}. The labs are: {', '.join(str(o.number) for o in labs())}."
     )

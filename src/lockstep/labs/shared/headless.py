@@ -1,4 +1,4 @@
-"""Runs a lab without a browser: every cell, every measurement, every answer."""
+"""Run a lab without a browser: every cell, every measurement, every answer."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from lockstep.labs.shared.catalogue import Lab
 
 
 def run(lab: Lab) -> dict[str, Any]:
-    """Run all cells of a lab's notebook; what it did, and how long it took."""
+    """Run all cells of a lab's notebook, and return a report with times."""
     began = time.perf_counter()
     spec = importlib.util.spec_from_file_location(f"lab{lab.number}", lab.notebook)
     assert spec is not None

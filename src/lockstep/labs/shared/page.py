@@ -1,7 +1,7 @@
-"""What all pages share: the head, measurements that are kept, tasks, the quiz.
+"""The parts that all pages share: title, texts, measurements, tasks and the quiz.
 
-A page runs in the browser or headless. Headless it measures everything, judges the answers of its
-tasks, and stops for nobody.
+A page runs in the browser or headless. A headless page measures everything, judges the answers
+of its tasks, and waits for no input.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import json
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import marimo as mo
@@ -20,18 +21,19 @@ from lockstep.labs.shared.picture import Control, Figure, Picture
 from lockstep.labs.shared.progress import Progress
 from lockstep.labs.shared.quiz import Question, shuffled
 from lockstep.labs.shared.task import Task
+from lockstep.labs.shared.text import filled, sections
 
 if TYPE_CHECKING:
     from lockstep.labs.shared.progress import Measured
 
 Report = Callable[[float, str], None]
-"""Says how far a measurement is: a share of 1, and what it does."""
+"""Reports the progress of a measurement: the share that is done, and what it does now."""
 Measure = Callable[[Report], "Measured"]
 
 
 @dataclass(frozen=True)
 class Event:
-    """Something that a headless run did."""
+    """One entry in the report of a headless run."""
 
     what: str
     seconds: float
@@ -39,17 +41,18 @@ class Event:
 
 
 class Page:
-    """One lab's page."""
+    """The page of one lab."""
 
     def __init__(self, number: int) -> None:
         self.lab = lab(number)
         self.headless = not mo.running_in_notebook()
         self.progress = Progress()
         self.events: list[Event] = []
-        """What a headless run did."""
+        """The report of a headless run."""
+        self._quiz: list[Question] = []
 
     def head(self) -> Any:
-        """Title, question, what is done already."""
+        """Show the title, the question, and the learner's progress."""
         done = self.progress.of(self.lab.number)
         marks = [
             f"{'✓' if done['tasks'].get(name, {}).get('passed') else '○'} task *{name}*"
@@ -62,23 +65,33 @@ class Page:
             f"**{self.lab.question}**\n\n{' &nbsp; '.join(marks)}"
         )
 
+    def text(self, name: str, **values: Any) -> Any:
+        """Show a section of the lab's `text.md`, with its gaps filled."""
+        return mo.md(filled(sections(Path(self.lab.folder, "text.md"))[name], values))
+
     def picture(
-        self, draw: Callable[..., Figure], *, height: int = 380, **controls: Control
+        self,
+        draw: Callable[..., Figure],
+        below: Any = None,
+        *,
+        height: int = 380,
+        **controls: Control,
     ) -> Any:
-        """A figure that changes as its controls move."""
-        return mo.ui.anywidget(Picture(draw, height=height, **controls))
+        """Show a figure that changes as its controls move, and what to see in it `below`."""
+        picture = mo.ui.anywidget(Picture(draw, height=height, **controls))
+        return picture if below is None else mo.vstack([picture, below])
 
     def button(self, name: str, what: str, takes: str) -> Any:
-        """The button that starts a measurement, which the next cell makes by `measured`."""
+        """Show the button that starts a measurement; the next cell calls `measured`."""
         again = " again" if self.progress.has(self.lab.number, name) else ""
         return mo.ui.run_button(label=f"{what}{again} ({takes})")
 
     def measured(
         self, name: str, kind: type[Measured], measure: Measure[Measured], button: Any
     ) -> Measured:
-        """What was measured: now, if the button was pressed, otherwise on an earlier visit.
+        """Measure now if the button was pressed, otherwise return the result of an earlier visit.
 
-        Without either the cell stops, and those after it that need the numbers.
+        Without either, stop this cell and the later cells that need the numbers.
         """
         number = self.lab.number
         if not (self.headless or button.value):
@@ -90,19 +103,24 @@ class Page:
         result = measure(lambda share, what: None) if self.headless else _shown(measure)
         self._note(f"measured {name}", began, "")
         self.progress.keep(number, name, result)
-        # As a later visit will see it: JSON knows no tuples.
+        # Convert the result as a later visit will: JSON has no tuples.
         return kind(**json.loads(json.dumps(asdict(result))))
 
     def editor(self, task: Task) -> Any:
-        """The text that the learner fills in, with a button that has it judged."""
+        """Show the code that the learner completes, with a button that checks it."""
         tried = self.progress.of(self.lab.number)["tasks"].get(task.name, {})
         code = mo.ui.code_editor(
             value=tried.get("text") or task.starter, language="python", min_height=120
         )
         return code.form(submit_button_label="Check", bordered=False)
 
-    def judged(self, task: Task, editor: Any) -> Any:
-        """What is wrong with the text, or that it passes, and then the short answer."""
+    def judged(self, task: Task, editor: Any, answer: Any = None) -> Any:
+        """Show the verdict on the learner's code, and a folded answer (default: the task's)."""
+        if answer is None:
+            answer = mo.md(f"```python\n{task.answer.strip()}\n```\n\n{task.explains}")
+        return mo.vstack([self._verdict(task, editor), mo.accordion({"Show the answer": answer})])
+
+    def _verdict(self, task: Task, editor: Any) -> Any:
         if self.headless:
             began = time.perf_counter()
             wrong = task.judge(task.answer)
@@ -119,48 +137,41 @@ class Page:
             return mo.callout(mo.md(_listed(wrong)), kind="warn")
         return mo.callout(mo.md(f"**Passed.** {task.explains}"), kind="success")
 
-    def answer(self, task: Task) -> Any:
-        """A text that passes, folded away."""
-        shown = mo.md(f"```python\n{task.answer.strip()}\n```\n\n{task.explains}")
-        return mo.accordion({"Show the answer": shown})
-
     def ask(self, questions: Sequence[Question]) -> Any:
-        """The quiz."""
-        arranged = shuffled(questions, len(questions[0].text))
+        """Show the quiz."""
+        self._quiz = shuffled(questions, len(questions[0].text))
         radios = {
             f"question{place}": mo.ui.radio(
                 options={choice: at for at, choice in enumerate(question.choices)},
                 label=f"**{place + 1}. {question.text}**",
             )
-            for place, question in enumerate(arranged)
+            for place, question in enumerate(self._quiz)
         }
-        text = "\n\n".join(f"{{{place}}}" for place in radios)
+        text = "\n\n".join(["## Quiz", *(f"{{{place}}}" for place in radios)])
         return mo.md(text).batch(**radios).form(submit_button_label="Answer", bordered=False)
 
-    def marked(self, questions: Sequence[Question], answers: Any) -> Any:
-        """How many are right, and why."""
-        arranged = shuffled(questions, len(questions[0].text))
+    def marked(self, answers: Any) -> Any:
+        """Show how many answers of the quiz are right, and why."""
         if self.headless:
-            self._note("quiz", time.perf_counter(), f"{len(arranged)} questions")
+            self._note("quiz", time.perf_counter(), f"{len(self._quiz)} questions")
+        if self.headless or answers.value is None:
             return mo.md("")
-        if answers.value is None:
-            return mo.md("")
-        given = [answers.value[f"question{place}"] for place in range(len(arranged))]
-        right = sum(at == question.right for at, question in zip(given, arranged, strict=True))
-        self.progress.quiz(self.lab.number, right, len(arranged))
-        lines = []
-        for place, (at, question) in enumerate(zip(given, arranged, strict=True)):
+        given = [answers.value[f"question{place}"] for place in range(len(self._quiz))]
+        right, lines = 0, []
+        for place, (at, question) in enumerate(zip(given, self._quiz, strict=True), 1):
+            right += at == question.right
             verdict = "✓ Right" if at == question.right else f"✗ Right is: {question.answer}"
-            lines.append(f"{place + 1}. {verdict}. {question.why}")
-        text = mo.md(f"**{right} of {len(arranged)}**\n\n" + "\n".join(lines))
-        return mo.callout(text, kind="success" if right == len(arranged) else "info")
+            lines.append(f"{place}. {verdict}. {question.why}")
+        self.progress.quiz(self.lab.number, right, len(self._quiz))
+        text = mo.md(f"**{right} of {len(self._quiz)}**\n\n" + "\n".join(lines))
+        return mo.callout(text, kind="success" if right == len(self._quiz) else "info")
 
     def _note(self, what: str, began: float, found: str) -> None:
         self.events.append(Event(what, time.perf_counter() - began, found))
 
 
 def _shown(measure: Measure[Measured]) -> Measured:
-    """Measure under a bar; what cannot be measured here stops the cell, and says why."""
+    """Measure under a progress bar; stop the cell with the reason if the measurement fails."""
     try:
         with mo.status.progress_bar(total=100, remove_on_exit=True) as bar:
             at = 0
@@ -179,14 +190,14 @@ def _shown(measure: Measure[Measured]) -> Measured:
 
 
 def table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> Any:
-    """A small table of texts, the numbers to the right."""
+    """Show a small table; all columns but the first are aligned to the right."""
     marks = ["---", *["---:"] * (len(columns) - 1)]
     lines = [columns, marks, *rows]
     return mo.md("\n".join(f"| {' | '.join(line)} |" for line in lines))
 
 
 def _listed(wrong: Sequence[str]) -> str:
-    """Sentences as a list; what has lines of its own stays as it is."""
+    """Format messages as a list; further lines of a message become a code block."""
     lines = []
     for one in wrong:
         first, *rest = one.splitlines()

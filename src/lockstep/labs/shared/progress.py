@@ -1,4 +1,4 @@
-"""What the learner has done, and what was measured on this machine: files in the user's folder."""
+"""The learner's progress and the measurements on this machine, as files in the user's folder."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ if TYPE_CHECKING:
 
 
 def home() -> Path:
-    """Where it is kept, on this machine only."""
+    """Return the folder of the progress file and the measurements."""
     return Path.home() / ".local" / "share" / "lockstep" / "labs"
 
 
 class Progress:
-    """Tasks passed, texts typed, quizzes answered."""
+    """The passed tasks, the code the learner typed, and the quiz results."""
 
     def __init__(self, folder: Path | None = None) -> None:
         self.folder = folder or home()
         self.path = self.folder / "progress.json"
 
     def read(self) -> dict[str, Any]:
-        """Everything; a file that cannot be read counts as none and is kept beside the next."""
+        """Read the progress file; an unreadable file counts as empty, and `_write` keeps a copy."""
         try:
             content = json.loads(self.path.read_text())
             return content if isinstance(content.get("labs"), dict) else {"labs": {}}
@@ -40,17 +40,17 @@ class Progress:
             return {"labs": {}}
 
     def of(self, number: int) -> dict[str, Any]:
-        """What was done in one lab: `tasks` by name, and `quiz`."""
+        """Return the progress in one lab: `tasks` by name, and `quiz`."""
         found = self.read()["labs"].get(str(number))
         found = found if isinstance(found, dict) else {}
         return {"tasks": found.get("tasks") or {}, "quiz": found.get("quiz")}
 
     def passed(self, number: int) -> list[str]:
-        """Names of the tasks that were passed."""
+        """Return the names of the passed tasks."""
         return [name for name, task in self.of(number)["tasks"].items() if task.get("passed")]
 
     def outline(self) -> dict[str, Any]:
-        """Which tasks are passed and how the quizzes went, without what was typed."""
+        """Return the passed tasks and the quiz results, without the learner's code."""
         return {
             "labs": {
                 str(lab.number): {
@@ -62,7 +62,7 @@ class Progress:
         }
 
     def attempt(self, number: int, name: str, text: str, passed: bool) -> None:
-        """The learner has tried a task. What was passed once stays passed, and so does its text."""
+        """Record an attempt at a task. A passed task stays passed and keeps its code."""
         lab = self.of(number)
         before = lab["tasks"].get(name, {})
         when = time.strftime("%Y-%m-%d %H:%M") if passed else None
@@ -74,7 +74,7 @@ class Progress:
         self._write(number, lab)
 
     def quiz(self, number: int, right: int, of: int) -> None:
-        """The learner has answered the quiz; the best time counts."""
+        """Record a quiz result; the best one counts."""
         lab = self.of(number)
         if lab["quiz"] is None or right >= lab["quiz"]["right"]:
             lab["quiz"] = {"right": right, "of": of, "when": time.strftime("%Y-%m-%d %H:%M")}
@@ -89,16 +89,16 @@ class Progress:
         replace_file(self.path, (json.dumps(content, indent=1) + "\n").encode())
 
     def keep(self, number: int, name: str, measured: DataclassInstance) -> None:
-        """Keep a measurement, so that the page shows it when it is opened again."""
+        """Save a measurement for later visits to the page."""
         self.folder.mkdir(parents=True, exist_ok=True)
         replace_file(self._file(number, name), json.dumps(asdict(measured)).encode())
 
     def has(self, number: int, name: str) -> bool:
-        """Whether there is such a measurement."""
+        """Return whether there is a saved measurement."""
         return self._file(number, name).exists()
 
     def kept(self, number: int, name: str, kind: type[Measured]) -> Measured | None:
-        """A measurement from an earlier visit, unless its shape is another one by now."""
+        """Return the measurement of an earlier visit, unless its format has changed since."""
         try:
             return kind(**json.loads(self._file(number, name).read_text()))
         except (OSError, ValueError, TypeError):

@@ -1,4 +1,4 @@
-"""Questions whose answers follow from what was measured here."""
+"""Quiz questions, whose answers follow from measurements on this machine."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from dataclasses import dataclass, replace
 
 @dataclass(frozen=True, kw_only=True)
 class Question:
-    """One question with its choices."""
+    """A question with its choices."""
 
     text: str
     choices: tuple[str, ...]
     right: int
-    """The place of the right choice."""
+    """The index of the right choice."""
     why: str
-    """The explanation, with the numbers that were measured."""
+    """The explanation, with the measured numbers."""
 
     def __post_init__(self) -> None:
         assert 0 <= self.right < len(self.choices), self.text
@@ -28,8 +28,17 @@ class Question:
         return self.choices[self.right]
 
 
+def distinct(right: str, others: Sequence[str], count: int = 4) -> tuple[str, ...]:
+    """Return up to `count` different choices, the right one first.
+
+    >>> distinct("2x", ["2x", "4x", "4x", "8x"], 3)
+    ('2x', '4x', '8x')
+    """
+    return tuple(dict.fromkeys([right, *others]))[:count]
+
+
 def shuffled(questions: Sequence[Question], seed: int) -> list[Question]:
-    """The same questions, the choices of each in another order.
+    """Return the questions with the choices of each in a random order.
 
     >>> one = Question(text="2 + 2?", choices=("4", "5", "22"), right=0, why="Count.")
     >>> {question.answer for seed in range(9) for question in shuffled([one], seed)}

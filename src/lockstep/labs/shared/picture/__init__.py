@@ -1,7 +1,7 @@
 """A picture that changes as its controls move.
 
-The controls live in the page, so a drag is smooth whatever Python does; Python computes the figure
-and sends plain data, which Plotly draws in the page. No cell of the notebook runs anew.
+The controls live in the page, so a drag is smooth whatever Python does. Python computes the figure
+and sends plain data, which Plotly draws in the page. No cell of the notebook runs again.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from lockstep.labs.shared.picture.controls import Choice, Control, Slider, Switc
 __all__ = ["Choice", "Control", "Figure", "Picture", "Slider", "Switch", "ground", "steps"]
 
 Figure = dict[str, Any]
-"""`data` and `layout` as Plotly takes them, a `ground`, and a `note`. Also `frames` and their
-`pause` in ms: a frame has new `data` for some of the `traces`, or shows their first `points`."""
+"""`data` and `layout` for Plotly, a `ground` and a `note`; optionally `frames` and their `pause` in
+ms. A frame has new `data` for some of the `traces`, or shows their first `points`."""
 HERE = Path(__file__).parent
 
 
@@ -34,9 +34,9 @@ def ground(
     values: NDArray[np.float64],
     colours: Sequence[tuple[float, str]],
 ) -> dict[str, Any]:
-    """What lies behind the lines of a figure: a grid of values in 256 shades, rows by y.
+    """Return the background of a figure: a grid of values in 256 shades, rows by y.
 
-    The page paints it once. A heat map would be drawn again with every line that moves.
+    The page paints it once, while Plotly would redraw a heat map whenever a line moves.
     """
     low, high = float(values.min()), float(values.max())
     scaled = np.round(255.0 * (values - low) / max(high - low, 1e-300)).astype(np.uint8)
@@ -56,11 +56,11 @@ def ground(
 
 @cache
 def _script() -> str:
-    """Plotly and our own part as one module: nothing is loaded from elsewhere."""
+    """Return Plotly and picture.js as one module, so that the page loads nothing from elsewhere."""
     from plotly.offline import get_plotlyjs
 
     own = (HERE / "picture.js").read_text()
-    # A second picture on the page finds Plotly there already.
+    # Only the first picture of a page loads Plotly.
     return f"if (!globalThis.Plotly) {{\n{get_plotlyjs()}\n}}\n{own}"
 
 
@@ -93,12 +93,12 @@ class Picture(anywidget.AnyWidget):
         values = {
             name: control.values[self.places[name]] for name, control in self._controls.items()
         }
-        # The page waits for an answer: also a figure that did not change must come as new.
+        # The page waits for an answer, so an unchanged figure must also count as new.
         turn = {"turn": self.places.get("turn", 0)}
         if not turn["turn"]:
             return self._draw(**values) | turn
         try:
             return self._draw(**values) | turn
         except Exception:
-            # Raised here it would reach nobody: the page would wait for ever.
+            # An exception here would reach nobody, and the page would wait for ever.
             return {"note": f"This picture failed:\n{traceback.format_exc(limit=-2)}"} | turn

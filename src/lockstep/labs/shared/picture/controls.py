@@ -1,4 +1,4 @@
-"""What stands above a picture for the learner to move."""
+"""The controls above a picture: sliders, choices and switches."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import Any, ClassVar
 
 @dataclass(frozen=True)
 class Control:
-    """A list of values, one of which is taken."""
+    """A list of values, of which the learner picks one."""
 
     label: str
     values: Sequence[Any]
     value: Any
-    """The one that is taken at first."""
+    """The initial value."""
     shown: Sequence[str] = ()
-    """How the page writes each value; default: as it is."""
+    """The text of each value on the page; default: the value itself."""
     kind: ClassVar[str]
 
     def __post_init__(self) -> None:
@@ -24,23 +24,23 @@ class Control:
 
     @property
     def at(self) -> int:
-        """The place of the value that is taken at first."""
+        """The index of the initial value."""
         return list(self.values).index(self.value)
 
     def described(self, name: str) -> dict[str, Any]:
-        """For the page, which knows places and texts, no values."""
+        """Describe the control to the page, which knows indices and texts but no values."""
         texts = list(self.shown) or [_text(value) for value in self.values]
         return {"name": name, "kind": self.kind, "label": self.label, "shown": texts}
 
 
 class Slider(Control):
-    """Values in order."""
+    """Ordered values."""
 
     kind = "slider"
 
 
 class Choice(Control):
-    """Values that have no order."""
+    """Values without an order."""
 
     kind = "choice"
 
@@ -55,7 +55,7 @@ class Switch(Control):
 
 
 def steps(low: float, high: float, count: int) -> list[float]:
-    """So many values from `low` to `high`, each as much larger than the last.
+    """Return `count` values from `low` to `high` with a constant ratio.
 
     >>> steps(0.001, 1.0, 4)
     [0.001, 0.01, 0.1, 1.0]
@@ -65,7 +65,7 @@ def steps(low: float, high: float, count: int) -> list[float]:
 
 
 def written(values: Iterable[Any], form: Callable[[Any], str]) -> list[str]:
-    """Each value as `form` writes it."""
+    """Format each value with `form`."""
     return [form(value) for value in values]
 
 

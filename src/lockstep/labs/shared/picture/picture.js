@@ -8,7 +8,7 @@ function element(tag, properties = {}, ...children) {
   return node;
 }
 
-// A colour of the page may be written in ways that Plotly cannot read: paint a point and look at it.
+// Plotly cannot read every notation of a colour, so paint a point and read its colour.
 function numbers(colour) {
   const canvas = element("canvas", {width: 1, height: 1});
   const context = canvas.getContext("2d", {willReadFrequently: true});
@@ -17,11 +17,11 @@ function numbers(colour) {
   return [...context.getImageData(0, 0, 1, 1).data].slice(0, 3);
 }
 
-// Colours follow the page's text, so that they are right in light and in dark.
+// Derive the colours from the page's text, so that they fit light and dark pages.
 function themed(layout, host) {
   const text = numbers(getComputedStyle(host).color);
   const ink = `rgb(${text})`, line = `rgba(${text}, 0.2)`;
-  // For what the browser draws itself: sliders, boxes, lists.
+  // The colours of sliders, boxes and lists, which the browser draws.
   host.style.colorScheme = Math.max(...text) > 128 ? "dark" : "light";
   const axis = {gridcolor: line, zerolinecolor: line, linecolor: line, automargin: true};
   const narrow = host.clientWidth < 520, touch = matchMedia("(pointer: coarse)").matches;
@@ -38,12 +38,12 @@ function themed(layout, host) {
     result[name] = {...axis, ...layout[name]};
   }
   for (const name of Object.keys(layout).filter(k => /^scene\d*$/.test(k))) {
-    // Who turned it keeps the view as sliders move.
+    // Keep the view that the learner turned while sliders move.
     const scene = {dragmode: touch ? false : "turntable", uirevision: true, ...layout[name]};
     const camera = scene.camera;
     if (narrow && camera?.eye) {
       const back = Object.fromEntries(Object.entries(camera.eye).map(([k, at]) => [k, 1.3 * at]));
-      scene.camera = {...camera, eye: back};  // the labels of its axes would be cut
+      scene.camera = {...camera, eye: back};  // otherwise the axis labels would be cut off
     }
     for (const one of ["xaxis", "yaxis", "zaxis"]) {
       scene[one] = {gridcolor: line, zerolinecolor: line, backgroundcolor: CLEAR, ...scene[one]};
@@ -85,7 +85,7 @@ function toggle(control, changed) {
 
 const KINDS = {slider, choice, toggle};
 
-// Frames are played in the page: Python is not asked for them.
+// Play frames in the page, without asking Python.
 function player(draw) {
   const button = element("button", {type: "button", textContent: "Play"});
   const seek = element("input", {type: "range", min: 0, value: 0, step: 1, name: "frame"});
@@ -121,7 +121,7 @@ function player(draw) {
 
 const isLine = trace => (trace.type || "scatter") === "scatter";
 
-// What lies behind the lines, as an image in the units of the axes.
+// Return the background as an image in the units of the axes.
 function painted({values, rows, columns, colours, x, y}) {
   const canvas = element("canvas", {width: columns, height: rows});
   const context = canvas.getContext("2d"), image = context.createImageData(columns, rows);
@@ -135,13 +135,13 @@ function painted({values, rows, columns, colours, x, y}) {
     x: x[0] - wide / 2, y: y[1] + high / 2, sizex: wide * columns, sizey: high * rows};
 }
 
-// A figure in words: Plotly writes into what it is given, so that it cannot be compared later.
+// Keep a figure as text to compare it later: Plotly modifies the object that it gets.
 const worded = figure => ({
   layout: JSON.stringify([figure.layout, figure.ground]),
   data: (figure.data || []).map(({x, y, ...rest}) => [JSON.stringify([x, y]), JSON.stringify(rest)]),
 });
 
-// The lines whose points are all that differs from the figure before, if the axes stay; or null.
+// Return the lines that moved if nothing else changed since the last figure; otherwise null.
 function moved(figure, before, now) {
   const axes = [figure.layout?.xaxis, figure.layout?.yaxis];
   if (!figure.data || before.data.length !== now.data.length || before.layout !== now.layout
@@ -159,16 +159,16 @@ function render({model, el}) {
   let base = null, words = {data: []}, busy = false, waiting = null;
   plot.style.height = `${model.get("height")}px`;
 
-  // Traces are copied: Plotly writes a frame's values into those that it was given.
+  // Copy the traces: Plotly writes the values of a frame into them.
   const paint = (data, layout) => globalThis.Plotly.react(plot, data.map(one => ({...one})),
     {...themed(layout, host), images: base.ground ? [painted(base.ground)] : []},
     {responsive: true, displayModeBar: false, doubleClick: "reset"});
-  // Moves these lines alone: nothing else is drawn again. Traces that are no lines would vanish.
+  // Redraw only these lines. Traces other than lines would vanish.
   const move = (traces, data) => globalThis.Plotly.animate(plot, {data, traces},
     {mode: "immediate", transition: {duration: 0}, frame: {duration: 0, redraw: false}});
   const play = player(frame => {
     if (!frame) return;
-    words = {data: []};  // what is drawn is no longer the figure
+    words = {data: []};  // the drawing no longer shows the figure
     const cut = place => ({x: base.data[place].x.slice(0, frame.points),
       y: base.data[place].y.slice(0, frame.points)});
     const data = frame.data || frame.traces.map(cut);
@@ -220,7 +220,7 @@ function render({model, el}) {
   host.append(...(controls.children.length ? [controls] : []), plot, play.bar, note);
   el.append(host);
   model.on("change:figure", answered);
-  // The element has no size before it is in the page.
+  // The element has no size until it is in the page.
   requestAnimationFrame(draw);
   const repaint = () => { if (base && base.data) draw(); };
   const dark = matchMedia("(prefers-color-scheme: dark)");

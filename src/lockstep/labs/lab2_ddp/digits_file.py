@@ -1,0 +1,31 @@
+"""Write the file of digits that a program of the lab reads."""
+
+from __future__ import annotations
+
+from importlib import resources
+from pathlib import Path
+
+import numpy as np
+
+NAME = "digits.npz"
+TRAIN, TEST = 1438, 359
+"""Numbers of samples. The test set is odd on purpose: two ranks cannot share it equally."""
+
+
+def write_digits(folder: Path, train: int = TRAIN, test: int = TEST) -> Path:
+    """Write the first `train` and `test` digits; every fifth digit is a test digit."""
+    with resources.files("lockstep.data").joinpath(NAME).open("rb") as file:
+        arrays = np.load(file)
+        images, labels = arrays["images"], arrays["labels"]
+    is_test = np.arange(len(images)) % 5 == 0
+    # The last one becomes a training digit.
+    is_test[np.flatnonzero(is_test)[TEST:]] = False
+    path = folder / NAME
+    np.savez(
+        path,
+        train_images=images[~is_test][:train],
+        train_labels=labels[~is_test][:train],
+        test_images=images[is_test][:test],
+        test_labels=labels[is_test][:test],
+    )
+    return path

@@ -1,0 +1,62 @@
+"""Run a program on one process or several without probes, so that nothing slows it down.
+
+The processes are forked from one that has imported torch, which saves seconds for each.
+"""
+
+from __future__ import annotations
+
+import os
+import runpy
+import signal
+import sys
+from pathlib import Path
+
+from lockstep.errors import ReplicaDied
+from lockstep.labs.lab2_ddp.digits_file import write_digits
+from lockstep.labs.lab2_ddp.printed_lines import Printed, printed
+from lockstep.processes.ports import free_port
+from lockstep.processes.replicas import run_replicas
+from lockstep.world import World, announce
+
+SCRIPT = "train.py"
+LIMIT = 60
+"""The time limit of one run, in seconds."""
+
+
+def run(
+    folder: Path, text: str, processes: int, arguments: tuple[str, ...]
+) -> tuple[list[Printed], str]:
+    """Run a program, and return what each process printed and why the run failed, if it did."""
+    # Import here: only this process, which forks, needs torch.
+    from lockstep.engine.stay import stay
+
+    folder.mkdir()
+    folder.joinpath(SCRIPT).write_text(text)
+    write_digits(folder)
+    port = free_port()
+
+    def work(rank: int, store: str) -> None:
+        # The default action ends the process, and with it the processes that wait for it.
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        signal.alarm(LIMIT)
+        os.chdir(folder)
+        output = os.open(f"{rank}.log", os.O_WRONLY | os.O_CREAT, 0o644)
+        os.dup2(output, 1)
+        os.dup2(output, 2)
+        if processes > 1:
+            announce(World(rank=rank, size=processes, local_rank=rank), port)
+        # The end of the process is not measured, and must not hang.
+        stay()
+        sys.argv = [SCRIPT, *arguments]
+        runpy.run_path(SCRIPT, run_name="__main__")
+
+    failed = ""
+    try:
+        run_replicas(processes, work)
+    except ReplicaDied as error:
+        failed = str(error).splitlines()[0]
+        if signal.SIGALRM.name in failed:
+            failed = f"It took longer than {LIMIT} seconds, so the lab stopped it."
+    logs = [folder / f"{rank}.log" for rank in range(processes)]
+    said = [log.read_text(errors="replace") if log.exists() else "" for log in logs]
+    return [printed(one) for one in said], failed
