@@ -25,7 +25,7 @@ from typing import Any
 from scipy.stats import t as student
 from torch.optim import SGD
 
-from lockstep import LARS, NovoGrad, models
+from lockstep import models
 from lockstep.bench import machine
 from lockstep.cluster.launch import launch
 from lockstep.console import Console
@@ -33,6 +33,7 @@ from lockstep.data import fashion_mnist
 from lockstep.engine.recipe.builtin import DIGITS, RECIPES
 from lockstep.engine.recipe.job import Job
 from lockstep.engine.recipe.recipe import Recipe
+from lockstep.optimizers import LARS, NovoGrad
 from lockstep.scaling.batch.advice import advise
 from lockstep.tune import Probe, followed
 from lockstep.tune.advise import before_timing

@@ -24,8 +24,9 @@ import torch
 from torch import nn
 from torch.optim import SGD, AdamW, Optimizer
 
-from lockstep import LAMB, LARC, LARS, NovoGrad, models
+from lockstep import models
 from lockstep.bench import machine
+from lockstep.optimizers import LAMB, LARC, LARS, NovoGrad
 
 MODELS: dict[str, Callable[[], nn.Module]] = {
     "WideResNet-16-2": partial(models.wideresnet, 16, 2),
