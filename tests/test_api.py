@@ -9,6 +9,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from types import FunctionType
 from typing import get_type_hints
 
 import pytest
@@ -69,6 +70,20 @@ def test_the_options_of_train_are_those_of_a_job():
     explicit = {"recipe", "out", "replicas", "exact", "resume"}
     job = {name: kind for name, kind in get_type_hints(Job).items() if name not in explicit}
     assert get_type_hints(Options) == job
+
+
+def test_the_reference_has_a_page_for_each_module_and_an_entry_for_each_name():
+    pages = ROOT / "docs" / "api"
+    assert {path.stem for path in pages.glob("*.md")} == {"lockstep", "options", *lockstep._MODULES}
+    listed = re.findall(r"^::: lockstep\.(\w+)$", (pages / "lockstep.md").read_text(), re.MULTILINE)
+    assert set(listed) == set(lockstep._HOMES)
+    for name in ("data", "models"):
+        # Some functions share their name with their file, which hides them from the generator.
+        page = (pages / f"{name}.md").read_text()
+        module = getattr(lockstep, name)
+        for function in (f for f in module.__all__ if getattr(module, f).__class__ is FunctionType):
+            if function not in ("make_loader", *lockstep.augment.__all__):
+                assert re.search(rf"(- |\.){function}$", page, re.MULTILINE), function
 
 
 @pytest.fixture(scope="module")

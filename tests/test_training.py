@@ -22,25 +22,7 @@ from lockstep.processes.safe_fork import reason_not_to_fork
 from replicas import lockstep as command
 from replicas import small
 
-SCRIPT = """
-import sys
-from dataclasses import replace
-from functools import partial
-
-import lockstep
-
-recipe = replace(
-    lockstep.recipes.DIGITS, model=partial(lockstep.models.wideresnet, 10, 1, channels=1)
-)
-if __name__ == "__main__":
-    # Twice: a second run in one process must not meet what the first has left behind.
-    for number in range(2):
-        run = lockstep.train(
-            recipe, exact=True, device="cpu", out=f"run-{number}", max_steps=4, quiet=True
-        )
-        # One write: replicas share the pipe.
-        sys.stdout.write(f"{run.replicas} {run.weights_sha256}\\n")
-"""
+EXAMPLE = Path(__file__).parent.parent / "examples" / "two_seeds.py"
 
 
 def test_train_returns_the_run_that_its_folder_holds(tmp_path: Path, capfd):
@@ -159,24 +141,20 @@ def test_one_thread_is_safe_here():
     assert reason_not_to_fork() is None
 
 
-def test_a_script_trains_alone_and_under_torchrun_with_the_same_bits(tmp_path: Path):
+def test_the_example_trains_alone_and_under_torchrun_with_the_same_bits(tmp_path: Path):
+    # It trains twice: the second run in a process must not meet what the first has left behind.
     env = {**os.environ, "OMP_NUM_THREADS": "1"}
-    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
+    python = [sys.executable]
+    torchrun = [*python, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
     lines = []
-    for place, start in (
-        ("alone", [sys.executable]),
-        ("joined", [*torchrun, "--nproc-per-node=2"]),
-    ):
-        (tmp_path / place).mkdir()
-        (tmp_path / place / "script.py").write_text(SCRIPT)
-        done = subprocess.run(
-            [*start, "script.py"], cwd=tmp_path / place, env=env,
-            capture_output=True, text=True, timeout=120,
-        )  # fmt: skip
+    for name, start in (("alone", python), ("joined", torchrun)):
+        command = [*start, str(EXAMPLE), str(tmp_path / name)]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=120, env=env)
         assert done.returncode == 0, done.stderr
-        lines += done.stdout.split("\n")[:-1]
-    assert sorted(line.split()[0] for line in lines) == ["1", "1", "2", "2", "2", "2"]
-    assert len({line.split()[1] for line in lines}) == 1
+        lines += done.stdout.splitlines()
+    replicas, results = zip(*(line.split(" replica(s): ") for line in lines), strict=True)
+    assert sorted(replicas) == ["1", "2", "2"]
+    assert len(set(results)) == 1
 
 
 def test_under_torchrun_the_folder_must_be_named(monkeypatch):
