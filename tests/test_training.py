@@ -141,6 +141,7 @@ def test_one_thread_is_safe_here():
     assert reason_not_to_fork() is None
 
 
+@pytest.mark.slow
 def test_the_example_trains_alone_and_under_torchrun_with_the_same_bits(tmp_path: Path):
     # It trains twice: the second run in a process must not meet what the first has left behind.
     env = {**os.environ, "OMP_NUM_THREADS": "1"}
