@@ -5,7 +5,7 @@ VENV := .venv
 # The machine's own pip installs into the environment: Debian's venv comes without one.
 INSTALL = (test -x $(VENV)/bin/python || $(PYTHON) -m venv --without-pip $(VENV)) && \
 	$(PYTHON) -m pip --python $(VENV)/bin/python install --quiet --editable
-.PHONY: demo test test-all explore lint clean
+.PHONY: demo test test-all explore lint docs clean
 
 demo: $(VENV)/.installed
 	$(VENV)/bin/lockstep compare digits --replicas 2
@@ -33,6 +33,10 @@ lint: $(VENV)/.installed-dev
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/mypy
 
+# The guides and the API reference as one site, with every link checked: open site/index.html.
+docs: $(VENV)/.installed-docs
+	NO_MKDOCS_2_WARNING=1 $(VENV)/bin/mkdocs build --quiet
+
 $(VENV)/.installed: pyproject.toml
 	$(INSTALL) '.[train]'
 	touch $@
@@ -40,6 +44,10 @@ $(VENV)/.installed: pyproject.toml
 $(VENV)/.installed-dev: pyproject.toml
 	$(INSTALL) '.[dev]'
 	touch $@ $(VENV)/.installed
+
+$(VENV)/.installed-docs: pyproject.toml
+	$(INSTALL) '.[docs]'
+	touch $@
 
 clean:
 	rm -rf $(VENV) runs .pytest_cache .mypy_cache .ruff_cache .hypothesis

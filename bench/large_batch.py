@@ -21,11 +21,12 @@ from typing import Any
 
 from torch.optim import SGD
 
-from lockstep import LARS, NovoGrad, models
+from lockstep import models
 from lockstep.console import Console
 from lockstep.data import fashion_mnist
 from lockstep.engine.recipe.builtin import DIGITS, RECIPES
 from lockstep.engine.recipe.recipe import Recipe
+from lockstep.optimizers import LARS, NovoGrad
 from lockstep.scaling.batch.advice import advise
 from lockstep.tune import Probe, followed
 from lockstep.tune.advise import before_timing

@@ -22,7 +22,8 @@ import torch
 from torch import nn
 from torch.optim import SGD, AdamW, Optimizer
 
-from lockstep import LAMB, LARC, LARS, NovoGrad, models
+from lockstep import models
+from lockstep.optimizers import LAMB, LARC, LARS, NovoGrad
 from measuring import alternating, described, ratios, save, spread
 
 MODELS: dict[str, Callable[[], nn.Module]] = {

@@ -25,9 +25,9 @@ def main() -> None:
     model = DistributedDataParallel(mlp((64, 32, 10)))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
     if dist.get_world_size() > 1:
-        noise = lockstep.ReplicaNoise.attach(model, global_batch=64)
+        noise = lockstep.noise.ReplicaNoise.attach(model, global_batch=64)
     else:
-        noise = lockstep.StepNoise(model.parameters(), batch=64)
+        noise = lockstep.noise.StepNoise(model.parameters(), batch=64)
     batches = lockstep.GlobalBatches(
         data.train, global_batch=64, seed=0, epochs=10, prepare=data.prepare
     )

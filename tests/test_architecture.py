@@ -16,7 +16,7 @@ ROWS = [
     ["processes", "data", "models", "layers", "scaling", "source"],
     ["engine", "predict", "probes"],
     ["doctor", "cluster", "report"],
-    ["convert", "bench", "tune"],
+    ["convert", "bench", "tune", "training"],
     ["labs", "assess"],
     ["cli"],
 ]

@@ -1,73 +1,70 @@
 """Train on every GPU you have. Keep the training of one.
 
-Every public name, loaded when it is first used: importing lockstep does nothing else.
+`lockstep.train` trains a recipe and returns the run. `GlobalBatches`, `ExactReduce` and the modules
+work alone in a plain PyTorch loop. Every name is loaded at its first use, so that `import lockstep`
+imports no torch.
 """
 
 from __future__ import annotations
 
-import importlib
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-_NAMES = {
+if TYPE_CHECKING:
+    from lockstep import augment as augment
+    from lockstep import data as data
+    from lockstep import errors as errors
+    from lockstep import layers as layers
+    from lockstep import metrics as metrics
+    from lockstep import models as models
+    from lockstep import noise as noise
+    from lockstep import optimizers as optimizers
+    from lockstep import recipes as recipes
+    from lockstep import rules as rules
+    from lockstep import schedules as schedules
+    from lockstep.data.dataset import Data as Data
+    from lockstep.data.dataset import Tensors as Tensors
+    from lockstep.engine.exchange.buffer_drift import buffer_drift as buffer_drift
+    from lockstep.engine.exchange.reduce import ExactReduce as ExactReduce
+    from lockstep.engine.recipe.recipe import Recipe as Recipe
+    from lockstep.engine.sampler import GlobalBatches as GlobalBatches
+    from lockstep.errors import LockstepError as LockstepError
+    from lockstep.training import Run as Run
+    from lockstep.training import train as train
+
+# The names above once more; a test compares the two lists.
+_MODULES = (
+    *("augment", "data", "errors", "layers", "metrics", "models", "noise", "optimizers", "recipes"),
+    *("rules", "schedules"),
+)
+_HOMES = {
+    "Data": "lockstep.data.dataset",
     "ExactReduce": "lockstep.engine.exchange.reduce",
     "GlobalBatches": "lockstep.engine.sampler",
-    "Recipe": "lockstep.engine.recipe.recipe",
-    "Data": "lockstep.data.dataset",
-    "Tensors": "lockstep.data.dataset",
-    "Windows": "lockstep.data.dataset",
-    "SampleKeys": "lockstep.data.keyed",
-    "pad_crop": "lockstep.data.augment",
-    "flip": "lockstep.data.augment",
-    "flip_alternating": "lockstep.data.augment",
-    "cutout": "lockstep.data.augment",
-    "Shards": "lockstep.layers.shards",
-    "per_shard": "lockstep.layers.shards",
-    "constant": "lockstep.scaling.rates.schedules",
-    "cosine": "lockstep.scaling.rates.schedules",
-    "linear": "lockstep.scaling.rates.schedules",
-    "triangle": "lockstep.scaling.rates.schedules",
-    "step": "lockstep.scaling.rates.schedules",
-    "Muon": "lockstep.scaling.optimizers.muon",
-    "LARS": "lockstep.scaling.optimizers.lars",
-    "LARC": "lockstep.scaling.optimizers.larc",
-    "LAMB": "lockstep.scaling.optimizers.lamb",
-    "NovoGrad": "lockstep.scaling.optimizers.novograd",
-    "warmed": "lockstep.scaling.rates.schedules",
-    "polynomial": "lockstep.scaling.rates.schedules",
-    "one_cycle": "lockstep.scaling.rates.schedules",
-    "followed": "lockstep.scaling.rates.schedules",
-    "AdaScale": "lockstep.scaling.rates.adascale",
-    "Growth": "lockstep.scaling.batch.growth",
-    "NoiseScale": "lockstep.scaling.noise",
-    "buffer_drift": "lockstep.engine.exchange.buffer_drift",
-    "ReplicaNoise": "lockstep.engine.exchange.noise",
-    "ShardNoise": "lockstep.scaling.noise",
-    "StepNoise": "lockstep.scaling.noise",
-    "adam_diagonal": "lockstep.scaling.noise",
-    "linear_rule": "lockstep.scaling.rates.rules",
-    "sqrt_rule": "lockstep.scaling.rates.rules",
-    "legw_rule": "lockstep.scaling.rates.rules",
-    "adascale_gain": "lockstep.scaling.rates.rules",
-    "adam_sqrt_rule": "lockstep.scaling.rates.rules",
-    "accuracy": "lockstep.engine.step.metrics",
-    "cross_entropy": "lockstep.engine.step.metrics",
-    "squared_error": "lockstep.engine.step.metrics",
-    "bits_per_byte": "lockstep.engine.step.metrics",
     "LockstepError": "lockstep.errors",
+    "Recipe": "lockstep.engine.recipe.recipe",
+    "Run": "lockstep.training",
+    "Tensors": "lockstep.data.dataset",
+    "buffer_drift": "lockstep.engine.exchange.buffer_drift",
+    "train": "lockstep.training",
 }
 
-__all__ = sorted(_NAMES)
+__all__ = sorted([*_MODULES, *_HOMES])
 
+# A type checker must not see this function: it would accept any name as Any.
+if not TYPE_CHECKING:
 
-def __getattr__(name: str) -> Any:
-    """Load a public name when it is first used."""
-    if name not in _NAMES:
-        raise AttributeError(f"lockstep has no {name!r}")
-    value = getattr(importlib.import_module(_NAMES[name]), name)
-    globals()[name] = value
-    return value
+    def __getattr__(name: str) -> Any:
+        """Load a public name at its first use."""
+        from importlib import import_module
+
+        if name in _MODULES:
+            return import_module(f"lockstep.{name}")
+        if name not in _HOMES:
+            raise AttributeError(f"module 'lockstep' has no attribute {name!r}")
+        value = globals()[name] = getattr(import_module(_HOMES[name]), name)
+        return value
 
 
 def __dir__() -> list[str]:
-    """The public names, for completion."""
+    """Return the public names, for completion."""
     return __all__

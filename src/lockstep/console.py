@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 class Console:
     """Prints lines, tables, warnings, errors and JSON."""
 
-    def __init__(self, *, as_json: bool = False) -> None:
-        self.as_json = as_json
+    def __init__(self, *, as_json: bool = False, quiet: bool = False) -> None:
+        self.as_json, self.quiet = as_json, quiet
         self._rich: rich.console.Console | None = None
 
     @property
@@ -33,7 +33,9 @@ class Console:
         if self._rich is None:
             from rich.console import Console as RichConsole
 
-            self._rich = RichConsole(stderr=self.as_json, highlight=False, soft_wrap=True)
+            self._rich = RichConsole(
+                stderr=self.as_json, quiet=self.quiet, highlight=False, soft_wrap=True
+            )
         return self._rich
 
     def say(self, text: str) -> None:

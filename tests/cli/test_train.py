@@ -163,7 +163,8 @@ def test_a_recipe_file_of_the_user_s_is_trained(tmp_path, monkeypatch, capfd):
         "    def __getitem__(self, i): return torch.full((2,), i / 24), torch.tensor([i / 12])\n"
         "recipe = lockstep.Recipe(name='mine', model=lambda: torch.nn.Linear(2, 1),\n"
         "    data=lambda: lockstep.Data(train=Points(), test=Points()),\n"
-        "    loss=lockstep.squared_error, metrics={'error': lockstep.squared_error},\n"
+        "    loss=lockstep.metrics.squared_error,\n"
+        "    metrics={'error': lockstep.metrics.squared_error},\n"
         "    lower_is_better=True, optimizer=torch.optim.SGD, learning_rate=0.5,\n"
         "    global_batch=8, shards=2, epochs=30, target=0.01)\n"
     )

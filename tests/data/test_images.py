@@ -337,9 +337,9 @@ def test_samples_keeps_the_first(tmp_path):
 @pytest.mark.parametrize("count", [0, -1, 7])
 def test_samples_that_are_not_there_are_refused(tmp_path, count):
     write_fashion(tmp_path)
-    with pytest.raises(DataError, match=f"^samples={count} is not among the 6 .* give 1 to 6"):
+    with pytest.raises(DataError, match=f"^samples={count}, but there are 6 .* give 1 to 6"):
         fashion_mnist(tmp_path, samples=count)
-    with pytest.raises(DataError, match=f"^test_samples={count} is not among the 3"):
+    with pytest.raises(DataError, match=f"^test_samples={count}, but there are 3"):
         fashion_mnist(tmp_path, test_samples=count)
 
 

@@ -107,5 +107,5 @@ def test_a_line_follows_from_its_seed():
 
 
 def test_a_line_without_points_is_refused():
-    with pytest.raises(DataError, match="samples=0 is no line: give 1 or more"):
+    with pytest.raises(DataError, match="samples=0: give 1 or more"):
         line(samples=0)

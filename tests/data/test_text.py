@@ -76,7 +76,7 @@ def test_a_source_that_cannot_be_read_is_skipped(library):
 
 @pytest.mark.parametrize("length", [0, -1])
 def test_a_window_without_bytes_is_refused(length):
-    with pytest.raises(DataError, match=f"length={length} is no window: give 1 or more"):
+    with pytest.raises(DataError, match=f"length={length}: give 1 or more"):
         stdlib(length)
 
 

@@ -294,7 +294,7 @@ def test_an_object_is_found_by_module_and_name():
 
 @pytest.mark.parametrize("name", ["Muon", "LARS", "LARC", "LAMB", "NovoGrad"])
 def test_an_optimizer_of_ours_is_named_by_a_flag_and_in_a_file(name: str):
-    public = getattr(lockstep, name)
+    public = getattr(lockstep.optimizers, name)
     assert find_function("optimizer", name.lower(), KNOWN["optimizer"]) is public
     found = find_function("optimizer", f"{name.lower()}(lr=0.5)", KNOWN["optimizer"])
     assert found.func is public

@@ -12,13 +12,15 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 from torch.optim import SGD
 
-from lockstep import LAMB, LARC, LARS, NovoGrad, Shards, models, per_shard
+from lockstep import models
 from lockstep.engine.sampler import GlobalOrder
 from lockstep.labs.lab3_scale.batch_norm_stack import NormedStack, normed_alone
 from lockstep.labs.lab3_scale.model_stack import Stack
 from lockstep.labs.lab3_scale.stacked_optimizer import Members
 from lockstep.labs.lab3_scale.training import Momentum, batches, epochs_of, train
 from lockstep.labs.shared.digits import Samples, digits
+from lockstep.layers import Shards, per_shard
+from lockstep.optimizers import LAMB, LARC, LARS, NovoGrad
 
 SIZES = (64, 12, 9, 10)
 BATCH, STEPS = 100, 20

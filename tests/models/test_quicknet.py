@@ -39,7 +39,7 @@ def test_without_whitening_the_first_layer_is_trained():
 
 
 def test_the_whitening_refuses_images_that_have_not_three_channels():
-    with pytest.raises(ValueError, match=r"not of 1 channel\(s\): use whiten=False"):
+    with pytest.raises(ValueError, match=r"not for 1 channel\(s\): use whiten=False"):
         quicknet(channels=1)
 
 

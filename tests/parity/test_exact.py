@@ -9,11 +9,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from lockstep import LAMB, LARC, LARS, NovoGrad, data, models
+from lockstep import data, models
 from lockstep.data.images import fashion_mnist
 from lockstep.engine.recipe.builtin import DIGITS, RECIPES
 from lockstep.engine.recipe.recipe import Recipe
 from lockstep.errors import DataError
+from lockstep.optimizers import LAMB, LARC, LARS, NovoGrad
 from replicas import digits_subset, small, train
 
 

@@ -12,11 +12,12 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from lockstep import Muon, models
+from lockstep import models
 from lockstep.console import Console
 from lockstep.engine.recipe.job import Job
 from lockstep.engine.recipe.recipe import Recipe
 from lockstep.errors import PlanError, ReplicaDied
+from lockstep.optimizers import Muon
 from lockstep.tune import Probe, check_replicas, followed, optimizer_kind
 from replicas import small
 

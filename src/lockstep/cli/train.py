@@ -1,6 +1,5 @@
 """lockstep train: train a recipe on N replicas."""
 
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -8,11 +7,11 @@ import typer
 
 from lockstep.cli.flags import Json, with_recipe_flags
 from lockstep.console import Console, duration
-from lockstep.errors import PlanError, RunError
 from lockstep.world import launched
 
 if TYPE_CHECKING:
     from lockstep.engine.recipe.recipe import Recipe
+    from lockstep.training import Run
 
 
 @with_recipe_flags
@@ -52,63 +51,49 @@ def command(
     json: Json = False,
 ) -> None:
     """Train a recipe on N replicas."""
-    from lockstep.cluster.launch import choose, launch
-    from lockstep.engine.recipe.job import Job
-    from lockstep.report.run import write_run_report
+    from lockstep.training import train_here
 
-    if resume and out is None:
-        raise PlanError("--resume needs --out, the folder of the run to continue.")
-    if out is None and launched() is not None:
-        raise PlanError("under torchrun, name the run's folder with --out: all processes share it.")
     console = Console(as_json=json)
-    device, replicas = choose(run.pop("device"), replicas, run["share_gpu"])
-    job = Job(
-        recipe=recipe,
-        out=out or Path("runs") / f"{recipe.name}-{time.strftime('%Y%m%d-%H%M%S')}",
+    done = train_here(
+        recipe,
+        console,
         replicas=replicas,
         exact=exact,
+        out=out,
         resume=resume,
         checkpoint_every=checkpoint_every,
         keep=keep,
+        max_restarts=max_restarts,
         timeline=timeline,
         noise=noise,
         **run,
     )
     joined = launched()
-    speaks = joined is None or joined[0] == 0
-    try:
-        summary = launch(job, device=device, console=console, max_restarts=max_restarts)
-    except RunError:
-        # The report also shows a run that failed.
-        if speaks and (job.out / "run.json").exists():
-            write_run_report(job.out)
-        raise
-    if not speaks:
+    if joined is not None and joined[0] != 0:
         return
-    report = write_run_report(job.out)
     if json:
-        console.emit(summary | {"folder": str(job.out), "report": str(report)})
+        console.emit({**done.summary, "folder": str(done.folder), "report": str(done.report)})
         return
-    _show(console, summary, job.out, report)
+    _show(console, done)
 
 
-def _show(console: Console, summary: dict[str, Any], out: Path, report: Path) -> None:
-    mode = "exact" if summary["exact"] else "fast"
-    rows = [["replicas", f"{summary['replicas']} ({mode} mode, {summary['speed']['name']})"]]
-    rows += [[name.replace("_", " "), f"{value:.4f}"] for name, value in summary["metrics"].items()]
-    rows.append(["time", duration(summary["seconds"])])
-    if summary["recipe"]["target"] is not None:
-        reached = summary["seconds_to_target"]
+def _show(console: Console, run: "Run") -> None:
+    recipe, mode = run.summary["recipe"], "exact" if run.exact else "fast"
+    rows = [["replicas", f"{run.replicas} ({mode} mode, {run.summary['speed']['name']})"]]
+    rows += [[name.replace("_", " "), f"{value:.4f}"] for name, value in run.metrics.items()]
+    rows.append(["time", duration(run.seconds)])
+    if recipe["target"] is not None:
+        reached = run.seconds_to_target
         shown = "not reached" if reached is None else duration(reached)
-        rows.append([f"time to {summary['recipe']['target']:g}", shown])
-    if summary["samples_per_second"]:
-        rows.append(["samples/s", f"{summary['samples_per_second']:,.0f}"])
-    if summary["noise"]:
-        rows.append(["noise scale", _spoken(summary["noise"])])
-    rows.append(["weights", f"sha256 {summary['weights_sha256'][:16]}"])
-    console.table(summary["recipe"]["name"], ["", ""], rows)
-    console.say(f"Folder: {out}")
-    console.say(f"Report: {report}")
+        rows.append([f"time to {recipe['target']:g}", shown])
+    if run.samples_per_second:
+        rows.append(["samples/s", f"{run.samples_per_second:,.0f}"])
+    if run.summary["noise"]:
+        rows.append(["noise scale", _spoken(run.summary["noise"])])
+    rows.append(["weights", f"sha256 {run.weights_sha256[:16]}"])
+    console.table(recipe["name"], ["", ""], rows)
+    console.say(f"Folder: {run.folder}")
+    console.say(f"Report: {run.report}")
 
 
 def _spoken(noise: dict[str, Any]) -> str:

@@ -1,4 +1,4 @@
-"""Data sets, per-sample randomness, augmentation, and the loaders."""
+"""Load data sets, augment them with randomness keyed per sample, and make batches."""
 
 from lockstep.data.augment import cutout, flip, flip_alternating, pad_crop
 from lockstep.data.batches import Arrival, Finish, Loader, Request, Watch

@@ -1,7 +1,7 @@
-"""Augmentation of a whole batch at once, on the device, with randomness keyed per sample.
+"""Augment a whole batch at once, on the device, with randomness keyed per sample.
 
-Every function takes images (batch, channels, height, width) and the samples' keys. Fix its other
-arguments with functools.partial and put it into a recipe's `augment`.
+Every function takes images (batch, channels, height, width) and the keys of the samples. Fix other
+arguments with functools.partial and put the function into a recipe's `augment`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from lockstep.data.keyed import SampleKeys
 def pad_crop(
     images: Tensor, keys: SampleKeys, padding: int = 4, mode: Literal["zero", "reflect"] = "zero"
 ) -> Tensor:
-    """Shift each image by up to `padding` pixels; at the border come in zeros or its reflection."""
+    """Shift each image by up to `padding` pixels; fill the border with zeros or a reflection."""
     height, width = images.shape[2:]
     top = keys.integers("pad_crop.top", 2 * padding + 1)
     left = keys.integers("pad_crop.left", 2 * padding + 1)
@@ -30,7 +30,7 @@ def pad_crop(
                 f"images of {height}x{width} pixels have no reflection {padding} pixels deep: use "
                 f"a padding of {min(height, width) - 1} or less"
             )
-        # No padded copy: places beyond the border are read from inside it.
+        # Read places beyond the border from inside it: this needs no padded copy.
         rows, columns = _reflected(rows - padding, height), _reflected(columns - padding, width)
     else:
         images = functional.pad(images, (padding,) * 4)
@@ -40,7 +40,7 @@ def pad_crop(
 
 
 def _reflected(places: Tensor, length: int) -> Tensor:
-    """Places before the first or after the last, mirrored at it (which is not repeated)."""
+    """Mirror places before the first or after the last; the first and last are not repeated."""
     last = length - 1
     return last - (last - places.abs()).abs()
 
@@ -52,9 +52,9 @@ def flip(images: Tensor, keys: SampleKeys, share: float = 0.5) -> Tensor:
 
 
 def flip_alternating(images: Tensor, keys: SampleKeys) -> Tensor:
-    """Mirror half of the images left to right, in the next epoch the other half (Jordan 2024).
+    """Mirror half of the images left to right, and the other half in the next epoch (Jordan 2024).
 
-    So two epochs show both sides of every image, where `flip` shows one twice to half of them.
+    Two epochs show both sides of every image. With `flip`, half of the images show one side twice.
     """
     first = keys.uniform("flip_alternating", every_epoch=False) < 0.5
     # No `if`: inside a CUDA graph the epoch is a tensor on the device.
@@ -72,6 +72,6 @@ def cutout(images: Tensor, keys: SampleKeys, size: int = 8) -> Tensor:
 
 
 def _inside(centre: Tensor, length: int, size: int) -> Tensor:
-    """(batch, length): whether a place lies in the window of `size` around each centre."""
+    """Return (batch, length): whether a place lies within the window around each centre."""
     offset = torch.arange(length, device=centre.device) - centre[:, None] + size // 2
     return (offset >= 0) & (offset < size)

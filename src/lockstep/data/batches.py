@@ -1,4 +1,4 @@
-"""What passes between loaders and the training: requests, what arrives for them, batches."""
+"""The requests, arrivals and batches that loaders and training exchange."""
 
 from __future__ import annotations
 
@@ -24,56 +24,56 @@ class Request(NamedTuple):
 
 
 class Watch:
-    """Told what the time went into; this one does not listen."""
+    """Records where the time goes; this base class ignores it."""
 
     def mark(self, part: str) -> None:
-        """The time since the last mark went into `part`."""
+        """Record that the time since the last mark went into `part`."""
 
     def span(self, part: str, start: float, end: float) -> None:
-        """Something else spent `start` to `end` on `part`, beside this process."""
+        """Record that another process spent `start` to `end` on `part`."""
 
 
 class Arrival(NamedTuple):
-    """What a request needs from outside the device, now that it is there."""
+    """A request and the samples for it that have arrived on the device."""
 
     request: Request
     samples: Batch | None = None
-    """Inputs and targets as they were read; None if they live on the device already."""
+    """Inputs and targets as read; None if the data live on the device already."""
 
     def tensors(self) -> list[Tensor]:
-        """Everything that changes from one arrival to the next."""
+        """Return every tensor that changes from one arrival to the next."""
         return [*(self.samples or ()), self.request.indices]
 
     def copy(self) -> Arrival:
-        """The same in memory of its own."""
+        """Return a copy that shares no memory with this arrival."""
         samples = self.samples and (self.samples[0].clone(), self.samples[1].clone())
         return Arrival(self.request._replace(indices=self.request.indices.clone()), samples)
 
 
 class Loader(Protocol):
-    """Requests in, batches out."""
+    """Turns requests into batches."""
 
     index_device: torch.device
-    """Where the requests' indices should lie."""
+    """The device on which the indices of requests should lie."""
     finish: Finish
     starved: float
-    """Seconds that the model has waited for data because they were not there."""
+    """How long the model has waited for data that had not arrived, in seconds."""
 
     def arrivals(self, requests: Iterable[Request]) -> Iterator[Arrival]:
-        """What each request needs, in the same order, on the device."""
+        """Yield the arrival for each request, in order, on the device."""
         ...
 
     def batch(self, arrival: Arrival, epoch: EpochKeys | None = None) -> Batch:
-        """Inputs and targets as the model sees them: work for the device alone."""
+        """Return inputs and targets as the model sees them; only the device works."""
         ...
 
     def batches(self, requests: Iterable[Request]) -> Iterator[Batch]:
-        """Both in one."""
+        """Yield the finished batch for each request, in order."""
         ...
 
 
 class Finish:
-    """The last two steps of loading, on the device: augment, then prepare."""
+    """Does the last two steps of loading, on the device: augment, then prepare."""
 
     def __init__(
         self,
@@ -86,7 +86,7 @@ class Finish:
         self.channels_last = channels_last
 
     def __call__(self, inputs: Tensor, request: Request, epoch: EpochKeys | None = None) -> Tensor:
-        """The inputs as the model sees them; `epoch` replaces the number of the request."""
+        """Return the inputs as the model sees them; `epoch` replaces that of the request."""
         if self.augment:
             keys = SampleKeys(self.seed, epoch or request.epoch, request.indices)
             for function in self.augment:
@@ -101,18 +101,18 @@ class Finish:
 
 
 def in_channels_last(images: Tensor) -> Tensor:
-    """The same images with channels as the innermost axis.
+    """Return the images with channels as the innermost axis.
 
-    With one channel both layouts are the same memory, and only the strides tell a convolution which
-    one it should hand on: `contiguous` leaves them as they are. Through one dimension they become
-    those of the layout.
+    With one channel both layouts have the same memory, and a convolution sees only from the strides
+    which layout to return. `contiguous` leaves such strides as they are; a view through one
+    dimension sets them.
     """
     moved = images.permute(0, 2, 3, 1)
     return moved.reshape(-1).view(moved.shape).permute(0, 3, 1, 2)
 
 
 def check_indexed(data: Any) -> None:
-    """Refuse what has no length or no index."""
+    """Refuse a data set without a length or an index."""
     indexed = hasattr(data, "__len__") and hasattr(data, "__getitem__")
     if not indexed or isinstance(data, IterableDataset):
         raise DataError(

@@ -1,4 +1,4 @@
-"""Fetch one file over HTTP: checked against its checksum, and never seen half written."""
+"""Fetch a file over HTTP, check its checksum, and put it in place only when it is complete."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pathlib import Path
 from lockstep.errors import DataError
 
 Progress = Callable[[int, int | None], None]
-"""Called with the bytes that have arrived and, when the server tells, the bytes in all."""
+"""Called with the bytes that have arrived and the total, if the server sent it."""
 
 TIMEOUT_SECONDS = 10.0
 CHUNK_BYTES = 1 << 18
@@ -24,13 +24,13 @@ CHUNK_BYTES = 1 << 18
 def fetch(url: str, target: Path, checksum: str, progress: Progress | None = None) -> Path:
     """Download `url` to `target` if its content has `checksum` ("md5:..." or "sha256:...").
 
-    Replicas on one machine may fetch the same file at once: each writes beside the target under
-    a name of its own, and the last to finish replaces the others' identical file.
+    Replicas on one machine may fetch the same file at once. Each writes beside the target under
+    another name, and the last to finish replaces the identical files of the others.
     """
     algorithm, _, expected = checksum.partition(":")
     if algorithm not in ("md5", "sha256"):
         raise DataError(f"checksum {checksum!r} is neither 'md5:...' nor 'sha256:...'.")
-    # Not tempfile: its 0600 files would lock other users out of a shared data folder.
+    # Files of tempfile have mode 0600, which would lock other users out of a shared folder.
     partial = target.with_name(f".{target.name}.{uuid.uuid4().hex}")
     try:
         target.parent.mkdir(parents=True, exist_ok=True)

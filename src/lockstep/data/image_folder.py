@@ -1,11 +1,11 @@
-"""A folder of images, one sub-folder for each class, decoded by the data workers.
+"""Read a folder of images, with one sub-folder for each class; data workers decode them.
 
     photos/train/cat/1.jpg       photos/cat/1.jpg
     photos/train/dog/2.jpg  or   photos/dog/2.jpg     with test_share=0.1
     photos/val/cat/3.jpg         photos/dog/3.jpg
 
-Images travel to the device as bytes; they are mirrored (the recipe's `augment`) and normalised
-there.
+Images travel to the device as bytes. The device mirrors (the recipe's `augment`) and normalises
+them.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ SUFFIXES = (
     *(b".jpg", b".jpeg", b".png", b".webp", b".bmp", b".gif"),
     *(b".tif", b".tiff", b".ppm", b".pgm"),
 )
-# Of the training images of ImageNet (ILSVRC 2012), as everybody uses them.
+# The usual values for the training images of ImageNet (ILSVRC 2012).
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 ASPECT = 4 / 3
 TRIES = 10
 ORIENTATION = 0x0112
 
 Box = tuple[float, float, float, float]
-"""Left, top, right and bottom of a cut, in pixels."""
+"""Left, top, right and bottom of a part of an image, in pixels."""
 
 
 def folder(
@@ -57,13 +57,13 @@ def folder(
     samples: int | None = None,
     test_samples: int | None = None,
 ) -> Data:
-    """`root/train/CLASS/*` to train on and `root/val/CLASS/*` (or validation, or test) to test on.
+    """Train on `root/train/CLASS/*` and test on `root/val/CLASS/*` (or validation, or test).
 
-    Without these two, the classes lie in `root`, and `test_share` of their images is for the test.
+    If `root` holds the classes themselves, set aside `test_share` of their images for the test.
 
-    Training images are a random part (a share of the `area`) resized to `size` x `size`. Of test
-    images the shorter side is resized to `resize` (default: 8/7 of `size`, 256 for 224) and the
-    middle is taken. `samples` and `test_samples` keep so many images, spread over the classes.
+    For training, cut a random part (a share of the `area`) and resize it to `size` x `size`. For
+    the test, resize the shorter side to `resize` (default: 8/7 of `size`, 256 for 224) and cut out
+    the middle. `samples` and `test_samples` keep that many images, spread over the classes.
     """
     resize = round(size * 8 / 7) if resize is None else resize
     _check_numbers(size, resize, area, test_share)
@@ -82,15 +82,15 @@ def folder(
 
 
 class Files:
-    """Files below one folder and the class of each, in an order that every machine agrees on."""
+    """Files below one folder and the class of each, in the same order on every machine."""
 
     def __init__(
         self, root: Path, classes: list[str], names: list[bytes], targets: list[int]
     ) -> None:
-        """`names` are relative to `root`; `targets` are places in `classes`."""
+        """Keep `names`, relative to `root`, and `targets`, which are places in `classes`."""
         self.root, self.classes = root, classes
-        # One block instead of a list: reading an element of a list counts a reference to it, so
-        # every worker would end up with a copy of its own of a million names.
+        # One block instead of a list: reading an element of a list changes its reference count, so
+        # every worker would end up with its own copy of a million names.
         self._text = b"".join(names)
         self._ends = np.cumsum([len(name) for name in names], dtype=np.int64)
         self.targets = np.array(targets, dtype=np.int64)
@@ -99,16 +99,16 @@ class Files:
         return len(self.targets)
 
     def name(self, index: int) -> bytes:
-        """One name, relative to the root."""
+        """Return one name, relative to the root."""
         return self._text[self._ends[index - 1] if index else 0 : self._ends[index]]
 
     def keep(self, chosen: np.ndarray) -> Files:
-        """The files at the places `chosen`."""
+        """Return the files at the places `chosen`."""
         names = [self.name(index) for index in chosen.tolist()]
         return Files(self.root, self.classes, names, self.targets[chosen].tolist())
 
     def hashes(self) -> np.ndarray:
-        """A number in [0, 1) for each file that depends on nothing but its name."""
+        """Return a number in [0, 1) for each file, which depends only on its name."""
         names = (self.name(index) for index in range(len(self)))
         digests = b"".join(
             hashlib.blake2b(n, digest_size=8, key=b"lockstep").digest() for n in names
@@ -117,49 +117,49 @@ class Files:
 
 
 class Images:
-    """A map-style data set of (bytes [3, size, size], class) that are read when asked for."""
+    """A map-style data set of (bytes [3, size, size], class) that reads each image on demand."""
 
     def __init__(self, files: Files, size: int, choose: Callable[[int, int], Box]) -> None:
-        """`choose` gives the part to cut out of an image of some width and height."""
+        """Read `files`; `choose` returns the part to cut out of an image of a width and height."""
         self.files, self.size, self.choose = files, size, choose
 
     @property
     def classes(self) -> list[str]:
-        """The names of the classes; a target is a place in this list."""
+        """Names of the classes; a target is a place in this list."""
         return self.files.classes
 
     def path(self, index: int) -> Path:
-        """Where a sample lies."""
+        """Return the path of a sample."""
         return self.files.root / os.fsdecode(self.files.name(index))
 
     def __len__(self) -> int:
-        """How many samples there are."""
+        """Return the number of samples."""
         return len(self.files)
 
     def __getitem__(self, index: int) -> tuple[Tensor, int]:
-        """One sample; its randomness comes from `random`, which lockstep seeds for each sample."""
+        """Return one sample; randomness comes from `random`, which lockstep seeds per sample."""
         if not 0 <= index < len(self):
             raise IndexError(f"sample {index} of {len(self)}")
         path = self.path(index)
         try:
             with warnings.catch_warnings():
-                # Of damaged camera data, say, in an image whose pixels are fine.
+                # Pillow also warns of damaged camera data in an image whose pixels are fine.
                 warnings.simplefilter("ignore")
                 image = _read(path, self.size, self.choose)
         except DataError:
             raise
-        # Not a list of types: a damaged file can make Pillow raise almost any of them.
+        # Catch every type: a damaged file can make Pillow raise almost any of them.
         except Exception as error:
             raise DataError(
-                f"{path} cannot be read as an image: {type(error).__name__}: {error}. Replace it "
-                "by a whole one, or move it out of the folder."
+                f"{path} cannot be read as an image: {type(error).__name__}: {error}. Replace the "
+                "file, or move it out of the folder."
             ) from None
         pixels = np.asarray(image).transpose(2, 0, 1).copy()
         return torch.from_numpy(pixels), int(self.files.targets[index])
 
 
 def random_box(width: int, height: int, area: tuple[float, float]) -> Box:
-    """A part with a random share of the area and aspect (Szegedy et al. 2015, sec. 6)."""
+    """Choose a part with a random share of the area and aspect (Szegedy et al. 2015, sec. 6)."""
     for _ in range(TRIES):
         pixels = width * height * random.uniform(*area)
         aspect = ASPECT ** random.uniform(-1, 1)
@@ -167,12 +167,12 @@ def random_box(width: int, height: int, area: tuple[float, float]) -> Box:
         if 1 <= across <= width and 1 <= down <= height:
             left, top = random.randint(0, width - across), random.randint(0, height - down)
             return left, top, left + across, top + down
-    # Of a long, thin image hardly any part of such a size has such an aspect: take the middle.
+    # Hardly any part of a long, thin image has such a size and aspect: take the middle.
     return _middle(width, height, min(width, height * ASPECT), min(height, width * ASPECT))
 
 
 def centre_box(width: int, height: int, share: float) -> Box:
-    """The square in the middle, whose side is a `share` of the shorter side."""
+    """Return the square in the middle, whose side is a `share` of the shorter side."""
     side = min(width, height) * share
     return _middle(width, height, side, side)
 
@@ -183,19 +183,19 @@ def _middle(width: int, height: int, across: float, down: float) -> Box:
 
 
 def _read(path: Path, size: int, choose: Callable[[int, int], Box]) -> Image.Image:
-    """The chosen part of an image as its viewer sees it, in RGB, resized to a square of `size`."""
+    """Read the chosen part of an image, upright and in RGB, resized to a square of `size`."""
     from PIL import Image
 
     with Image.open(path) as image:
         if image.format not in ("JPEG", "MPO"):
-            # TIFF turns itself when it is loaded, and PNG tells its orientation only then.
+            # Pillow turns a TIFF when it loads it, and reads the orientation of a PNG only then.
             image.load()
         turn = _turn(image)
         width, height = image.size
         box = choose(height, width) if turn in _SIDEWAYS.values() else choose(width, height)
-        # A JPEG decodes to 1/2, 1/4 or 1/8 of its size for a fraction of the work, as most of the
-        # inverse cosine transform is left out. Coarser than the result it must not become, so the
-        # part that was chosen decides, not the image.
+        # Decoding a JPEG to 1/2, 1/4 or 1/8 of its size takes a fraction of the work, as it leaves
+        # out most of the inverse cosine transform. The size of the chosen part, not of the image,
+        # sets the scale: the part must not become coarser than the result.
         ratio = min(box[2] - box[0], box[3] - box[1]) / size
         drafted = image.draft(None, (math.ceil(width / ratio), math.ceil(height / ratio)))
         shrink = drafted[1][2] / width if drafted else 1.0
@@ -208,22 +208,22 @@ def _read(path: Path, size: int, choose: Callable[[int, int], Box]) -> Image.Ima
         return whole.resize((size, size), Image.Resampling.BILINEAR, box=box)
 
 
-# EXIF's orientations and what undoes each, by its name in PIL.Image.Transpose.
+# The orientations of EXIF, and the name in PIL.Image.Transpose that undoes each.
 _UPRIGHT = {2: "FLIP_LEFT_RIGHT", 3: "ROTATE_180", 4: "FLIP_TOP_BOTTOM"}
 _SIDEWAYS = {5: "TRANSPOSE", 6: "ROTATE_270", 7: "TRANSVERSE", 8: "ROTATE_90"}
 
 
 def _turn(image: Image.Image) -> str | None:
-    """How to turn an image so that it stands as the camera was held."""
+    """Return the transposition that makes an image upright, or None."""
     try:
         return (_UPRIGHT | _SIDEWAYS).get(image.getexif().get(ORIENTATION, 1))
     except Exception:
-        # Camera data are damaged more often than pixels, and most viewers ignore them then.
+        # Camera data are damaged more often than pixels, and most viewers then ignore them.
         return None
 
 
 def _rgb(image: Image.Image, path: Path) -> Image.Image:
-    """Three channels of bytes; what shows through is white."""
+    """Return three channels of bytes; transparent parts become white."""
     from PIL import Image
 
     if image.mode == "RGB" and "transparency" not in image.info:
@@ -243,19 +243,21 @@ def _check_numbers(
     size: int, resize: int, area: tuple[float, float], test_share: float | None
 ) -> None:
     if size < 1:
-        raise DataError(f"size={size} is no image: give 1 or more, such as 224.")
+        raise DataError(f"size={size}: give 1 or more, such as 224.")
     if resize < size:
         raise DataError(
             f"resize={resize} leaves test images smaller than size={size}: give {size} or more."
         )
     if len(area) != 2 or not 0 < area[0] <= area[1] <= 1:
-        raise DataError(f"area={area} is no range of shares above 0 and up to 1: try (0.08, 1).")
+        raise DataError(
+            f"area={area}: give a range of shares above 0 and up to 1, such as (0.08, 1)."
+        )
     if test_share is not None and not 0 < test_share < 1:
-        raise DataError(f"test_share={test_share} is no share: give one such as 0.1.")
+        raise DataError(f"test_share={test_share}: give a share between 0 and 1, such as 0.1.")
 
 
 def _split(root: Path, test_share: float | None) -> tuple[Files, Files]:
-    """The files to train on and those to test on."""
+    """Return the files to train on and the files to test on."""
     if not root.is_dir():
         problem = "is a file" if root.is_file() else "does not exist"
         raise DataError(f"{root} {problem}. Give the folder that holds train and val.")
@@ -274,7 +276,7 @@ def _split(root: Path, test_share: float | None) -> tuple[Files, Files]:
             f"{root} does not hold {TRAIN} and one of {', '.join(TESTS)}. To test on a tenth of "
             "its images, give test_share=0.1."
         )
-    # Of the name alone: an image stays on its side when others come, go, or move with it.
+    # The name alone decides: an image stays on its side when others come, go, or move with it.
     every = _scan(root / TRAIN if folders == [TRAIN] else root)
     is_test = every.hashes() < test_share
     if is_test.all() or not is_test.any():
@@ -286,12 +288,12 @@ def _split(root: Path, test_share: float | None) -> tuple[Files, Files]:
 
 
 def _scan(root: Path, known: list[str] | None = None) -> Files:
-    """All images below `root`; its sub-folders are the classes and must be among the `known`."""
+    """Find all images below `root`; its sub-folders are the classes, all of them `known`."""
     classes = _folders(root)
     if not classes:
         raise DataError(
-            f"{root} holds no folders. Put the images of each class into a folder of its own, such "
-            f"as {root / 'cat' / '1.jpg'}"
+            f"{root} holds no folders. Put the images of each class into one folder, such as "
+            f"{root / 'cat' / '1.jpg'}"
         )
     strange = [name for name in classes if name not in (known or classes)]
     if strange:
@@ -313,7 +315,7 @@ def _scan(root: Path, known: list[str] | None = None) -> Files:
 
 
 def _folders(root: Path) -> list[str]:
-    """The sub-folders by name, in the order of their bytes: a locale may have another."""
+    """Return the sub-folders in the order of their bytes, which no locale changes."""
     try:
         with os.scandir(root) as entries:
             names = [e.name for e in entries if e.is_dir() and not e.name.startswith(".")]
@@ -323,14 +325,14 @@ def _folders(root: Path) -> list[str]:
 
 
 def _images(path: bytes, prefix: bytes) -> list[bytes]:
-    """The images below `path`; without a stat for each, which would take minutes for a million."""
+    """Find the images below `path` without a stat for each: a million would take minutes."""
     found, below = [], []
     try:
         with os.scandir(path) as entries:
             for entry in entries:
                 if entry.name.startswith(b"."):
                     continue
-                # What kind it is came with the list; only links are looked up.
+                # The listing holds the kind of each entry; only links need a look-up.
                 if entry.is_dir():
                     below.append(entry.name)
                 elif entry.name.lower().endswith(SUFFIXES):
@@ -343,13 +345,13 @@ def _images(path: bytes, prefix: bytes) -> list[bytes]:
 
 
 def _some(files: Files, count: int | None, name: str) -> Files:
-    """`count` of the files: the first by hash, as the first by name would be of one class."""
+    """Keep the first `count` files by hash: the first by name would be of one class."""
     if count is None:
         return files
     if not 1 <= count <= len(files):
         raise DataError(
-            f"{name}={count} is not among the {len(files)} there are: give 1 to {len(files)}, or "
-            "leave it out for all."
+            f"{name}={count}, but there are {len(files)} images: give 1 to {len(files)}, or leave "
+            "it out to use all."
         )
     return files.keep(np.sort(np.argsort(files.hashes(), kind="stable")[:count]))
 

@@ -1,7 +1,7 @@
-"""Fashion-MNIST and CIFAR-10, read from their original files.
+"""Read Fashion-MNIST and CIFAR-10 from their original files.
 
-Looked for in the folder that is given and nowhere else; without one in `~/.cache/lockstep`, then
-where Debian puts it. What is found nowhere is downloaded.
+With a folder, these functions look only there. Without one, they look in `~/.cache/lockstep`, then
+where Debian puts the files. They download what they do not find.
 
 Fashion-MNIST: Xiao, Rasul, Vollgraf 2017, github.com/zalandoresearch/fashion-mnist.
 CIFAR-10: Krizhevsky 2009, www.cs.toronto.edu/~kriz/cifar.html.
@@ -57,9 +57,10 @@ def fashion_mnist(
     test_samples: int | None = None,
     progress: Progress | None = None,
 ) -> Data:
-    """60,000 and 10,000 grey 28x28 images of clothes; `samples` and `test_samples` keep the first.
+    """Load Fashion-MNIST: 60,000 and 10,000 grey 28x28 images of clothes.
 
-    The folder holds the four IDX files, gzipped or not.
+    `folder` holds the four IDX files, gzipped or not. Without it, lockstep searches the usual
+    places and downloads what is missing. `samples` and `test_samples` keep the first images.
     """
     home = _folder(folder, "fashion-mnist")
     places = [home] if folder is not None else [home, FASHION_DEBIAN]
@@ -84,10 +85,11 @@ def cifar10(
     test_samples: int | None = None,
     progress: Progress | None = None,
 ) -> Data:
-    """50,000 and 10,000 colour 32x32 photographs; `samples` and `test_samples` keep the first.
+    """Load CIFAR-10: 50,000 and 10,000 colour 32x32 photographs.
 
-    The folder holds the Python or the binary version: the batches, the folder that they come in,
-    or `cifar-10-python.tar.gz` as it is.
+    `folder` holds the Python or the binary version: the batches, the folder that they come in, or
+    `cifar-10-python.tar.gz`. Without it, lockstep uses its cache and downloads what is missing.
+    `samples` and `test_samples` keep the first images.
     """
     home = _folder(folder, "cifar10")
     if (batches := _cifar10_batches(home)) is None:
@@ -108,23 +110,23 @@ def cifar10(
 def normalise(
     inputs: Tensor, mean: tuple[float, ...], std: tuple[float, ...], peak: float = 255.0
 ) -> Tensor:
-    """Bytes to float32 per channel: (inputs / peak - mean) / std. Keeps the memory format.
+    """Turn bytes into float32, per channel: (inputs / peak - mean) / std. Keep the memory format.
 
     >>> normalise(torch.tensor([[[[0, 255]]]], dtype=torch.uint8), mean=(0.5,), std=(0.5,))
     tensor([[[[-1.,  1.]]]])
     """
-    # A product and a sum: CUDA divides by multiplying with the inverse, which has other bits.
+    # Multiply and add: CUDA divides by multiplying with the inverse, which has other bits.
     scale = _channels(tuple(1 / (peak * s) for s in std), inputs.device)
     shift = _channels(tuple(-m / s for m, s in zip(mean, std, strict=True)), inputs.device)
     return (inputs * scale).add_(shift)
 
 
-# A plain dictionary: torch.compile looks into it, but past functools.cache.
+# torch.compile can look into a plain dictionary, but not into functools.cache.
 _CONSTANTS: dict[tuple[tuple[float, ...], torch.device], Tensor] = {}
 
 
 def _channels(values: tuple[float, ...], device: torch.device) -> Tensor:
-    """One value for each channel; kept, as a copy to the GPU in every step would wait for it."""
+    """Return one value per channel, kept on the device: copying it in every step would wait."""
     if (values, device) not in _CONSTANTS:
         with torch.inference_mode(False):
             constants = torch.tensor(values, dtype=torch.float32, device=device)
@@ -156,13 +158,13 @@ def _download(
 
 
 def _first(part: Tensors, count: int | None, name: str) -> Tensors:
-    """The first `count` samples of `part`, which lets go of the others."""
+    """Copy the first `count` samples of `part`, so that the others can be freed."""
     if count is None:
         return part
     if not 1 <= count <= len(part):
         raise DataError(
-            f"{name}={count} is not among the {len(part)} there are: give 1 to {len(part)}, or "
-            "leave it out for all."
+            f"{name}={count}, but there are {len(part)} images: give 1 to {len(part)}, or leave "
+            "it out to use all."
         )
     return Tensors(part.inputs[:count].clone(), part.targets[:count].clone())
 
@@ -184,18 +186,18 @@ def _damaged(path: Path, problem: str) -> DataError:
 
 @contextmanager
 def _reading(path: Path) -> Iterator[None]:
-    """Whatever goes wrong inside is the fault of the file at `path`."""
+    """Report any error inside the block as damage of the file at `path`."""
     try:
         yield
     except DataError:
         raise
-    # Not a list of types: a damaged pickle can raise almost any of them.
+    # Catch every type: a damaged pickle can raise almost any of them.
     except Exception as error:
         raise _damaged(path, f"{type(error).__name__}: {error}") from error
 
 
 def _idx_path(folder: Path, name: str) -> Path:
-    """The gzipped file `name`, unless only the file inside it is there."""
+    """Return the gzipped file `name`, or the unpacked one if only that exists."""
     zipped, plain = folder / name, folder / name.removesuffix(".gz")
     return plain if plain.is_file() and not zipped.is_file() else zipped
 
@@ -215,7 +217,7 @@ def _read_idx_pair(folder: Path, part: str) -> Tensors:
 
 
 def _read_idx(path: Path, shape: tuple[int, ...]) -> Tensor:
-    """The bytes of an IDX file whose samples have `shape` (yann.lecun.com/exdb/mnist)."""
+    """Read an IDX file of bytes whose samples have `shape` (yann.lecun.com/exdb/mnist)."""
     with _reading(path):
         raw = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
     header = struct.Struct(f">{2 + len(shape)}I")
@@ -237,7 +239,7 @@ Batches = list[tuple[Path, Callable[[], bytes]]]
 
 
 def _cifar10_batches(folder: Path) -> Batches | None:
-    """Where the six batches of `folder` are and how to read each; None when one is missing."""
+    """Return the paths of the six batches and how to read each; None if one is missing."""
     for place in (folder, folder / "cifar-10-batches-py", folder / "cifar-10-batches-bin"):
         for suffix in ("", ".bin"):
             paths = [place / f"{name}{suffix}" for name in CIFAR10_BATCHES]
@@ -271,7 +273,7 @@ def _read_cifar10(path: Path, read: Callable[[], bytes]) -> Tensors:
 
 
 def _decode_records(raw: bytearray) -> tuple[Tensor, Tensor]:
-    """The images and labels of the binary version: a label, then the pixels, again and again."""
+    """Decode the binary version: records of a label and the pixels."""
     size = 1 + CIFAR10_PIXELS
     if len(raw) % size:
         raise ValueError(f"{len(raw)} bytes are not whole records of {size}")
@@ -280,13 +282,13 @@ def _decode_records(raw: bytearray) -> tuple[Tensor, Tensor]:
 
 
 def _decode_pickle(raw: bytearray) -> tuple[Tensor, Tensor]:
-    """The images and labels of the Python version."""
+    """Decode the images and labels of the Python version."""
     batch = _ArrayUnpickler(io.BytesIO(raw), encoding="bytes").load()
     return torch.from_numpy(batch[b"data"]), torch.tensor(batch[b"labels"])
 
 
 def _byte_type(name: bytes, align: int, copy: int) -> np.dtype[Any]:
-    """Stands in for `numpy.dtype`, which deprecates the integers that Python 2 wrote for flags."""
+    """Replace `numpy.dtype`, which deprecates the integers that Python 2 wrote for flags."""
     if name != b"u1":
         raise pickle.UnpicklingError(f"an array of {name!r}, expected bytes")
     return np.dtype(np.uint8, copy=True)
@@ -302,4 +304,6 @@ class _ArrayUnpickler(pickle.Unpickler):
             return _byte_type
         if module in ("numpy.core.multiarray", "numpy._core.multiarray") and name == "_reconstruct":
             return np.empty(0).__reduce__()[0]
-        raise pickle.UnpicklingError(f"it asks for {module}.{name}, which no data file needs")
+        raise pickle.UnpicklingError(
+            f"it asks for {module}.{name}, which a data file does not need"
+        )

@@ -1,8 +1,8 @@
-"""Two loaders behind one interface: requests in, batches on the device out, in the same order.
+"""Turn requests into batches on the device, in order, with one of two loaders.
 
-Data that fit live on the device as tensors and are indexed there. Everything else goes through
-DataLoader workers with prefetch and pinned memory. A request names its samples and their epoch,
-so what comes out never depends on which process asks, or on the number of workers.
+Data that fit live on the device as tensors and are indexed there. DataLoader workers read all other
+data ahead, into pinned memory. A request names its samples and their epoch, so the batches depend
+neither on the process that asks nor on the number of workers.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from lockstep.errors import DataError
 
 
 class ResidentLoader:
-    """Data that live on the device and are indexed there."""
+    """Takes batches from data that live on the device."""
 
     def __init__(self, data: Resident, device: torch.device, finish: Finish, watch: Watch) -> None:
         self.data, self.finish, self.watch = data.to(device), finish, watch
@@ -30,11 +30,11 @@ class ResidentLoader:
         self.starved = 0.0
 
     def arrivals(self, requests: Iterable[Request]) -> Iterator[Arrival]:
-        """Nothing but the request."""
+        """Yield the requests: the samples are on the device already."""
         return (Arrival(request) for request in requests)
 
     def batch(self, arrival: Arrival, epoch: EpochKeys | None = None) -> Batch:
-        """Index, finish."""
+        """Take the samples of a request and finish them."""
         inputs, targets = self.data.take(arrival.request.indices)
         self.watch.mark("read data")
         inputs = self.finish(inputs, arrival.request, epoch)
@@ -42,7 +42,7 @@ class ResidentLoader:
         return inputs, targets
 
     def batches(self, requests: Iterable[Request]) -> Iterator[Batch]:
-        """Index, finish, hand over."""
+        """Yield the finished batch for each request."""
         return (self.batch(arrival) for arrival in self.arrivals(requests))
 
 
@@ -55,15 +55,15 @@ def make_loader(
     workers: int = 0,
     resident: bool | None = None,
 ) -> Loader:
-    """The loader for `data`: on the device if it fits (or `resident` says so), else workers."""
+    """Make a loader for `data`: on the device if it fits or `resident` is set, else workers."""
     if type(data) is TensorDataset and len(data.tensors) == 2:
         data = Tensors(*data.tensors)
     check_indexed(data)
     can = isinstance(data, Resident) and not isinstance(data, Tensor)
     if resident and not can:
         raise DataError(
-            f"{type(data).__name__} cannot live on the device: it is no lockstep.Tensors, "
-            "TensorDataset, or other data set with `take`. Leave out --resident."
+            f"{type(data).__name__} cannot live on the device: that needs lockstep.Tensors, "
+            "TensorDataset, or another data set with `take`. Leave out --resident."
         )
     if can and (resident or (resident is None and data.nbytes <= _room(device))):
         return ResidentLoader(data, device, finish, watch)
@@ -71,7 +71,7 @@ def make_loader(
 
 
 def _room(device: torch.device) -> float:
-    """Bytes that data may take: a quarter of the free device memory; on the CPU they lie there."""
+    """Return the bytes that data may take: a quarter of the free GPU memory, any on the CPU."""
     if device.type != "cuda":
         return float("inf")
     free, _ = torch.cuda.mem_get_info(device)

@@ -1,4 +1,4 @@
-"""Data from a formula: images of any size for measurements, and a line for first steps."""
+"""Make data from a formula: images of any size for measurements, and a line for first steps."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from lockstep.errors import DataError
 
 TABLE_SIZE = 1 << 20
 COARSE = 4
-# Test samples are numbered from here on, so that they do not change with the training samples.
+# Number the test samples from here on, so that they do not change with the training samples.
 FIRST_TEST = 1 << 31
 
 
@@ -26,7 +26,7 @@ def synthetic(
     classes: int = 1000,
     seed: int = 0,
 ) -> Data:
-    """Noisy images that can be told apart, made on the device when they are asked for."""
+    """Make noisy images of classes that a model can learn, on the device and on demand."""
     return Data(
         train=Synthetic(samples, shape, classes, seed),
         test=Synthetic(test_samples, shape, classes, seed, first=FIRST_TEST),
@@ -36,15 +36,15 @@ def synthetic(
 class Synthetic:
     """Float32 images: uniform noise in [-1, 1) on a coarse pattern in [-1/2, 1/2) of the class.
 
-    Everything follows from (seed, index) through exact numbers and one rounded sum, so the bits are
-    the same on every device. A hash for each pixel would cost more than the training step: an image
-    is a stretch of one table of noise, from a place keyed by its index.
+    An image follows from (seed, index) through exact numbers and one rounded sum, so its bits are
+    the same on every device. A hash for each pixel would cost more than the training step, so the
+    noise is a stretch of one table, from a place keyed by the index.
     """
 
     def __init__(
         self, samples: int, shape: tuple[int, int, int], classes: int, seed: int, first: int = 0
     ) -> None:
-        """Number the samples from `first` on."""
+        """Describe `samples` images, numbered from `first` on."""
         if len(shape) != 3 or min(samples, *shape, classes) < 1:
             raise DataError(
                 f"samples={samples}, shape={tuple(shape)}, classes={classes} describe no images: "
@@ -62,28 +62,28 @@ class Synthetic:
         self._columns = torch.arange(width) * COARSE // width
 
     def __len__(self) -> int:
-        """How many samples there are."""
+        """Return the number of samples."""
         return self.samples
 
     def __getitem__(self, index: int) -> tuple[Tensor, Tensor]:
-        """One sample."""
+        """Return one sample."""
         if not 0 <= index < self.samples:
             raise IndexError(f"sample {index} of {self.samples}")
         inputs, targets = self.take(torch.tensor([index], device=self._table.device))
         return inputs[0], targets[0]
 
     def take(self, indices: Tensor) -> tuple[Tensor, Tensor]:
-        """The samples of `indices`, made where the table lies."""
+        """Make the samples of `indices` on the device of the table."""
         keys = self._keys(indices.long() + self.first)
         targets = keys.integers("class", self.classes)
         places = keys.integers("place", TABLE_SIZE)
-        # A view of every stretch there is; the index copies those of this batch and nothing else.
+        # A view of every stretch of the table; the index copies only those of this batch.
         noise = self._table.unfold(0, math.prod(self.shape), 1)[places]
         pattern = self._pattern[targets][:, :, self._rows, self._columns]
         return pattern.add_(noise.view_as(pattern)), targets
 
     def to(self, device: torch.device) -> Self:
-        """The same data on `device`."""
+        """Return the data on `device`."""
         moved = copy.copy(self)
         for name, value in vars(self).items():
             if isinstance(value, Tensor):
@@ -92,7 +92,7 @@ class Synthetic:
 
     @property
     def nbytes(self) -> int:
-        """Memory that it needs on the device."""
+        """Bytes that the data need on the device."""
         return sum(value.nbytes for value in vars(self).values() if isinstance(value, Tensor))
 
     def _keys(self, numbers: Tensor) -> SampleKeys:
@@ -102,9 +102,9 @@ class Synthetic:
 def line(
     samples: int = 100, w: float = 10.0, b: float = 2.0, noise: float = 1.0, seed: int = 0
 ) -> Data:
-    """Points near y = w x + b, x in [-1, 1), with Gaussian noise; the test is 100 exact points."""
+    """Make points near y = w x + b, x in [-1, 1), with noise; test on 100 exact points."""
     if samples < 1:
-        raise DataError(f"samples={samples} is no line: give 1 or more, such as 100.")
+        raise DataError(f"samples={samples}: give 1 or more, such as 100.")
     generator = torch.Generator().manual_seed(seed)
     x = torch.rand(samples, 1, generator=generator) * 2 - 1
     y = w * x + b + noise * torch.randn(samples, 1, generator=generator)

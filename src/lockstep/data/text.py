@@ -1,4 +1,4 @@
-"""Text that every machine with Python has: the source of the standard library, byte by byte."""
+"""Read text that every machine with Python has: the source of the standard library."""
 
 from __future__ import annotations
 
@@ -17,18 +17,19 @@ SKIPPED_FOLDERS = {
     *("site-packages", "dist-packages", "__pycache__"),
     *("test", "tests", "idle_test", "idlelib"),
 }
-# Written when Python is built or installed: they differ between machines of one Python version.
+# Building or installing Python writes these files: they differ between machines.
 SKIPPED_FILES = ("_sysconfigdata", "sitecustomize", "usercustomize")
 TEST_SHARE = 0.1
 
 
 def stdlib(length: int = 128, *, megabytes: float = 4.0) -> Data:
-    """Windows of `length` bytes of the standard library; the last tenth of the text is the test.
+    """Cut the source of the standard library into windows of `length` bytes.
 
-    The text depends on the Python version (3.11.7 and 3.11.8 differ): compare runs of one version.
+    The last tenth of the text is the test. The text depends on the Python version (3.11.7 and
+    3.11.8 differ): compare runs of one version.
     """
     if length < 1:
-        raise DataError(f"length={length} is no window: give 1 or more, such as 128.")
+        raise DataError(f"length={length}: give 1 or more, such as 128.")
     root = Path(sysconfig.get_path("stdlib"))
     text = _mixture(root, int(megabytes * 1_000_000))
     cut = len(text) - int(len(text) * TEST_SHARE)
@@ -42,9 +43,9 @@ def stdlib(length: int = 128, *, megabytes: float = 4.0) -> Data:
 
 
 def _mixture(root: Path, limit: int) -> bytearray:
-    """The first `limit` bytes of the sources under `root`, each ended by a zero byte.
+    """Return the first `limit` bytes of the sources under `root`, each ended by a zero byte.
 
-    In the order of the hash of their names: by name, the test text would be `xml` and `zipfile`.
+    The hash of their names sets the order: by name, the test text would be `xml` and `zipfile`.
     """
     names = sorted(_sources(root), key=lambda name: hashlib.sha256(os.fsencode(name)).digest())
     text = bytearray()
@@ -59,7 +60,7 @@ def _mixture(root: Path, limit: int) -> bytearray:
 
 
 def _sources(root: Path) -> Iterator[str]:
-    """The Python files under `root`, relative to it."""
+    """Yield the Python files under `root`, relative to it."""
     for folder, subfolders, files in os.walk(root):
         subfolders[:] = [name for name in subfolders if name not in SKIPPED_FOLDERS]
         for name in files:

@@ -1,4 +1,4 @@
-"""Data that are read by worker processes, ahead of the training, and copied beside it."""
+"""Read data in worker processes ahead of the training, and copy them while it runs."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from lockstep.keys import key
 from lockstep.world import die_with
 
 AHEAD = 2
-"""Steps that the host may be ahead of a GPU: enough to keep it busy, few enough for its memory."""
+"""Steps that the host may be ahead of a GPU: they keep it busy and fit into its memory."""
 
 
 class WorkerLoader:
-    """Any map-style data set, read by worker processes ahead of the training."""
+    """Reads any map-style data set in worker processes, ahead of the training."""
 
     def __init__(
         self, data: Any, device: torch.device, finish: Finish, watch: Watch, workers: int
@@ -38,17 +38,17 @@ class WorkerLoader:
         self.starved = 0.0
 
     def arrivals(self, requests: Iterable[Request]) -> Iterator[Arrival]:
-        """Read in the workers, move to the device.
+        """Read samples in the workers and move them to the device.
 
-        The workers are forked now, not at the first batch: call this before the first backward
-        pass. Later, threads of the backends take locks that a forked process would never see
-        released.
+        This forks the workers at once, not at the first batch: call it before the first backward
+        pass. Later, threads of the backends hold locks that nothing would release in a forked
+        process.
         """
-        # How many workers there are is the user's business.
+        # The user decides how many workers there are.
         warnings.filterwarnings("ignore", message="This DataLoader will create")
-        # The sampler runs ahead of the batches that come back: keep the requests on their way.
+        # The sampler runs ahead of the batches: keep the requests until their batch arrives.
         on_the_way: deque[Request] = deque()
-        # DataLoader's own types know neither batches read at once nor keys as indices.
+        # The types of DataLoader know neither batches read at once nor keys as indices.
         loader: Any = DataLoader(
             cast(Any, _Keyed(self.data, self.finish.seed)),
             batch_sampler=cast(Any, _Forwarder(requests, on_the_way)),
@@ -56,7 +56,7 @@ class WorkerLoader:
             collate_fn=cast(Any, _collate),
             worker_init_fn=partial(_start_worker, os.getpid()),
             pin_memory=self.device.type == "cuda",
-            # Else DataLoader would draw from the generator of the training.
+            # Without it, DataLoader would draw from the generator of the training.
             generator=torch.Generator(),
         )
         return self._arriving(iter(loader), on_the_way)
@@ -70,13 +70,13 @@ class WorkerLoader:
             if batch is None:
                 return
             if isinstance(batch, LockstepError):
-                # Its workers end with it, not with the trace of the error, which holds this frame.
+                # End the workers now: the trace of the error keeps this frame alive.
                 del read
                 raise batch
             inputs, targets, stamps = batch
             arrived = time.perf_counter()
-            # The first batch waits for the workers to start; with work in its queue a GPU does not
-            # notice that the host is waiting.
+            # Do not count the first batch, which waits for the workers to start, nor a wait while
+            # the GPU still has work in its queue.
             if not first and mover.idle():
                 self.starved += arrived - asked
             first = False
@@ -90,7 +90,7 @@ class WorkerLoader:
             mover.step_launched()
 
     def batch(self, arrival: Arrival, epoch: EpochKeys | None = None) -> Batch:
-        """Finish what has arrived."""
+        """Finish the samples that have arrived."""
         assert arrival.samples is not None
         inputs, targets = arrival.samples
         inputs = self.finish(inputs, arrival.request, epoch)
@@ -98,12 +98,12 @@ class WorkerLoader:
         return inputs, targets
 
     def batches(self, requests: Iterable[Request]) -> Iterator[Batch]:
-        """Read in the workers, move to the device, finish there."""
+        """Read samples in the workers, move them to the device, and finish them there."""
         return (self.batch(arrival) for arrival in self.arrivals(requests))
 
 
 class _Mover:
-    """Copies on a stream of their own: the next batch moves to the device while this one trains."""
+    """Copies on a separate stream: the next batch moves to the device while this one trains."""
 
     def __init__(self, device: torch.device) -> None:
         self.device = device
@@ -111,7 +111,7 @@ class _Mover:
         self.launched: deque[torch.cuda.Event] = deque()
 
     def move(self, *tensors: Tensor) -> tuple[Tensor, ...]:
-        """The tensors on the device."""
+        """Return the tensors on the device."""
         if self.stream is None:
             return tensors
         current = torch.cuda.current_stream(self.device)
@@ -119,12 +119,12 @@ class _Mover:
             moved = tuple(t.to(self.device, non_blocking=True) for t in tensors)
         current.wait_stream(self.stream)
         for tensor in moved:
-            # Their memory may be used again only when the training is done with it.
+            # Their memory may be reused only after the training is done with it.
             tensor.record_stream(current)
         return moved
 
     def step_launched(self) -> None:
-        """The work on the last batch is in the queue: wait until only a few steps are."""
+        """Wait until the queue of the device holds only a few steps."""
         if self.stream is None:
             return
         self.launched.append(torch.cuda.current_stream(self.device).record_event())
@@ -132,12 +132,12 @@ class _Mover:
             self.launched.popleft().synchronize()
 
     def idle(self) -> bool:
-        """Whether the device has done all that it was given."""
+        """Return whether the device has finished all its work."""
         return all(event.query() for event in self.launched)
 
 
 class _Forwarder:
-    """The requests as DataLoader wants them: lists of keys; each is also put `on_the_way`."""
+    """Yields requests as DataLoader wants them, lists of keys, and puts each `on_the_way`."""
 
     def __init__(self, requests: Iterable[Request], on_the_way: deque[Request]) -> None:
         self.requests, self.on_the_way = requests, on_the_way
@@ -153,7 +153,7 @@ Read = tuple[float, list[Any] | LockstepError]
 
 
 class _Keyed:
-    """A data set whose own randomness is keyed per sample, whichever generator it uses."""
+    """Keys the randomness of a data set per sample, whichever generator it uses."""
 
     def __init__(self, data: Any, seed: int) -> None:
         self.data, self.seed = data, seed
@@ -165,7 +165,7 @@ class _Keyed:
         start = time.perf_counter()
         if get_worker_info() is not None:
             return start, self._read(keys)
-        # Without workers this is the training process: leave its generators as they were.
+        # Without workers, this is the training process: restore its generators.
         states = random.getstate(), numpy.random.get_state(), torch.get_rng_state()
         try:
             return start, self._read(keys)
@@ -178,7 +178,7 @@ class _Keyed:
         try:
             return self._samples(keys)
         except LockstepError as error:
-            # Raised where it is received: out of a worker it would come wrapped in its trace.
+            # The receiver raises it: DataLoader would wrap an error of a worker in its trace.
             return error
 
     def _samples(self, keys: list[tuple[int, int]]) -> list[Any]:
@@ -187,7 +187,7 @@ class _Keyed:
             number = key(self.seed, epoch, index, "sample")
             random.seed(number)
             numpy.random.seed(number & 0xFFFFFFFF)
-            # Not torch.manual_seed: before CUDA is used, it notes a stack trace at every call.
+            # torch.manual_seed would keep a stack trace at every call until CUDA is used.
             torch.default_generator.manual_seed(number)
             samples.append(self.data[index])
         return samples
@@ -203,23 +203,23 @@ def _collate(read: Read) -> tuple[Tensor, Tensor, tuple[float, float, float]] | 
     for value in (inputs, targets):
         if not isinstance(value, Tensor):
             raise DataError(
-                f"inputs or targets of the data set make no tensor but a {type(value).__name__}. "
-                "Have its __getitem__ return two tensors."
+                f"inputs or targets of the data set became a {type(value).__name__}, not a tensor. "
+                "Let its __getitem__ return two tensors."
             )
     return inputs, targets, (start, end, time.perf_counter())
 
 
 def _start_worker(parent: int, number: int) -> None:
     die_with(parent)
-    # A group of its own: a signal to all processes, as of Ctrl-C or `timeout`, means the replica,
-    # which then wants to end in good order.
+    # Leave the process group: Ctrl-C or `timeout` signal the whole group, and the replica needs its
+    # workers until it has ended in good order.
     os.setpgrp()
 
 
 def loader_limits(starved: float, seconds: float, samples: float, workers: int) -> str | None:
-    """What to say if a model waited `starved` of some `seconds` for data, or None if it is little.
+    """Return a warning if the model waited for data `starved` of `seconds`; None if that is little.
 
-    `samples` are those that one replica trained on meanwhile.
+    `samples` is the number of samples that one replica trained on meanwhile.
     """
     if seconds < 5.0 or starved < 0.15 * seconds:
         return None

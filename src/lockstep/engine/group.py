@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import gc
+import itertools
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -12,6 +13,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from lockstep.errors import PlanError
 from lockstep.world import World, restarts
 
 
@@ -36,6 +38,11 @@ class Group:
         self.alone = world.size == 1
         if self.alone:
             return
+        if dist.is_initialized():
+            raise PlanError(
+                "this process has already joined a process group, and lockstep joins its own. Call "
+                "destroy_process_group first, or start the training before init_process_group."
+            )
         on_gpu = self.device.type == "cuda" and not share_gpu
         dist.init_process_group(
             "nccl" if on_gpu else "gloo",
@@ -89,9 +96,13 @@ class Group:
             dist.destroy_process_group()
 
 
+_JOINS = itertools.count()
+
+
 def _store(world: World, path: str | None) -> dist.Store:
     if path is not None:
         return dist.FileStore(path, world.size)
     store, _, _ = next(iter(dist.rendezvous("env://")))
-    # The launcher keeps its store over restarts: a prefix hides the addresses of dead peers.
-    return dist.PrefixStore(f"lockstep-{restarts()}", store)
+    # The launcher keeps its store over restarts and from one run to the next: the prefix hides the
+    # addresses of peers that have left.
+    return dist.PrefixStore(f"lockstep-{restarts()}-{next(_JOINS)}", store)

@@ -1,4 +1,4 @@
-"""The small zoo: plain models, one per file."""
+"""Small, plain models, one per file."""
 
 from lockstep.models.gpt import gpt
 from lockstep.models.line import line

@@ -19,8 +19,8 @@ class Block(nn.Module):
         self.attention = nn.Linear(width, 3 * width)
         self.project = nn.Linear(width, width)
         self.widen, self.narrow = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
-        # Dropout follows the projections only: inside the attention kernel its randomness could
-        # not be keyed per shard.
+        # Dropout follows only the projections: the attention kernel cannot key its randomness per
+        # shard.
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -36,7 +36,7 @@ class Block(nn.Module):
 
 
 class GPT(nn.Module):
-    """Tokens to the scores of the next token."""
+    """A model that scores the next token."""
 
     def __init__(
         self, layers: int, width: int, heads: int, vocabulary: int, length: int, dropout: float
@@ -54,7 +54,7 @@ class GPT(nn.Module):
         for name, parameter in self.named_parameters():
             if parameter.dim() < 2:
                 continue
-            # The paths that add into the residual stream shrink with their number.
+            # The more paths add to the residual stream, the smaller they start.
             residual = name.endswith(("project.weight", "narrow.weight"))
             std = 0.02 / math.sqrt(2 * layers) if residual else 0.02
             nn.init.normal_(parameter, std=std)
@@ -63,7 +63,7 @@ class GPT(nn.Module):
                 nn.init.zeros_(parameter)
 
     def forward(self, tokens: Tensor) -> Tensor:
-        """(batch, length) tokens to (batch, length, vocabulary) scores."""
+        """Turn (batch, length) tokens into (batch, length, vocabulary) scores."""
         places = torch.arange(tokens.shape[1], device=tokens.device)
         x = self.dropout(self.tokens(tokens) + self.positions(places))
         return self.head(self.norm(self.blocks(x)))
@@ -77,7 +77,9 @@ def gpt(
     length: int = 128,
     dropout: float = 0.0,
 ) -> nn.Module:
-    """A GPT with `layers` blocks of `width` channels; a head has 64 channels, or 32 if narrow.
+    """Build a GPT with `layers` blocks of `width` channels.
+
+    By default a head has 64 channels, or 32 if `width` is below 256.
 
     >>> sum(p.numel() for p in gpt(12, 768, vocabulary=50257, length=1024).parameters())
     124439808

@@ -1,8 +1,8 @@
-"""The linear neuron y = w x + b, with which gradient descent is taught."""
+"""The linear neuron y = w x + b, for lessons on gradient descent."""
 
 from torch import nn
 
 
 def line() -> nn.Module:
-    """One weight and one bias."""
+    """Build a linear neuron with one weight and one bias."""
     return nn.Linear(1, 1)

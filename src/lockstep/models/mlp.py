@@ -9,7 +9,7 @@ from torch import nn
 
 
 def mlp(sizes: Sequence[int] = (784, 128, 10), dropout: float = 0.0) -> nn.Module:
-    """A perceptron whose layers have `sizes` neurons; images are flattened first.
+    """Build a perceptron whose layers have `sizes` neurons; it flattens images first.
 
     >>> sum(p.numel() for p in mlp((4, 3, 2)).parameters())
     23

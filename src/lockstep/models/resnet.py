@@ -1,4 +1,4 @@
-"""ResNet-50 (He et al. 2015) with the stride in the 3x3 convolution, as everybody trains it now."""
+"""ResNet-50 (He et al. 2015) with the stride in the 3x3 convolution, as is usual now."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ class Bottleneck(nn.Module):
             self.shortcut = nn.Sequential(projection, nn.BatchNorm2d(outputs))
 
     def forward(self, x: Tensor) -> Tensor:
-        """Add what the convolutions find to what came in."""
+        """Add the output of the convolutions to the input."""
         out = torch.relu(self.norm1(self.conv1(x)))
         out = torch.relu(self.norm2(self.conv2(out)))
         return torch.relu(self.shortcut(x) + self.norm3(self.conv3(out)))
 
 
 def resnet50(classes: int = 1000, channels: int = 3) -> nn.Module:
-    """ResNet-50 for images of 224x224.
+    """Build a ResNet-50 for images of 224x224.
 
     >>> sum(p.numel() for p in resnet50().parameters())
     25557032

@@ -20,7 +20,7 @@ class Block(nn.Module):
         self.shortcut = None if same else nn.Conv2d(inputs, outputs, 1, stride, bias=False)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Add what the convolutions find to what came in."""
+        """Add the output of the convolutions to the input."""
         out = torch.relu(self.norm1(x))
         # The projection reads the activated input, as the paper's code does; the identity does not.
         skip = x if self.shortcut is None else self.shortcut(out)
@@ -29,7 +29,7 @@ class Block(nn.Module):
 
 
 class WideResNet(nn.Module):
-    """Three groups of blocks, each halving the image and doubling the channels."""
+    """Three groups of blocks; each after the first halves the image and doubles the channels."""
 
     def __init__(self, depth: int, width: int, classes: int, channels: int, dropout: float) -> None:
         super().__init__()
@@ -50,7 +50,7 @@ class WideResNet(nn.Module):
                 nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
 
     def forward(self, x: Tensor) -> Tensor:
-        """Images to class scores."""
+        """Return the class scores of images."""
         x = torch.relu(self.norm(self.blocks(self.stem(x))))
         return self.head(x.mean(dim=(2, 3)))
 
@@ -58,7 +58,7 @@ class WideResNet(nn.Module):
 def wideresnet(
     depth: int = 16, width: int = 10, classes: int = 10, channels: int = 3, dropout: float = 0.0
 ) -> nn.Module:
-    """WideResNet-`depth`-`width`.
+    """Build the wide residual network WRN-`depth`-`width`; `depth` is 6n + 4.
 
     >>> sum(p.numel() for p in wideresnet(16, 10, channels=3).parameters())
     17116634

@@ -408,6 +408,8 @@ class Record:
                 self.summary["timeline"] = timelines
             self.checkpoints.finish()
             self.folder.write_summary(self.summary)
+        # No replica returns before the first one has written everything.
+        self.summary["weights_sha256"] = self.group.objects(self.summary.get("weights_sha256"))[0]
         return self.summary
 
     def peak_memory(self) -> int:
