@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
 from statistics import median
@@ -12,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from lockstep.labs.shared.apart import Report
 from lockstep.labs.shared.digits import Samples, digits
 from lockstep.labs.shared.drawing import Figure, axes, dots, line, spread, ticks
 from lockstep.report.page import BLUE, GREY, ORANGE
@@ -24,7 +24,6 @@ PATIENCE = 8
 ENOUGH = 0.97
 """A run ends at this accuracy."""
 RATE = 0.05
-Report = Callable[[float, str], None]
 
 
 @dataclass(frozen=True, kw_only=True)

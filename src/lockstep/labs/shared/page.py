@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import marimo as mo
 
 from lockstep.errors import LockstepError, RunError
+from lockstep.labs.shared.apart import Report
 from lockstep.labs.shared.catalogue import lab
 from lockstep.labs.shared.picture import Control, Figure, Picture
 from lockstep.labs.shared.progress import Progress
@@ -26,8 +27,6 @@ from lockstep.labs.shared.text import filled, sections
 if TYPE_CHECKING:
     from lockstep.labs.shared.progress import Measured
 
-Report = Callable[[float, str], None]
-"""Reports the progress of a measurement: the share that is done, and what it does now."""
 Measure = Callable[[Report], "Measured"]
 
 
