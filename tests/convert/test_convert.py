@@ -1,4 +1,4 @@
-"""Scripts for one GPU, in the styles people use: what becomes of them."""
+"""Convert scripts for one GPU, in the styles that people use."""
 
 from __future__ import annotations
 

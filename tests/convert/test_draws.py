@@ -1,4 +1,4 @@
-"""Chance in a proof: what ranks draw fits together to what the original drew."""
+"""The ranks of a proof together draw the random numbers of the original."""
 
 from __future__ import annotations
 

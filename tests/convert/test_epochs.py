@@ -1,4 +1,4 @@
-"""Where samplers are told that a new pass begins."""
+"""Samplers get the epoch where a new pass begins."""
 
 from __future__ import annotations
 

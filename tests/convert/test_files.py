@@ -1,4 +1,4 @@
-"""Files and lines that several processes share: who writes, who waits, and when all part."""
+"""One process writes shared files and lines, the others wait, and all leave together."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Batches that are cut by hand, in the ways people count."""
+"""Divide batches that a script cuts by hand, however it counts."""
 
 from __future__ import annotations
 

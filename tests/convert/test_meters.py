@@ -1,4 +1,4 @@
-"""What an evaluation keeps: sums, meters and lists, each brought together after it is divided."""
+"""Sums, meters and lists of a divided evaluation are reduced over all processes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Random numbers and devices: what all processes have alike, and what each has of its own."""
+"""Random numbers and devices that processes share, and those that differ."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Loaders that draw in a way of their own, or are made in another file."""
+"""Divide loaders that have their own sampler, or that another file makes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pairs of scripts, before and after: what is right is proved, what is wrong explained."""
+"""Pairs of scripts: verify proves the right ones and explains the mistakes of the others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Means over some of the items: processes that have more of them count for more."""
+"""Processes with more labelled items count for more in the mean."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Models: wrapped anew when other parameters are trained, wherever they are held."""
+"""Wrap models again when other parameters are trained, whichever variable holds them."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Walk a LibCST tree, and answer small questions about its nodes.
 
-LibCST's visitors build the tree anew as they go, and its metadata take several passes: a script of
+LibCST's visitors rebuild the tree as they go, and its metadata take several passes: a script of
 500 lines would take almost half a second. This walk only visits nodes that have a meaning.
 """
 

@@ -26,7 +26,7 @@ _SEEDS = {
 
 
 def prepared(work: Work) -> list[cst.CSTNode]:
-    """Return the statements that make missing files and run in plain sight before training."""
+    """Return the statements that make missing files and always run before training."""
     found = []
     for node in work.script.order:
         if isinstance(node, cst.If) and not is_main_guard(node) and _asks(work, node.test):

@@ -134,7 +134,7 @@ def read_after(script: Script, node: cst.For) -> list[tuple[cst.CSTNode, str]]:
     last = script.last(node)
     found: list[tuple[cst.CSTNode, str]] = []
     stored: dict[str, list[tuple[cst.CSTNode | None, int]]] = {}
-    """The blocks that set a name anew, each with the place from which on they do."""
+    """The blocks that set a name again, each with the place from which on they do."""
     for part in walk_shallow(function.body if function else script.tree):
         if script.order[part] <= last:
             continue

@@ -36,8 +36,8 @@ def rewrite(work: Work) -> None:
             if any(other in statements for other in block[block.index(statement) + 1 :][:1]):
                 continue
             work.need("bare")
-            anew = f"{switch.name} = {wrapped(work, f'{work.bare}({switch.name})')}"
-            work.draft.after(statement, work.several(anew))
+            again = f"{switch.name} = {wrapped(work, f'{work.bare}({switch.name})')}"
+            work.draft.after(statement, work.several(again))
             work.done(
                 "unfreeze",
                 statement,

@@ -28,15 +28,15 @@ class ByHand(Optimizer):
 
 
 class Updates:
-    """Calls `told` when the weights of any model have changed since the last backward."""
+    """Calls `on_update` when the weights of any model have changed since the last backward."""
 
     def __init__(
         self,
         recorder: Recorder,
-        told: Callable[[], None],
+        on_update: Callable[[], None],
         over: Callable[[], bool] = lambda: False,
     ) -> None:
-        self.told, self.over = told, over
+        self.on_update, self.over = on_update, over
         self.weights: list[Tensor] = []
         """Weights of all models, in the order in which the models were called."""
         self._seen: set[int] = set()
@@ -68,7 +68,7 @@ class Updates:
     def _look(self) -> None:
         if self._before is not None and digest(self.weights) != self._before:
             self._before = None
-            self.told()
+            self.on_update()
 
 
 def install(recorder: Recorder) -> None:

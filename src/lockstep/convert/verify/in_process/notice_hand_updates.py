@@ -9,10 +9,10 @@ from lockstep.convert.verify.in_process.training_state import Now
 def install(now: Now) -> None:
     """Watch for such updates in the run of the original, and stop it at the first one."""
 
-    def told() -> None:
+    def stop() -> None:
         now.recorder.note("by_hand")
         now.recorder.stop("by hand")
 
     if now.kept.writes:
         # With an optimizer its steps count, and weights may change between them.
-        Updates(now.recorder, told, over=lambda: now.begun)
+        Updates(now.recorder, stop, over=lambda: now.begun)

@@ -42,19 +42,19 @@ def install(now: Now) -> None:
 
         return drawn
 
-    told: Counter[int] = Counter()
+    epochs_set: Counter[int] = Counter()
     tell: Any = DistributedSampler.set_epoch
 
     @wraps(tell)
     def heard(self: Any, epoch: int) -> None:
-        told[id(self)] += 1
+        epochs_set[id(self)] += 1
         tell(self, epoch)
 
     @wraps(by_rank)
     def divided(self: Any) -> Iterator[int]:
         # By the calls of set_epoch: a script that forgets to call it gets the same order again.
         own = self.seed, self.epoch
-        self.seed, self.epoch = seed(self, told[id(self)], len(self.dataset)), 0
+        self.seed, self.epoch = seed(self, epochs_set[id(self)], len(self.dataset)), 0
         try:
             return by_rank(self)
         finally:

@@ -290,7 +290,7 @@ class Draws:
         return dropped
 
     def attention(self, original: Any) -> Any:
-        """Return a replacement for attention, which computes dropout as a step of its own."""
+        """Return a replacement for attention, which computes dropout in a separate step."""
 
         @wraps(original)
         def attended(
