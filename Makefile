@@ -43,6 +43,9 @@ $(VENV)/.installed: pyproject.toml
 
 $(VENV)/.installed-dev: pyproject.toml
 	$(INSTALL) '.[dev]'
+	# Aside: without its compiled part, which needs a GPU, it breaks libraries that import it.
+	$(PYTHON) -m pip --python $(VENV)/bin/python install --quiet --no-deps --upgrade \
+		--target $(VENV)/torchvision/site-packages 'torchvision==0.28.*'
 	touch $@ $(VENV)/.installed
 
 $(VENV)/.installed-docs: pyproject.toml
@@ -50,4 +53,4 @@ $(VENV)/.installed-docs: pyproject.toml
 	touch $@
 
 clean:
-	rm -rf $(VENV) runs .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) runs site .pytest_cache .mypy_cache .ruff_cache .hypothesis

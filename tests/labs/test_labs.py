@@ -11,6 +11,7 @@ import pytest
 from labs.browser import Watched, browsing, needs_browser, served
 from lockstep.labs.shared.catalogue import Lab, labs
 
+pytestmark = pytest.mark.slow
 NUMBERS = [lab.number for lab in labs()]
 BY_NUMBER = {lab.number: lab for lab in labs()}
 SCREENS = {"desktop": (1280, "light"), "phone": (390, "dark")}
