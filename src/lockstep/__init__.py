@@ -21,7 +21,7 @@ _NAMES = {
     "flip_alternating": "lockstep.data.augment",
     "cutout": "lockstep.data.augment",
     "Shards": "lockstep.layers.shards",
-    "per_shard": "lockstep.layers.shards",
+    "per_shard": "lockstep.layers.per_shard",
     "constant": "lockstep.scaling.rates.schedules",
     "cosine": "lockstep.scaling.rates.schedules",
     "linear": "lockstep.scaling.rates.schedules",

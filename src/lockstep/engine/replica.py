@@ -40,7 +40,9 @@ from lockstep.engine.step.timeline import Timeline
 from lockstep.engine.step.update import Update
 from lockstep.errors import CheckpointError, DataError, RecipeError
 from lockstep.keys import key
-from lockstep.layers.shards import ShardBatchNorm, Shards, per_shard, unkeyed
+from lockstep.layers.batch_norm import ShardBatchNorm
+from lockstep.layers.per_shard import per_shard, unkeyed
+from lockstep.layers.shards import Shards
 from lockstep.scaling.noise import Moments
 from lockstep.scaling.rates.schedules import warmed
 

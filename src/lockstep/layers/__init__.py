@@ -1,1 +1,1 @@
-"""Layers whose result depends on the batch, made to depend on the shard instead."""
+"""Batch norm and dropout that work on fixed shards of the global batch."""
