@@ -20,8 +20,9 @@ from layers import LAYERWISE
 from lockstep import data, models
 from lockstep.cluster.launch import launch
 from lockstep.console import Console, Progress
-from lockstep.engine.exchange.compression import Wire, attach, bf16
-from lockstep.engine.exchange.powersgd import PowerSGD
+from lockstep.engine.exchange.compression.bf16 import bf16
+from lockstep.engine.exchange.compression.powersgd import PowerSGD
+from lockstep.engine.exchange.hooks import OverlappedExchange, attach
 from lockstep.engine.exchange.reduce import ExactReduce
 from lockstep.engine.group import Group
 from lockstep.engine.loop import train
@@ -126,7 +127,7 @@ def test_the_wires_on_nccl_give_the_gradient_of_a_plain_model():
             ddp = torch.nn.parallel.DistributedDataParallel(
                 copy.deepcopy(plain), device_ids=[0], gradient_as_bucket_view=True
             )
-            attach(ddp, Wire(exchange, 60.0))
+            attach(ddp, OverlappedExchange(exchange, 60.0))
             for _ in range(rounds):
                 for model in (plain, ddp):
                     model.zero_grad()

@@ -13,8 +13,8 @@ from torch.utils.data import DataLoader, Dataset
 from lockstep.bench.turns import Pace
 from lockstep.bench.works import Work
 from lockstep.data import Resident
-from lockstep.engine.recipe.job import Speed
-from lockstep.engine.recipe.recipe import Precision
+from lockstep.engine.recipe.job import SpeedName
+from lockstep.engine.recipe.recipe import PrecisionName
 from lockstep.world import World, announce
 
 Batch = tuple[Tensor, Tensor]
@@ -32,9 +32,9 @@ class Task:
     """Where the replicas meet, for those who meet as torchrun's processes do."""
     folder: Path
     """Exists, is empty, and is the side's own."""
-    precision: Precision = "fp32"
+    precision: PrecisionName = "fp32"
     """For the sides that can choose it."""
-    speed: Speed = "auto"
+    speed: SpeedName = "auto"
     """Passed on to lockstep's own sides."""
 
     @property

@@ -14,7 +14,7 @@ from torch.optim import SGD, AdamW
 from lockstep import models
 from lockstep.bench.synthetic_data import Repeated, images, text
 from lockstep.data import Data, Resident, Tensors
-from lockstep.engine.recipe.recipe import Precision, Recipe
+from lockstep.engine.recipe.recipe import PrecisionName, Recipe
 from lockstep.engine.step.metrics import accuracy, cross_entropy
 
 LONG_EPOCH = 1_000_000
@@ -49,14 +49,14 @@ class Work:
     """Largest norm of the gradient, if any."""
     channels_last: bool = False
     """For lockstep and the tuned side."""
-    precision: Precision = "bf16"
+    precision: PrecisionName = "bf16"
     """On a GPU, for the sides that can choose; on the CPU it is fp32 unless asked."""
     capture: bool = False
     """Whether an expert would put the whole step into one CUDA graph: the kernels are tiny."""
     workers: int = 0
     """Processes that read for a DataLoader on a GPU. For tiny samples none is fastest."""
 
-    def recipe(self, samples: Resident, replicas: int, precision: Precision) -> Recipe:
+    def recipe(self, samples: Resident, replicas: int, precision: PrecisionName) -> Recipe:
         """The same work for lockstep; one shard for each replica, so that all shapes are equal."""
         test = Tensors(*samples.take(torch.arange(min(8, len(samples)))))
         # The other sides evaluate nothing: with long epochs neither does lockstep, to speak of.

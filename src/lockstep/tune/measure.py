@@ -21,7 +21,7 @@ from lockstep.data import Data, Resident, Tensors
 from lockstep.engine.exchange.connect import time_exchange
 from lockstep.engine.group import Group
 from lockstep.engine.recipe.job import Job
-from lockstep.engine.recipe.recipe import Recipe, build
+from lockstep.engine.recipe.recipe import BatchNorm, Recipe, build
 from lockstep.errors import PlanError, ReplicaDied
 from lockstep.processes.replicas import run_replicas
 from lockstep.scaling.batch.advice import Kind
@@ -85,7 +85,7 @@ class Probe:
         """
         recipe = replace(self.recipe, data=_untested(self.recipe))
         options = dict(self.options)
-        if recipe.batch_norm != "sync" and recipe.global_batch % 2 == 0:
+        if recipe.batch_norm is not BatchNorm.SYNC and recipe.global_batch % 2 == 0:
             # At least two parts, which are compared with the whole.
             shards = max(2, recipe.shards)
             if recipe.global_batch % shards == 0:

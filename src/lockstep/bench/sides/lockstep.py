@@ -7,10 +7,12 @@ from lockstep.bench.turns import Pace
 from lockstep.console import Progress
 from lockstep.engine.group import Group
 from lockstep.engine.loop import train
-from lockstep.engine.recipe.job import Job
+from lockstep.engine.recipe.job import Job, Speed
 from lockstep.engine.replica import Replica
 from lockstep.engine.run.record import Record
 from lockstep.engine.sampler import Step
+from lockstep.engine.step.paths import StepPaths
+from lockstep.engine.step.training_step import Taken
 
 
 class Paced(Record):
@@ -20,17 +22,17 @@ class Paced(Record):
         super().__init__(job, group, progress)
         self.pace = pace
 
-    def begin(self, replica: Replica) -> int:
+    def begin(self, replica: Replica, paths: StepPaths) -> int:
         """Show the pace the model."""
-        start = super().begin(replica)
-        self.pace.begin(replica.module)
-        self.pace.told = lambda: (self.peak_memory(), replica.path)
+        start = super().begin(replica, paths)
+        self.pace.begin(replica.model.module)
+        self.pace.told = lambda: (self.peak_memory(), paths.chosen)
         return start
 
-    def after(self, step: Step, items: int, rate: float) -> None:
+    def after(self, step: Step, taken: Taken) -> None:
         """Log as always, then count the step; those that search for the fastest path are set-up."""
-        super().after(step, items, rate)
-        if self.replica.path:
+        super().after(step, taken)
+        if self.paths.chosen:
             self.pace.step(sum(sum(part.sizes) for part in step.parts))
 
 
@@ -42,7 +44,7 @@ def run(task: Task, exact: bool = False) -> None:
         replicas=task.world.size,
         exact=exact,
         # Exact mode is not compiled; it finds its own best.
-        speed="auto" if exact else task.speed,
+        speed=Speed.AUTO if exact else task.speed,
         checkpoint_every=0,
     )
     group = Group(task.world, store=str(task.folder / "store"))
