@@ -33,7 +33,7 @@ from lockstep.bench import machine
 from lockstep.cluster.launch import launch
 from lockstep.console import Console
 from lockstep.data import flip_alternating, pad_crop
-from lockstep.engine.recipe.builtin import CIFAR10_FAST
+from lockstep.engine.recipe.builtin.cifar10_fast import CIFAR10_FAST
 from lockstep.engine.recipe.job import Job
 from lockstep.engine.recipe.recipe import Recipe
 from lockstep.engine.step.metrics import cross_entropy

@@ -82,6 +82,11 @@ def bits_per_byte(outputs: Tensor, targets: Tensor) -> Tensor:
     return cross_entropy(outputs, targets) / math.log(2)
 
 
+LOSSES: tuple[PerItem, ...] = (cross_entropy, squared_error)
+METRICS: tuple[PerItem, ...] = (accuracy, bits_per_byte, squared_error)
+"""What --loss and --metrics may name."""
+
+
 def items_per_sample(values: Tensor, samples: int, name: str) -> int:
     """Return how many losses or metric values each sample has; refuse a mean over samples."""
     items, rest = divmod(values.numel(), samples)

@@ -89,3 +89,6 @@ class LAMB(Layerwise):
 def _gathered(beta: float, count: Tensor) -> Tensor:
     """`1 - beta ** count`: the weight that a mean has gathered, without cancellation."""
     return -torch.expm1(count * (math.log(beta) if beta else -math.inf))
+
+
+OPTIMIZER = LAMB

@@ -47,3 +47,6 @@ class LARC(LARS):
 
     def _rates(self, layers: Layers, group: dict[str, Any]) -> Tensor:
         return torch.clamp(local_rates(layers, group, torch.inf), max=group["lr"])
+
+
+OPTIMIZER = LARC

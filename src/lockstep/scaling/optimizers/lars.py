@@ -103,3 +103,6 @@ def local_rates(layers: Layers, group: dict[str, Any], otherwise: float) -> Tens
     # Norms whose product is too small for a float are themselves squares away from nothing.
     local = unless_nothing(local, w * g, otherwise)
     return pad(local, (0, len(weights) - adapted), value=otherwise)
+
+
+OPTIMIZER = LARS

@@ -131,3 +131,6 @@ def _orthogonal(updates: list[Tensor], iterations: int) -> list[Tensor]:
         for number, result in zip(numbers, results, strict=True):
             done[number] = result.reshape(updates[number].shape)
     return [done[number] for number in range(len(updates))]
+
+
+OPTIMIZER = Muon

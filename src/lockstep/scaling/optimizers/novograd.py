@@ -83,3 +83,6 @@ class NovoGrad(Layerwise):
         length = mean.sqrt()
         # Nothing divided by nothing is nothing.
         return unless_nothing(1 / (length + group["eps"]), length, 1.0)
+
+
+OPTIMIZER = NovoGrad
