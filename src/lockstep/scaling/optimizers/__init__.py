@@ -1,4 +1,4 @@
-"""Optimizers for large batches, one file each: a file that defines `OPTIMIZER` is found by itself."""
+"""Optimizers for large batches, one file each. A file that defines `OPTIMIZER` is found."""
 
 from __future__ import annotations
 
