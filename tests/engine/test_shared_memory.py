@@ -17,7 +17,7 @@ from safetensors.torch import load_file
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from lockstep.engine.exchange.connect import shared_memory as module
+from lockstep.engine.exchange import shared_memory as module
 from lockstep.engine.exchange.hooks import BlockingExchange, attach
 from lockstep.engine.exchange.reduce import tree_reduce
 from lockstep.engine.exchange.shared_memory import SharedMemory, set_up

@@ -291,7 +291,7 @@ def test_auto_finds_that_a_graph_is_faster_and_equal(tmp_path: Path):
 def test_compiled_steps_stay_within_rounding_of_eager_ones(tmp_path: Path):
     # The bound is the one that --speed auto derives: a path beyond it is refused.
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("lockstep.engine.step.speed.COMPILE_PAYS", {"cuda": 0.0})
+        patch.setattr("lockstep.engine.step.path_search.COMPILE_PAYS", {"cuda": 0.0})
         run = on_gpu(without_chance(epochs=40), tmp_path / "run")
     assert "compile" in run["speed"]["milliseconds"], run["speed"]["why"]
 
@@ -350,7 +350,7 @@ class OnNccl(Group):
             world_size=1,
             device_id=self.device,
         )
-        self.alone, self.wire = False, self.device
+        self.alone, self.exchange_device = False, self.device
 
 
 @pytest.mark.parametrize("exact", [False, True])

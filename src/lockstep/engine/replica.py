@@ -92,11 +92,6 @@ class Replica:
         """Return a hash of all parameters: equal on replicas that agree."""
         return self.model.digest()
 
-    @property
-    def starved(self) -> float:
-        """Seconds that the model has waited for data."""
-        return self.feed.starved
-
     def finish(self) -> dict[str, Any] | None:
         """Merge running statistics and end the data workers; return the timeline, if any."""
         self.model.merge_batch_norm()

@@ -66,7 +66,7 @@ class Record:
         start, samples = self._restore(before) if self.job.resume else (0, 0)
         self.position = Position(feed, self.job.max_steps, start, samples)
         self.log = TrainingLog(self.clock, self.position, feed.rounds_per_epoch)
-        self.throughput = Throughput(self.clock, self.position)
+        self.throughput = Throughput(self.clock, self.position, feed)
         if self.job.resume and feed.is_over(start) and before.get("status") == "finished":
             raise FolderError(
                 f"{self.job.out} is finished: all {start} steps are done. "
@@ -151,8 +151,7 @@ class Record:
             self._refuse_not_finite(totals.bad_step + 1, "the loss")
         self.position.update(step.stride)
         self.progress.step(self.position.shown)
-        starved, workers = self.replica.starved, self.job.workers
-        advice = self.throughput.loader_advice(starved, self.group.world.size, workers)
+        advice = self.throughput.loader_advice(self.group.world.size, self.job.workers)
         if advice is not None:
             self.progress.warn(advice)
         return totals

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from lockstep.data.workers import loader_limits
+from lockstep.engine.feed import Feed
 from lockstep.engine.run.position import Position
 from lockstep.engine.run.stopwatch import Stopwatch
 
@@ -10,8 +11,8 @@ from lockstep.engine.run.stopwatch import Stopwatch
 class Throughput:
     """Seconds of training, and samples, since the first step of this process."""
 
-    def __init__(self, clock: Stopwatch, position: Position) -> None:
-        self.clock, self.position = clock, position
+    def __init__(self, clock: Stopwatch, position: Position, feed: Feed) -> None:
+        self.clock, self.position, self.feed = clock, position, feed
         self.begun = False
         self.start = (0.0, position.samples)
         self._advised = False
@@ -28,14 +29,14 @@ class Throughput:
         counted = self.begun and seconds > 0
         return (self.position.samples - self.start[1]) / seconds if counted else None
 
-    def loader_advice(self, starved: float, replicas: int, workers: int) -> str | None:
+    def loader_advice(self, replicas: int, workers: int) -> str | None:
         """Return a warning, once, if the model has waited for its data."""
         if self._advised or not self.begun:
             return None
         self.clock.turn_to("training")
         seconds, samples = self.start
         text = loader_limits(
-            starved,
+            self.feed.starved,
             self.clock.seconds["training"] - seconds,
             (self.position.samples - samples) / replicas,
             workers,

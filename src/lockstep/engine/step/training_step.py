@@ -66,7 +66,9 @@ class TrainingStep:
         """Write what differs from step to step where the device reads it; return the rate."""
         self.model.turn_to(step)
         self.feed.turn_to(step)
-        return self.update.turn_to(step)
+        rate = self.update.rate_of(step)
+        self.update.set_rate(rate)
+        return rate
 
     def compute(self, step: Step, arrivals: list[Arrival]) -> int:
         """Do all of the device's work in a step; return the number of losses."""

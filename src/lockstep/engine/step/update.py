@@ -87,15 +87,13 @@ class Update:
         rate = self.rate_of(step)
         return [rate * ratio for ratio in self.ratios]
 
-    def turn_to(self, step: Step) -> float:
-        """Set the learning rate to that of `step`, and return it."""
-        rate = self.rate_of(step)
+    def set_rate(self, rate: float) -> None:
+        """Set the learning rate of the next update."""
         for number, group in enumerate(self.optimizer.param_groups):
             if self.rates:
                 self.rates[number].fill_(rate * self.ratios[number])
             else:
                 group["lr"] = rate * self.ratios[number]
-        return rate
 
     def clip(self) -> None:
         """Scale the gradient down to the recipe's norm, if it is longer."""
