@@ -52,6 +52,8 @@ class Shards:
         self.sizes: tuple[int, ...] = (1,) * local
         self.counts = True
         self.draws, self.rounds = 0, 1
+        self.piece_rows = list(self.rows)
+        """The local shard of each piece of the batch."""
         self._rounds: dict[tuple[int, int], Tensor] = {}
         self.random = False
         """Whether any layer draws random numbers."""
@@ -81,6 +83,7 @@ class Shards:
         """
         self.rows, self.sizes, self.counts = rows, tuple(sizes), counts
         self.draws, self.rounds = 0, rounds
+        self.piece_rows = [row for row in rows for _ in range(rounds)]
         self.own = self.keys[rows.start : rows.stop]
         if self.random and round + rounds > 1:
             self.own = (self.own[:, None] ^ self._of_rounds(round, rounds)).flatten()
@@ -126,9 +129,9 @@ class Shards:
         if len(self.sizes) == 1:
             return [(self.rows[0], x)]
         parts = self.check(x)
-        pieces = x.split([size * parts for size in self.sizes])
-        rows = [row for row in self.rows for _ in range(self.rounds)]
-        return [(row, piece) for row, piece in zip(rows, pieces, strict=True) if len(piece)]
+        sizes = self.sizes if parts == 1 else [size * parts for size in self.sizes]
+        pieces = zip(self.piece_rows, x.split(sizes), strict=True)
+        return [(row, piece) for row, piece in pieces if len(piece)]
 
 
 def possible_share(share: float) -> float:
