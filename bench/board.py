@@ -19,7 +19,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from lockstep.engine.exchange.shared_memory import Board, set_up
+from lockstep.engine.exchange.shared_memory import SharedMemory, set_up
 from lockstep.engine.group import Group
 from lockstep.processes.replicas import run_replicas
 from lockstep.world import World
@@ -36,12 +36,12 @@ def measure(replicas: int, rounds: int) -> dict[str, Any]:
     def replica(rank: int, store: str) -> dict[str, Any]:
         torch.set_num_threads(1)
         group = Group(World(rank=rank, size=replicas, local_rank=rank), store=store)
-        board = set_up(group, 60.0)
-        if not isinstance(board, Board):
-            raise RuntimeError(f"no shared memory here: {board}")
+        memory = set_up(group, 60.0)
+        if not isinstance(memory, SharedMemory):
+            raise RuntimeError(f"no shared memory here: {memory}")
         ways: dict[str, Callable[[torch.Tensor], Any]] = {
             "gloo": dist.all_reduce,
-            "shared memory": board.add,
+            "shared memory": memory.add,
         }
         found: dict[str, Any] = {}
         for size, length in SIZES.items():

@@ -27,7 +27,7 @@ from torch.optim import SGD
 
 from lockstep import data, models
 from lockstep.data import flip_alternating, pad_crop
-from lockstep.engine.recipe.builtin import CIFAR10_FAST
+from lockstep.engine.recipe.builtin.cifar10_fast import CIFAR10_FAST
 from lockstep.engine.recipe.recipe import Recipe
 from lockstep.engine.step.metrics import cross_entropy
 from lockstep.errors import LockstepError

@@ -98,7 +98,8 @@ def line(runs: list[dict[str, Any]]) -> str:
 def fitted(args: argparse.Namespace) -> Any:
     """Return the recipe of the side with the options of the command."""
     from lockstep import data, models
-    from lockstep.engine.recipe.builtin import CIFAR10_FAST, FASHION_MNIST
+    from lockstep.engine.recipe.builtin.cifar10_fast import CIFAR10_FAST
+    from lockstep.engine.recipe.builtin.fashion_mnist import FASHION_MNIST
 
     load = partial(data.fashion_mnist, folder=args.folder, samples=args.samples)
     if args.side == "fast":

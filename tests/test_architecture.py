@@ -12,7 +12,7 @@ import pytest
 ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "src" / "lockstep"
 ROWS = [
-    ["errors", "world", "console", "keys"],
+    ["errors", "world", "console", "keys", "rounding"],
     ["processes", "data", "models", "layers", "scaling", "source"],
     ["engine", "predict", "probes"],
     ["doctor", "cluster", "report"],

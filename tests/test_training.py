@@ -75,7 +75,7 @@ def test_a_run_is_continued(tmp_path: Path):
 def test_the_weights_go_back_into_a_model_also_tied_ones(tmp_path: Path):
     build = partial(gpt, layers=1, width=32, length=16)
     data = partial(lockstep.data.stdlib, length=16, megabytes=0.02)
-    recipe = replace(lockstep.recipes.STDLIB, model=build, data=data, warmup=0.0)
+    recipe = replace(lockstep.recipes.RECIPES["stdlib"], model=build, data=data, warmup=0.0)
     run = lockstep.train(recipe, out=tmp_path / "run", max_steps=2, device="cpu", quiet=True)
     model = run.load_weights(build())
     assert torch.equal(model.tokens.weight, run.weights()["tokens.weight"])

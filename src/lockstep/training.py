@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from lockstep.cluster.launch import choose, launch
 from lockstep.console import Console
-from lockstep.engine.recipe.job import Job, Speed
+from lockstep.engine.recipe.job import Job, SpeedName
 from lockstep.engine.recipe.recipe import Recipe
 from lockstep.engine.recipe.resolve import find_recipe
 from lockstep.engine.run.run_folder import RunFolder, state_of
@@ -33,7 +33,7 @@ class Options(TypedDict, total=False):
     """Samples that go through the model together (fast mode); default: all of a replica's."""
     threads: int
     """CPU threads of each replica; default: 1. They change the last bits."""
-    speed: Speed
+    speed: SpeedName
     """How steps are executed: `eager`, `compile`, `graph`, or `auto` for the fastest of them."""
     workers: int
     """Processes that read data for each replica, if the data do not live on the device."""

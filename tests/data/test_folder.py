@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from lockstep import models
 from lockstep.data import Finish, Request, Watch, flip, folder, make_loader
 from lockstep.data.image_folder import centre_box, random_box
-from lockstep.engine.recipe.builtin import KNOWN
+from lockstep.engine.recipe.known import KNOWN
 from lockstep.engine.recipe.recipe import Recipe
 from lockstep.engine.recipe.resolve import find_function
 from lockstep.engine.step.metrics import accuracy, cross_entropy
@@ -486,7 +486,7 @@ def test_without_pillow_the_way_to_install_it_is_named(tmp_path, monkeypatch):
 
 
 def test_importing_the_data_does_not_import_pillow():
-    code = "import sys, lockstep.engine.recipe.builtin; sys.exit('PIL' in sys.modules)"
+    code = "import sys, lockstep.engine.recipe.known; sys.exit('PIL' in sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
 
 

@@ -8,7 +8,8 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from lockstep.engine.recipe.builtin import DIGITS, LINE
+from lockstep.engine.recipe.builtin import DIGITS
+from lockstep.engine.recipe.builtin.line import LINE
 from lockstep.engine.run.comparison import compare_mode, judge, largest_difference, retained
 
 

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 import lockstep
-from lockstep.engine.recipe.builtin import DIGITS, KNOWN, RECIPES
+from lockstep.engine.recipe.builtin import DIGITS, RECIPES
+from lockstep.engine.recipe.known import KNOWN
 from lockstep.engine.recipe.recipe import Recipe
 from lockstep.engine.recipe.resolve import find_function, find_object, find_recipe
 from lockstep.errors import PlanError, RecipeError
@@ -61,7 +62,7 @@ def test_a_name_like_no_other_gets_no_suggestion():
     with pytest.raises(RecipeError) as error:
         find_recipe("zzzz")
     assert "Did you mean" not in str(error.value)
-    assert "Known: line, digits" in str(error.value)
+    assert "Known: cifar10, cifar10-fast, digits" in str(error.value)
 
 
 def test_a_recipe_is_found_in_a_file(folder: Path):

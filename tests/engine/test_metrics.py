@@ -22,9 +22,10 @@ from lockstep.engine.step.metrics import (
     accuracy,
     autocast,
     bits_per_byte,
-    check_classes,
+    check_scores,
     cross_entropy,
     items_per_sample,
+    scores_needed,
     squared_error,
 )
 from lockstep.errors import LockstepError, RecipeError
@@ -64,25 +65,19 @@ def test_a_target_that_no_score_belongs_to_is_refused(target):
         cross_entropy(values(2, 5), torch.tensor([0, target]))
 
 
-class Named:
-    """A data set that says which classes it has, as those of torchvision do."""
-
-    def __init__(self, classes: int | list[str]) -> None:
-        self.classes = classes
-
-
 @pytest.mark.parametrize("classes", [6, ["a"] * 6], ids=["number", "names"])
 def test_a_model_with_fewer_scores_than_classes_is_refused(classes):
     message = r"5 scores, the data have 6 classes.*resnet50\(classes=6\)"
+    needed = scores_needed(small(loss=cross_entropy), classes)
     with pytest.raises(RecipeError, match=message):
-        check_classes(small(loss=cross_entropy), values(2, 5), Named(classes))
+        check_scores(values(2, 5), needed)
 
 
 def test_a_model_with_enough_scores_or_another_loss_or_data_without_classes_pass():
-    check_classes(small(loss=cross_entropy), values(2, 5), Named(5))
-    check_classes(small(loss=cross_entropy), values(2, 5), Named(["a"] * 3))
-    check_classes(small(loss=squared_error), values(2, 5), Named(6))
-    check_classes(small(loss=cross_entropy), values(2, 5), Tensors(values(2), labels(2)))
+    for classes in (5, ["a"] * 3):
+        check_scores(values(2, 5), scores_needed(small(loss=cross_entropy), classes))
+    assert scores_needed(small(loss=squared_error), 6) == 0
+    assert scores_needed(small(loss=cross_entropy), None) == 0
 
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.2, 1.0])

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from lockstep.engine.exchange.powersgd import RANK, PowerSGD, compresses, payload
+from lockstep.engine.exchange.compression.powersgd import RANK, PowerSGD, compresses, payload
 from lockstep.engine.group import Group
 from replicas import on_replicas
 

@@ -6,13 +6,16 @@ import json
 import math
 from dataclasses import FrozenInstanceError, replace
 from functools import partial
+from pathlib import Path
 
 import pytest
 import torch
 
 from lockstep.data import flip, pad_crop
-from lockstep.engine.recipe.builtin import DIGITS, LINE, RECIPES
-from lockstep.engine.recipe.recipe import Recipe, describe
+from lockstep.engine.recipe.builtin import DIGITS, RECIPES
+from lockstep.engine.recipe.builtin.line import LINE
+from lockstep.engine.recipe.job import Job, Speed
+from lockstep.engine.recipe.recipe import BatchNorm, Precision, Recipe, describe
 from lockstep.errors import RecipeError, UsageError
 from lockstep.scaling.rates.schedules import cosine
 from replicas import small
@@ -190,3 +193,27 @@ class Ramp:
 )
 def test_values_are_described_in_words_and_numbers(value, words):
     assert describe(value) == words
+
+
+def test_names_of_choices_become_members_and_leave_as_names():
+    recipe = replace(DIGITS, precision="bf16", batch_norm="sync")
+    assert recipe.precision is Precision.BF16
+    assert recipe.batch_norm is BatchNorm.SYNC
+    assert recipe == replace(DIGITS, precision=Precision.BF16, batch_norm=BatchNorm.SYNC)
+    described = recipe.described()
+    assert (type(described["precision"]), type(described["batch_norm"])) == (str, str)
+    assert json.dumps([described["precision"], described["batch_norm"]]) == '["bf16", "sync"]'
+
+
+def test_a_job_takes_the_names_of_its_choices(tmp_path: Path):
+    job = Job(recipe=DIGITS, out=tmp_path, speed="eager", wire="bf16")
+    assert job.speed is Speed.EAGER
+    assert job.compression.name == "bf16"
+
+
+def test_a_batch_has_a_growth_only_if_it_can_grow():
+    assert DIGITS.growth(1000) is None
+    assert replace(DIGITS, grow_to=DIGITS.global_batch).growth(1000) is None
+    growth = replace(DIGITS, grow_to=4 * DIGITS.global_batch).growth(1000)
+    assert growth is not None
+    assert growth.most == 4

@@ -21,8 +21,8 @@ from lockstep.engine.replica import Replica
 from lockstep.engine.run.checkpoint import Checkpoint
 from lockstep.engine.step.cuda_graph import Blocks, Captured
 from lockstep.engine.step.metrics import Meter
-from lockstep.engine.step.rollback import State
-from lockstep.engine.step.speed import COMPILE_PAYS, Speed
+from lockstep.engine.step.path_search import COMPILE_PAYS, PathSearch
+from lockstep.engine.step.rollback import Rollback
 from lockstep.engine.step.training_step import Taken, TrainingStep
 from lockstep.errors import PlanError
 from lockstep.world import World
@@ -48,11 +48,12 @@ class Setting:
         self.meter = Meter(self.job.plan, group)
         self.tickets = self.replica.steps(0)
         eager = TrainingStep(self.replica, self.meter)
-        self.speed = Speed(self.job, self.replica, self.meter, Progress(), eager)
+        self.speed = PathSearch(self.job, group, self.replica, self.meter, Progress(), eager)
+        self.attempts = self.speed.attempts
 
     def drop(self) -> None:
         """Let go of DDP before its group ends."""
-        del self.replica, self.tickets, self.speed
+        del self.replica, self.tickets, self.speed, self.attempts
 
 
 @pytest.fixture
@@ -125,7 +126,7 @@ def test_without_a_compiler_a_run_trains_as_it_is_written(
     assert runs[0]["weights_sha256"] == runs[1]["weights_sha256"]
 
 
-def test_a_state_takes_a_step_back(tmp_path: Path):
+def test_a_rollback_takes_a_step_back(tmp_path: Path):
     recipe = even(model=partial(models.wideresnet, depth=10, width=1, channels=1, dropout=0.2))
     setting = Setting(tmp_path, recipe)
     step = TrainingStep(setting.replica, setting.meter)
@@ -133,7 +134,7 @@ def test_a_state_takes_a_step_back(tmp_path: Path):
     ticket = next(setting.tickets)
     before = setting.replica.snapshot().tensors
     before = {name: tensor.clone() for name, tensor in before.items()}
-    state = State(setting.replica, setting.meter)
+    state = Rollback(setting.replica, setting.meter)
     step(*ticket)
     after = {name: t.clone() for name, t in setting.replica.snapshot().tensors.items()}
     assert any(not torch.equal(after[n], t) for n, t in before.items())
@@ -141,7 +142,6 @@ def test_a_state_takes_a_step_back(tmp_path: Path):
     assert all(torch.equal(setting.replica.snapshot().tensors[n], t) for n, t in before.items())
     step(*ticket)
     assert all(torch.equal(setting.replica.snapshot().tensors[n], t) for n, t in after.items())
-    setting.replica.timeline = None
 
 
 class Counting(torch.optim.Optimizer):
@@ -162,7 +162,7 @@ class Counting(torch.optim.Optimizer):
 
 
 @pytest.mark.parametrize("before", [0, 2])
-def test_a_state_takes_back_what_an_optimizer_counts_and_makes_anew(tmp_path: Path, before: int):
+def test_a_rollback_takes_back_what_an_optimizer_counts_and_makes_anew(tmp_path: Path, before: int):
     setting = Setting(tmp_path, even(optimizer=Counting))
     eager = setting.speed.eager
     for _ in range(before):
@@ -170,7 +170,7 @@ def test_a_state_takes_back_what_an_optimizer_counts_and_makes_anew(tmp_path: Pa
     ticket = next(setting.tickets)
     start = setting.replica.snapshot()
     start = Checkpoint({n: t.clone() for n, t in start.tensors.items()}, start.facts)
-    state = State(setting.replica, setting.meter)
+    state = Rollback(setting.replica, setting.meter)
     for _ in range(2):
         eager(*ticket)
         state.restore()
@@ -180,22 +180,22 @@ def test_a_state_takes_back_what_an_optimizer_counts_and_makes_anew(tmp_path: Pa
         assert all(torch.equal(now.tensors[n], t) for n, t in start.tensors.items())
 
 
-def test_a_state_takes_back_what_powersgd_remembers(tmp_path: Path):
+def test_a_rollback_takes_back_what_powersgd_remembers(tmp_path: Path):
     recipe = even(model=partial(models.mlp, (64, 64, 10)), warmup=0.0)
 
     def work(group: Group) -> list[bool]:
         setting = Setting(tmp_path, recipe, group, replicas=2, wire="powersgd")
-        replica, powersgd = setting.replica, setting.replica.powersgd
+        replica, powersgd = setting.replica, setting.replica.exchange.memory
         assert powersgd is not None
         for _ in range(2):
             setting.speed.eager(*next(setting.tickets))
         ticket = next(setting.tickets)
-        state, same = State(replica, setting.meter), []
+        state, same = Rollback(replica, setting.meter), []
         for _ in range(2):
-            before = {n: t.clone() for n, t in powersgd.state(replica.module).items()}
+            before = {n: t.clone() for n, t in powersgd.state(replica.model.module).items()}
             setting.speed.eager(*ticket)
             state.restore()
-            after = powersgd.state(replica.module)
+            after = powersgd.state(replica.model.module)
             same += [torch.equal(after[n], t) for n, t in before.items()]
             same += [set(powersgd.steps.values()) == {2}]
         setting.drop()
@@ -229,7 +229,7 @@ def test_a_path_that_rounds_otherwise_passes_and_one_that_errs_does_not(
         finally:
             torch.backends.mkldnn.set_flags(True)
 
-    weights = [p.data for p in replica.module.parameters()]
+    weights = [p.data for p in replica.model.module.parameters()]
 
     def rounded(step, arrivals) -> Taken:
         """Every weight one rounding further."""
@@ -246,10 +246,10 @@ def test_a_path_that_rounds_otherwise_passes_and_one_that_errs_does_not(
             p.add_(p - start, alpha=error)
         return taken
 
-    assert setting.speed._differs(eager, ticket) is None
-    assert setting.speed._differs(reordered, ticket) is None
-    assert setting.speed._differs(rounded, ticket) is None
-    reason = setting.speed._differs(erring, ticket)
+    assert setting.attempts.differs(eager, ticket) is None
+    assert setting.attempts.differs(reordered, ticket) is None
+    assert setting.attempts.differs(rounded, ticket) is None
+    reason = setting.attempts.differs(erring, ticket)
     assert reason is not None
     assert "rounding explains" in reason
 
@@ -274,7 +274,7 @@ def test_what_was_compiled_is_timed_again_beside_the_other(
     monkeypatch.setitem(COMPILE_PAYS, "cpu", 0.0)
     monkeypatch.setattr(speed, "_time", time)
     monkeypatch.setattr(
-        speed, "_compile", lambda ticket, check: (compiled, compiled(*ticket), None)
+        setting.attempts, "compile", lambda ticket, check: (compiled, compiled(*ticket), None)
     )
     for ticket in setting.tickets:
         speed(*ticket)
@@ -295,11 +295,11 @@ def test_in_exact_mode_only_the_same_bits_pass(tmp_path: Path, kept: None):
     def off(step, arrivals) -> Taken:
         taken = eager(step, arrivals)
         with torch.no_grad():
-            next(iter(setting.replica.module.parameters())).flatten()[0].mul_(1 + 2.0**-23)
+            next(iter(setting.replica.model.module.parameters())).flatten()[0].mul_(1 + 2.0**-23)
         return taken
 
-    assert setting.speed._differs(eager, ticket) is None
-    assert setting.speed._differs(off, ticket) == "its bits are not those of eager steps"
+    assert setting.attempts.differs(eager, ticket) is None
+    assert setting.attempts.differs(off, ticket) == "its bits are not those of eager steps"
 
 
 class Refused(NotImplementedError):
@@ -322,10 +322,10 @@ def test_replicas_take_steps_in_blocks_only_if_all_of_them_can(
             def fits(*given: Any) -> bool:
                 return fits[group.world.rank]
 
-        monkeypatch.setattr("lockstep.engine.step.speed.Blocks", Recorded)
+        monkeypatch.setattr("lockstep.engine.step.path_attempts.Blocks", Recorded)
         setting = Setting(tmp_path, even(), group, replicas=2)
         single = object.__new__(Captured)
-        path = setting.speed._in_blocks(single, next(setting.tickets), 0.0)
+        path = setting.attempts.in_blocks(single, next(setting.tickets), 0.0)
         # If they had not asked each other equally often, this would meet another question.
         answer = path is single, group.objects(group.world.rank)
         setting.drop()
@@ -348,10 +348,10 @@ def test_an_optimizer_that_cannot_be_recorded_goes_on_as_if_nobody_had_tried(
         optimizer.step()
         return object.__new__(Captured)
 
-    monkeypatch.setattr("lockstep.engine.step.speed.Captured", recorded)
-    monkeypatch.setattr(setting.speed, "_waits_for_host", lambda *given: None)
+    monkeypatch.setattr("lockstep.engine.step.path_attempts.Captured", recorded)
+    monkeypatch.setattr(setting.attempts, "_waits_for_host", lambda *given: None)
     kept = [dict(state) for state in optimizer.state.values()]
-    graph, reason = setting.speed._record(setting.speed.eager, next(setting.tickets))
+    graph, reason = setting.attempts.record(setting.speed.eager, next(setting.tickets))
     assert graph is None
     assert reason is not None
     assert "Python numbers" in reason
@@ -373,7 +373,7 @@ def test_images_of_one_channel_stay_in_one_layout_from_layer_to_layer(
         if output.dim() == 4 and output.shape[-1] > 1:
             layouts.add(output.is_contiguous(memory_format=torch.channels_last))
 
-    for module in here.replica.module.modules():
+    for module in here.replica.model.module.modules():
         module.register_forward_hook(note)
     here.speed(*next(here.tickets))
     assert layouts == {channels_last}

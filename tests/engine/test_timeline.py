@@ -101,7 +101,7 @@ def test_layers_are_found_inside_containers(model: nn.Module, number: int):
 
 
 def test_a_model_of_one_layer_is_measured_too(tmp_path: Path):
-    from lockstep.engine.recipe.builtin import LINE
+    from lockstep.engine.recipe.builtin.line import LINE
 
     run = train(LINE, tmp_path / "run", 2, timeline=True, max_steps=6)
     assert run["timeline"][0]["parts"]["output"] > 0

@@ -20,8 +20,9 @@ from layers import LAYERWISE
 from lockstep import data, models
 from lockstep.cluster.launch import launch
 from lockstep.console import Console, Progress
-from lockstep.engine.exchange.compression import Wire, attach, bf16
-from lockstep.engine.exchange.powersgd import PowerSGD
+from lockstep.engine.exchange.compression.bf16 import bf16
+from lockstep.engine.exchange.compression.powersgd import PowerSGD
+from lockstep.engine.exchange.hooks import OverlappedExchange, attach
 from lockstep.engine.exchange.reduce import ExactReduce
 from lockstep.engine.group import Group
 from lockstep.engine.loop import train
@@ -126,7 +127,7 @@ def test_the_wires_on_nccl_give_the_gradient_of_a_plain_model():
             ddp = torch.nn.parallel.DistributedDataParallel(
                 copy.deepcopy(plain), device_ids=[0], gradient_as_bucket_view=True
             )
-            attach(ddp, Wire(exchange, 60.0))
+            attach(ddp, OverlappedExchange(exchange, 60.0))
             for _ in range(rounds):
                 for model in (plain, ddp):
                     model.zero_grad()
@@ -290,7 +291,7 @@ def test_auto_finds_that_a_graph_is_faster_and_equal(tmp_path: Path):
 def test_compiled_steps_stay_within_rounding_of_eager_ones(tmp_path: Path):
     # The bound is the one that --speed auto derives: a path beyond it is refused.
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("lockstep.engine.step.speed.COMPILE_PAYS", {"cuda": 0.0})
+        patch.setattr("lockstep.engine.step.path_search.COMPILE_PAYS", {"cuda": 0.0})
         run = on_gpu(without_chance(epochs=40), tmp_path / "run")
     assert "compile" in run["speed"]["milliseconds"], run["speed"]["why"]
 
@@ -349,7 +350,7 @@ class OnNccl(Group):
             world_size=1,
             device_id=self.device,
         )
-        self.alone, self.wire = False, self.device
+        self.alone, self.exchange_device = False, self.device
 
 
 @pytest.mark.parametrize("exact", [False, True])

@@ -15,14 +15,14 @@ from torch.optim import AdamW
 
 from lockstep import models
 from lockstep.console import Progress
-from lockstep.data import Arrival
+from lockstep.data import Arrival, Request
 from lockstep.engine.group import Group
 from lockstep.engine.recipe.job import Job
 from lockstep.engine.recipe.recipe import Recipe
 from lockstep.engine.replica import Replica
 from lockstep.engine.sampler import Step
 from lockstep.engine.step.metrics import Meter
-from lockstep.engine.step.speed import Speeds
+from lockstep.engine.step.paths import StepPaths
 from lockstep.engine.step.training_step import Taken, TrainingStep
 from lockstep.errors import PlanError, RecipeError
 from lockstep.scaling.batch.growth import LAG, LEAST_PERIOD
@@ -121,14 +121,20 @@ def looking(recipe: Recipe, folder: Path, **options: Any) -> tuple[Replica, Step
     """A replica, and a step of several batches that looks at its gradients."""
     job = Job(recipe=recipe, out=folder / "run", **options)
     replica = Replica(job, Group(World()), Progress())
-    replica.growth.measured += [Moments(0.0, 1.0)] * 9
+    assert replica.shard_norms is not None
+    replica.shard_norms.growth.measured += [Moments(0.0, 1.0)] * 9
     steps = replica.steps(LAG * LEAST_PERIOD)
     return replica, *next((s, a) for s, a in steps if s.stride.looks and s.stride.rounds > 1)
 
 
 def take(replica: Replica, step: Step, arrivals: list[Arrival]) -> Moments:
-    TrainingStep(replica, Meter(replica.plan, replica.group))(step, arrivals)
-    return replica.lengths.told()
+    assert replica.shard_norms is not None
+    TrainingStep(replica, meter_of(replica))(step, arrivals)
+    return replica.shard_norms.moments()
+
+
+def meter_of(replica: Replica) -> Meter:
+    return Meter(replica.feed.job.plan, replica.model.group)
 
 
 def test_what_a_look_tells_is_what_the_gradients_have(tmp_path: Path):
@@ -136,7 +142,7 @@ def test_what_a_look_tells_is_what_the_gradients_have(tmp_path: Path):
     recipe = in_double(growing(model=model, augment=(), grow_to=16), SAMPLES)
     for options in ({}, {"micro_batch": 2}, {"exact": True}):
         replica, step, arrivals = looking(recipe, tmp_path, **options)
-        order = replica.order.epoch(step.epoch)[step.batch * 8 :][: step.samples]
+        order = replica.feed.order.epoch(step.epoch)[step.batch * 8 :][: step.samples]
         shards = order.view(2, 4, 2)[0]
         small_sqr = sum(length(replica, shard) for shard in shards) / 4
         expected = moments(small_sqr, length(replica, order), 2, 16)
@@ -185,7 +191,8 @@ def test_models_of_several_types_are_looked_at_and_sparse_ones_refused(tmp_path:
 def test_what_a_checkpoint_holds_does_not_change_while_it_is_written(tmp_path: Path):
     replica, _, _ = looking(growing(), tmp_path)
     saved = replica.snapshot().facts["growth"]["measured"]
-    replica.growth.measured.append(Moments(1.0, 1.0))
+    assert replica.shard_norms is not None
+    replica.shard_norms.growth.measured.append(Moments(1.0, 1.0))
     assert len(saved) == 9
 
 
@@ -193,6 +200,8 @@ def test_steps_that_were_put_off_are_taken_before_steps_of_another_length(tmp_pa
     done: list[str] = []
 
     class Putting:
+        settled = False
+
         def __init__(self) -> None:
             self.queue: list[int] = []
 
@@ -205,7 +214,8 @@ def test_steps_that_were_put_off_are_taken_before_steps_of_another_length(tmp_pa
             self.queue.clear()
 
     replica, _, _ = looking(growing(), tmp_path)
-    speeds = Speeds(replica.job, replica, Meter(replica.plan, replica.group), Progress())
+    job, group = replica.feed.job, replica.model.group
+    speeds = StepPaths(job, group, replica, meter_of(replica), Progress())
     speeds._begin = Putting
     plain = [(s, a) for s, a in replica.steps(LAG * LEAST_PERIOD) if not s.stride.looks]
     for step, arrivals in plain:
@@ -218,9 +228,8 @@ def test_steps_that_were_put_off_are_taken_before_steps_of_another_length(tmp_pa
 
 def length(replica: Replica, samples: torch.Tensor) -> float:
     """Squared length of the mean gradient over some samples."""
-    inputs, targets = replica.data.train.take(samples)
-    assert replica.data.prepare is not None
-    outputs = replica.module(replica.data.prepare(inputs))
+    inputs, targets = replica.feed.read(Arrival(Request(0, samples)))
+    outputs = replica.model.module(inputs)
     loss = torch.nn.functional.cross_entropy(outputs, targets)
     gradients = torch.autograd.grad(loss, replica.update.parameters)
     return sum(g.square().sum().item() for g in gradients)

@@ -9,12 +9,17 @@ from typing import Any
 import pytest
 import torch
 
-from lockstep import optimizers
-from lockstep.engine.recipe.builtin import KNOWN
+from lockstep.engine.recipe.known import KNOWN
 from lockstep.engine.recipe.resolve import find_function
+from lockstep.scaling.optimizers import optimizers
+from lockstep.scaling.rates import rules
 
 FOLDER = Path(__file__).parents[2] / "docs" / "scaling"
-NAMES = {"lars": "LARS", "larc": "LARC", "lamb": "LAMB", "novograd": "NovoGrad", "muon": "Muon"}
+NAMES = {
+    name: kind.__name__
+    for name, kind in optimizers().items()
+    if kind.__module__.startswith("lockstep.")
+}
 SKELETON = [
     "What it is",
     "When to use it",
@@ -24,7 +29,9 @@ SKELETON = [
     "Source",
 ]
 
-RULES = ["linear-rule", "sqrt-rule", "legw-rule", "adam-rule", "adascale"]
+PAGES = {"adam_sqrt_rule": "adam-rule"}
+RULES = [PAGES.get(n, n.replace("_", "-")) for n in vars(rules) if n.endswith("_rule")]
+RULES.append("adascale")
 every_optimizer = pytest.mark.parametrize("page", NAMES)
 
 

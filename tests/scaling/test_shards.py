@@ -11,7 +11,10 @@ from torch import Tensor, nn
 
 from lockstep.engine.group import Group
 from lockstep.errors import RecipeError
-from lockstep.layers.shards import ShardBatchNorm, ShardDropout, Shards, SyncedBatchNorm, per_shard
+from lockstep.layers.batch_norm import ShardBatchNorm, SyncedBatchNorm
+from lockstep.layers.dropout import ShardDropout
+from lockstep.layers.per_shard import per_shard
+from lockstep.layers.shards import Shards
 from replicas import on_replicas
 
 # Double precision, sums of some hundred values of size 1: rounding stays below 1e-13.

@@ -13,8 +13,8 @@ from torch.utils.data import DataLoader, Dataset
 from lockstep.bench.turns import Pace
 from lockstep.bench.works import Work
 from lockstep.data import Resident
-from lockstep.engine.recipe.job import Speed
-from lockstep.engine.recipe.recipe import Precision
+from lockstep.engine.recipe.job import SpeedName
+from lockstep.engine.recipe.recipe import PrecisionName
 from lockstep.world import World, announce
 
 Batch = tuple[Tensor, Tensor]
@@ -35,9 +35,9 @@ class Assignment:
     """Port where the replicas meet, for sides that start as torchrun's processes do."""
     folder: Path
     """An empty folder that only this side uses."""
-    precision: Precision = "fp32"
+    precision: PrecisionName = "fp32"
     """Number format, for sides that can choose one."""
-    speed: Speed = "auto"
+    speed: SpeedName = "auto"
     """How a step is executed, for lockstep's own sides."""
 
     @property

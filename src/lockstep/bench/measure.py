@@ -25,8 +25,8 @@ from lockstep.bench.side_processes import Crew, Failure
 from lockstep.bench.turns import Piped, Report, Turn
 from lockstep.bench.works import Work
 from lockstep.data import Resident
-from lockstep.engine.recipe.job import Speed
-from lockstep.engine.recipe.recipe import Precision
+from lockstep.engine.recipe.job import SpeedName
+from lockstep.engine.recipe.recipe import PrecisionName
 from lockstep.processes.fork import prepare
 from lockstep.processes.ports import free_port
 from lockstep.world import World
@@ -48,9 +48,9 @@ class Settings:
     """Steps in a turn; 0 means as many as take about a second and a half."""
     warmup: float = 3.0
     """Seconds that each side trains before the first round."""
-    precision: Precision | None = None
+    precision: PrecisionName | None = None
     """For sides that can choose. None means the work's on a GPU and fp32 on the CPU."""
-    speed: Speed = "auto"
+    speed: SpeedName = "auto"
     """How lockstep executes a step."""
 
 
@@ -86,7 +86,7 @@ def measure(
         crews: dict[str, Crew] = {}
         taken: dict[str, Taken] = {}
         for entry in entries:
-            own: Precision = "fp32" if entry.side.only_fp32 else precision
+            own: PrecisionName = "fp32" if entry.side.only_fp32 else precision
             crew = crews[entry.name] = Crew()
             stack.callback(crew.end)
             place = folder / entry.name
@@ -129,7 +129,7 @@ def _replica(
     samples: Resident,
     entry: Entry,
     settings: Settings,
-    precision: Precision,
+    precision: PrecisionName,
     folder: Path,
 ) -> Callable[[int, Connection], None]:
     port = free_port()

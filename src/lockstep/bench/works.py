@@ -14,7 +14,7 @@ from torch.optim import SGD, AdamW
 from lockstep import models
 from lockstep.bench.synthetic_data import Repeated, images, text
 from lockstep.data import Data, Resident, Tensors
-from lockstep.engine.recipe.recipe import Precision, Recipe
+from lockstep.engine.recipe.recipe import PrecisionName, Recipe
 from lockstep.engine.step.metrics import accuracy, cross_entropy
 
 LONG_EPOCH = 1_000_000
@@ -49,7 +49,7 @@ class Work:
     """Largest norm of the gradient; None means no clipping."""
     channels_last: bool = False
     """Whether lockstep and the tuned side use channels_last."""
-    precision: Precision = "bf16"
+    precision: PrecisionName = "bf16"
     """On a GPU, for sides that can choose. On the CPU the default is fp32."""
     capture: bool = False
     """Whether an expert would put the whole step into one CUDA graph: the kernels are tiny."""
@@ -58,7 +58,7 @@ class Work:
     devices: tuple[str, ...] = ()
     """Devices on which `lockstep bench` measures this work if the user names none."""
 
-    def recipe(self, samples: Resident, replicas: int, precision: Precision) -> Recipe:
+    def recipe(self, samples: Resident, replicas: int, precision: PrecisionName) -> Recipe:
         """Return the work as a recipe, with one shard per replica so that all shapes are equal."""
         test = Tensors(*samples.take(torch.arange(min(8, len(samples)))))
         # The other sides evaluate nothing. With long epochs, lockstep hardly ever does.

@@ -100,7 +100,8 @@ def _parameter(name: str, kind: Any, default: Any) -> inspect.Parameter:
 
 def override(recipe: Recipe, given: dict[str, Any]) -> Recipe:
     """Return `recipe` with the fields of the given flags; look functions up by name."""
-    from lockstep.engine.recipe import builtin, resolve
+    from lockstep.engine.recipe import resolve
+    from lockstep.engine.recipe.known import KNOWN
 
     changes: dict[str, Any] = {}
     for name, value in given.items():
@@ -111,14 +112,12 @@ def override(recipe: Recipe, given: dict[str, Any]) -> Recipe:
             changes[name] = number
         elif name == "metrics":
             texts = [text.strip() for text in value.split(";")]
-            changes[name] = {t: resolve.find_function(name, t, builtin.KNOWN[name]) for t in texts}
+            changes[name] = {t: resolve.find_function(name, t, KNOWN[name]) for t in texts}
         elif name == "augment":
             texts = [] if value == "none" else [text.strip() for text in value.split(";")]
-            changes[name] = tuple(
-                resolve.find_function(name, t, builtin.KNOWN[name]) for t in texts
-            )
-        elif name in builtin.KNOWN:
-            changes[name] = resolve.find_function(name, value, builtin.KNOWN[name])
+            changes[name] = tuple(resolve.find_function(name, t, KNOWN[name]) for t in texts)
+        elif name in KNOWN:
+            changes[name] = resolve.find_function(name, value, KNOWN[name])
         else:
             changes[name] = value
     assert set(given) <= {field.name for field in fields(recipe)}

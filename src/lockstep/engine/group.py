@@ -1,4 +1,4 @@
-"""The replicas as a group: joining, leaving, and the small exchanges besides the gradients."""
+"""The replicas as a group: join, leave, and exchange small values besides the gradients."""
 
 from __future__ import annotations
 
@@ -12,13 +12,14 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch.distributed import distributed_c10d
 
 from lockstep.errors import PlanError
 from lockstep.world import World, restarts
 
 
 class Group:
-    """All replicas of one run. With one replica nothing is exchanged and nothing is joined."""
+    """All replicas of one run. One replica joins nothing and exchanges nothing."""
 
     def __init__(
         self,
@@ -28,12 +29,12 @@ class Group:
         timeout: float = 600.0,
         share_gpu: bool = False,
     ) -> None:
-        """Join: through the file `store`, or as the launcher's environment says."""
+        """Join through the file `store`, or as the launcher's environment says."""
         self.world = world
         self.device = torch.device(world.device)
         if self.device.type == "cuda":
             torch.cuda.set_device(self.device)
-            # Not the default stream: work on it cannot be recorded as a graph.
+            # Not the default stream: work on that one cannot be recorded as a graph.
             torch.cuda.set_stream(torch.cuda.Stream(self.device))
         self.alone = world.size == 1
         if self.alone:
@@ -52,28 +53,28 @@ class Group:
             timeout=datetime.timedelta(seconds=timeout),
             device_id=self.device if on_gpu else None,
         )
-        # Small tensors travel where the backend wants them.
-        self.wire = self.device if on_gpu else torch.device("cpu")
+        # Where the backend expects the small tensors that it exchanges.
+        self.exchange_device = self.device if on_gpu else torch.device("cpu")
 
     def sum(self, values: Tensor) -> Tensor:
-        """The sum over all replicas, in place where that is possible."""
+        """Return the sum over all replicas; change `values` in place where that is possible."""
         if self.alone:
             return values
-        wire = values.to(self.wire)
-        dist.all_reduce(wire)
-        return wire.to(values.device)
+        own = values.to(self.exchange_device)
+        dist.all_reduce(own)
+        return own.to(values.device)
 
     def rows(self, local: Tensor) -> Tensor:
-        """The rows of all replicas, in the order of their ranks."""
+        """Return the rows of all replicas, in the order of their ranks."""
         if self.alone:
             return local
-        wire = local.to(self.wire).contiguous()
-        parts = [torch.empty_like(wire) for _ in range(self.world.size)]
-        dist.all_gather(parts, wire)
+        own = local.to(self.exchange_device).contiguous()
+        parts = [torch.empty_like(own) for _ in range(self.world.size)]
+        dist.all_gather(parts, own)
         return torch.cat(parts).to(local.device)
 
     def objects(self, value: Any) -> list[Any]:
-        """The values of all replicas, in the order of their ranks."""
+        """Return the values of all replicas, in the order of their ranks."""
         if self.alone:
             return [value]
         values: list[Any] = [None] * self.world.size
@@ -82,7 +83,7 @@ class Group:
 
     @contextmanager
     def first_on_machine(self) -> Iterator[None]:
-        """Run the body on one replica of each machine first, then on the others: for downloads."""
+        """Run the body on one replica of each machine first, then on the others (for downloads)."""
         if not self.alone and self.world.local_rank != 0:
             dist.barrier()
         yield
@@ -90,7 +91,7 @@ class Group:
             dist.barrier()
 
     def leave(self) -> None:
-        """Leave the group; drop every DDP model first, or its threads may abort the process."""
+        """Leave the group. Drop every DDP model first, or its threads may abort the process."""
         gc.collect()
         if not self.alone and dist.is_initialized():
             dist.destroy_process_group()
@@ -106,3 +107,18 @@ def _store(world: World, path: str | None) -> dist.Store:
     # The launcher keeps its store over restarts and from one run to the next: the prefix hides the
     # addresses of peers that have left.
     return dist.PrefixStore(f"lockstep-{restarts()}-{next(_JOINS)}", store)
+
+
+def disable_leaving() -> None:
+    """Make `destroy_process_group` do nothing in this process from now on.
+
+    A script that leaves its group while a DDP model is alive hangs now and then: DDP's destructor
+    waits for a thread of gloo that waits for the interpreter. A process that was forked to run a
+    script, and ends after it, need not leave.
+    """
+
+    def destroy_process_group(*_: Any, **__: Any) -> None:
+        """Do nothing."""
+
+    for owner in (dist, distributed_c10d):
+        setattr(owner, "destroy_process_group", destroy_process_group)  # noqa: B010

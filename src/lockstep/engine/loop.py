@@ -1,4 +1,4 @@
-"""The training loop. It fits on one page: what it does lives in plan, sampler, step, record."""
+"""The training loop. It fits on one page: the work is done in feed, step, exchange and record."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from lockstep.engine.group import Group
 from lockstep.engine.recipe.job import Job
 from lockstep.engine.replica import Replica
 from lockstep.engine.run.record import Record
-from lockstep.engine.step.speed import Speeds
+from lockstep.engine.step.paths import StepPaths
 
 
 def train(
@@ -19,15 +19,13 @@ def train(
     progress: Progress,
     record: Callable[[Job, Group, Progress], Record] = Record,
 ) -> dict[str, Any]:
-    """Run `job` as one replica of `group`; the summary that run.json holds."""
+    """Run `job` as one replica of `group`; return the summary that run.json holds."""
     with record(job, group, progress) as recorded:
         replica = Replica(job, group, progress)
-        start = recorded.begin(replica)
-        take = Speeds(job, replica, recorded.meter, progress)
-        recorded.before_looking = take.flush
+        take = StepPaths(job, group, replica, recorded.meter, progress)
+        start = recorded.begin(replica, take)
         for step, arrivals in replica.steps(start):
             taken = take(step, arrivals)
             replica.follow(step)
-            recorded.after(step, taken.items, taken.rate)
-            replica.watch.mark("return control")
-        return recorded.end(speed=take.summary())
+            recorded.after(step, taken)
+        return recorded.end()

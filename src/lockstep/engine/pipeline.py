@@ -1,9 +1,9 @@
-"""The second strategy, for models that are too large for one device: layers in stages.
+"""Pipeline parallelism, for models that are too large for one device: layers in stages.
 
 Data parallelism gives every process the whole model and a part of the batch, and exchanges
-gradients. Here every process has a stretch of the layers and sees the whole batch, and what is
-exchanged are the activations at the cuts, and the gradients of these on the way back. The batch is
-cut into micro-batches, so that one stage works on the second while the next works on the first.
+gradients. Here every process has some of the layers and sees the whole batch. The processes
+exchange the activations at the cuts, and their gradients on the way back. The batch is cut into
+micro-batches, so that one stage works on the second while the next works on the first.
 
 torch.distributed.pipelining sends and receives. The weights are those of one process with the same
 micro-batches, bit for bit; other micro-batches change the order of a sum.
@@ -33,8 +33,8 @@ Loss = Callable[[Tensor, Tensor], Tensor]
 class Pipeline:
     """One stage of a model: the layers of this process, trained together with the others'.
 
-    `step` leaves gradients in `module`, as backward would. Each process has an optimizer of its own
-    for its own layers; one that looks at all gradients together (clipping, LARS) needs more.
+    `step` leaves gradients in `module`, as backward would. Each process has an optimizer for its
+    layers. Clipping, which needs all gradients together, takes more than that.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class Pipeline:
         stretches = [layers[start:end] for start, end in pairwise(cuts)]
         _check_shared(stretches)
         self.layers = range(cuts[rank], cuts[rank + 1])
-        """Which of the model's."""
+        """The numbers of this process's layers in the model."""
         self.module = stretches[rank].to(group.device)
         self.group, self.micro_batches, self.traffic = group, micro_batches, Traffic()
         self._loss, self._schedule = loss, schedule
@@ -63,7 +63,7 @@ class Pipeline:
         self._schedules: dict[tuple[int, ...], PipelineScheduleSingle] = {}
 
     def step(self, inputs: Tensor, targets: Tensor) -> Tensor | None:
-        """Forward and backward of a batch, which every process is given; its mean loss.
+        """Run forward and backward on a batch, which every process gets; return the mean loss.
 
         Only the last stage knows the loss; the others return None.
         """
@@ -89,11 +89,11 @@ class Pipeline:
 
     @property
     def is_last(self) -> bool:
-        """Whether the loss is computed here."""
+        """Whether this stage computes the loss."""
         return self.group.world.rank == self.group.world.size - 1
 
     def weights(self) -> dict[str, Tensor]:
-        """Parameters and buffers of the whole model, under its own names; all take part."""
+        """Return parameters and buffers of the whole model by name; all processes take part."""
         # A slice of a Sequential keeps the names.
         own = {name: tensor.detach().cpu() for name, tensor in self.module.state_dict().items()}
         return {name: tensor for part in self.group.objects(own) for name, tensor in part.items()}
@@ -103,7 +103,7 @@ class Pipeline:
         return self._loss(outputs, targets).sum() / self._samples
 
     def _schedule_for(self, inputs: Tensor, number: int) -> PipelineScheduleSingle:
-        # What is received has a fixed shape: an uneven last batch has a schedule of its own.
+        # A stage receives one fixed shape: an uneven last batch needs another schedule.
         shape = tuple(inputs.shape)
         if shape not in self._schedules:
             world = self.group.world
@@ -116,16 +116,16 @@ class Pipeline:
 
 
 class _Stage(PipelineStage):
-    """A stage that counts what it hands over to be sent."""
+    """A stage that counts what it sends."""
 
     traffic: Traffic
 
     def get_fwd_send_ops(self, fwd_chunk_id: int) -> list[dist.P2POp]:
-        """Activations, to the next stage."""
+        """Count the activations for the next stage."""
         return self._count(super().get_fwd_send_ops(fwd_chunk_id))
 
     def get_bwd_send_ops(self, bwd_chunk_id: int) -> list[dist.P2POp]:
-        """Their gradients, to the one before."""
+        """Count the gradients of activations for the stage before."""
         return self._count(super().get_bwd_send_ops(bwd_chunk_id))
 
     def _count(self, operations: list[dist.P2POp]) -> list[dist.P2POp]:
@@ -135,7 +135,7 @@ class _Stage(PipelineStage):
 
 
 def cut(sizes: Sequence[int], parts: int) -> list[int]:
-    """Where to cut layers of these sizes so that the largest part is as small as it can be.
+    """Return where to cut layers of these sizes so that the largest part is small.
 
     >>> cut([10, 0, 10, 0, 10, 0, 10], 2)
     [0, 4, 7]
@@ -156,7 +156,7 @@ def cut(sizes: Sequence[int], parts: int) -> list[int]:
 
 
 def largest_part(samples: int, most: int) -> int:
-    """The largest number of equal parts, `most` or fewer, that `samples` can be cut into.
+    """Return the largest number of equal parts, up to `most`, that `samples` can be cut into.
 
     >>> largest_part(64, 4), largest_part(37, 4), largest_part(30, 4)
     (4, 1, 3)
@@ -165,7 +165,7 @@ def largest_part(samples: int, most: int) -> int:
 
 
 def idle_share(stages: int, micro_batches: int) -> float:
-    """Share of a step in which a stage waits for others, if all stages take equally long.
+    """Return the share of a step in which a stage waits, if all stages take equally long.
 
     >>> idle_share(2, 1), idle_share(2, 4)
     (0.5, 0.2)
@@ -178,7 +178,7 @@ def _bytes(layer: nn.Module) -> int:
 
 
 def _check(layers: nn.Sequential, *, whole: bool) -> None:
-    """Refuse what would not compute what one process computes."""
+    """Refuse layers that would not compute what one process computes."""
     if whole:
         return
     odd: list[Any] = [m for m in layers.modules() if isinstance(m, _BatchNorm)]

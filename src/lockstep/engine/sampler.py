@@ -1,8 +1,8 @@
 """The global order of the samples, and each replica's part of it.
 
-The order comes from (seed, epoch) alone. Each step takes the next global batch of it, which is
-then cut for the shards. The last batch of an epoch may be smaller: its shards are too, and every
-sample is seen exactly once.
+The order comes from (seed, epoch) alone. Each step takes the next global batch in that order and
+cuts it into shards. The last batch of an epoch may be smaller: then its shards are smaller too, and
+every sample is seen exactly once.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ from lockstep.scaling.batch.growth import Stride
 
 
 class Part(NamedTuple):
-    """What goes through the model of one replica at once."""
+    """The samples that go through the model of one replica at once."""
 
     request: Request
     """The samples."""
     shards: range
-    """The shards that they belong to."""
+    """The shards that the samples belong to."""
     sizes: tuple[int, ...]
-    """Samples in each of these shards; where rounds go together, in each round of each of them."""
+    """Samples in each shard, or in each round of each shard if rounds go together."""
     counts: bool
-    """False if a sample was borrowed because these shards are empty: its weight is zero."""
+    """False if the shards are empty: then a borrowed sample with weight zero takes their place."""
     round: int = 0
-    """Number of its round in the step, where a step takes several batches."""
+    """The number of its round in the step, if a step takes several batches."""
     rounds: int = 1
     """Rounds that go through the model together."""
 
@@ -48,10 +48,10 @@ class Step(NamedTuple):
     batch: int
     """Batches before this one in its epoch."""
     samples: int
-    """Samples that it takes."""
+    """Samples that the step takes."""
     parts: list[Part]
     stride: Stride
-    """Its place in the run."""
+    """The place of the step in the run."""
 
 
 class GlobalOrder:
@@ -59,15 +59,12 @@ class GlobalOrder:
 
     def __init__(self, size: int, global_batch: int, seed: int) -> None:
         self.size, self.global_batch, self.seed = size, global_batch, seed
+        self.rounds_per_epoch = -(-size // global_batch)
+        """Batches in an epoch, including the last, which may be smaller."""
         self._kept: dict[tuple[int, str], Tensor] = {}
 
-    @property
-    def rounds_per_epoch(self) -> int:
-        """Batches in an epoch, the last and perhaps smaller one included."""
-        return -(-self.size // self.global_batch)
-
     def epoch(self, epoch: int, device: torch.device | str = "cpu") -> Tensor:
-        """All sample numbers in the order of `epoch`."""
+        """Return all sample numbers in the order of `epoch`."""
         place = (epoch, str(device))
         if place not in self._kept:
             generator = torch.Generator().manual_seed(key(self.seed, epoch, "order"))
@@ -79,7 +76,7 @@ class GlobalOrder:
         return self._kept[place]
 
     def batch(self, epoch: int, batch: int, device: torch.device | str = "cpu") -> Tensor:
-        """The sample numbers of one global batch."""
+        """Return the sample numbers of one global batch."""
         return self.epoch(epoch, device)[
             batch * self.global_batch : (batch + 1) * self.global_batch
         ]
@@ -93,18 +90,20 @@ class GlobalOrder:
         *,
         together: bool = False,
     ) -> Iterator[Step]:
-        """The steps of replica `rank`; all rounds of a step in one part, or each in its own."""
+        """Yield the steps of replica `rank`, with all rounds in one part if they go `together`."""
         parts = plan.parts(rank)
-        counted, bounds = 0, [0]
+        counted, bounds, current, order = 0, [0], -1, torch.empty(0)
         for stride in strides:
             epoch, batch = divmod(stride.round, self.rounds_per_epoch)
             first = batch * self.global_batch
             count = min(self.global_batch, self.size - first)
             if count != counted:
                 counted, bounds = count, cut(count, plan.shards)
-            order, rounds = self.epoch(epoch, device), stride.rounds
-            # All rounds of some shards, then of the next: so the shards of a replica stay whole
-            # subtrees of the sum, however many replicas there are.
+            if epoch != current:
+                current, order = epoch, self.epoch(epoch, device)
+            rounds = stride.rounds
+            # All rounds of some shards, then all of the next: so the shards of a replica stay
+            # whole subtrees of the sum on any number of replicas.
             if together and rounds > 1:
                 mine = [
                     _rounds(epoch, order[first : first + rounds * count], shards, bounds, rounds)
@@ -122,20 +121,20 @@ class GlobalOrder:
 def _part(
     epoch: int, order: Tensor, start: int, shards: range, bounds: list[int], number: int = 0
 ) -> Part:
-    """The part of the batch that begins at `start` in the order of the epoch."""
+    """Return the part of the batch that begins at `start` in the order of the epoch."""
     first, last = bounds[shards.start], bounds[shards.stop]
     if first == last:
-        # Fewer samples than shards are left. Every replica must take part in the exchange all
-        # the same, so it computes a borrowed sample with weight zero.
+        # Fewer samples than shards are left. Every replica must still take part in the
+        # exchange, so it computes a borrowed sample with weight zero.
         sizes = (1,) + (0,) * (len(shards) - 1)
         return Part(Request(epoch, order[start : start + 1]), shards, sizes, False, number)
-    sizes = tuple(bounds[shard + 1] - bounds[shard] for shard in shards)
+    sizes = tuple([bounds[shard + 1] - bounds[shard] for shard in shards])
     request = Request(epoch, order[start + first : start + last])
     return Part(request, shards, sizes, True, number)
 
 
 def _rounds(epoch: int, order: Tensor, shards: range, bounds: list[int], rounds: int) -> Part:
-    """All rounds of some shards, none of them cut short: of the first shard, then of the next."""
+    """Return all rounds of some full shards: those of the first shard, then of the next."""
     mine = order.view(rounds, -1)[:, bounds[shards.start] : bounds[shards.stop]]
     indices = mine.unflatten(1, (len(shards), -1)).transpose(0, 1)
     sizes = (indices.shape[2],) * (rounds * len(shards))
@@ -144,7 +143,7 @@ def _rounds(epoch: int, order: Tensor, shards: range, bounds: list[int], rounds:
 
 @dataclass(frozen=True)
 class GlobalBatch:
-    """A replica's part of one global batch; unpacks into inputs, targets, share."""
+    """A replica's part of one global batch. It unpacks into inputs, targets and share."""
 
     inputs: Tensor
     targets: Tensor
@@ -156,11 +155,11 @@ class GlobalBatch:
     """Samples in each of this replica's shards."""
 
     def __iter__(self) -> Iterator[Any]:
-        """Inputs, targets, share: what a plain loop needs."""
+        """Iterate over inputs, targets and share, which a plain loop needs."""
         return iter((self.inputs, self.targets, self.share))
 
     def shards(self) -> Iterator[tuple[Tensor, Tensor, float]]:
-        """Inputs, targets and weight of each shard; an empty one borrows a sample, weight 0."""
+        """Yield inputs, targets and weight of each shard; an empty one borrows a sample."""
         first = 0
         for size in self.sizes:
             place = slice(first, first + size) if size else slice(0, 1)
@@ -189,9 +188,9 @@ class GlobalBatches:
         augment: Sequence[Callable[[Tensor, Any], Tensor]] = (),
         prepare: Callable[[Tensor], Tensor] | None = None,
     ) -> None:
-        """Rank and number of replicas come from torch.distributed unless they are given.
+        """Take rank and number of replicas from torch.distributed unless they are given.
 
-        With `shards`, a batch can also be taken shard by shard, as `ExactReduce` needs it.
+        With `shards`, a batch can also be taken shard by shard, which `ExactReduce` needs.
         """
         if global_batch < 1:
             raise PlanError(f"global_batch is {global_batch}; it must be 1 or more.")
@@ -208,7 +207,7 @@ class GlobalBatches:
         self.order = GlobalOrder(len(dataset), global_batch, seed)
 
     def __len__(self) -> int:
-        """Steps in all epochs."""
+        """Return the steps of all epochs."""
         return self.epochs * self.order.rounds_per_epoch
 
     def _parts(self) -> Iterator[tuple[Part, int]]:
@@ -222,7 +221,7 @@ class GlobalBatches:
             yield _part(epoch, order, first, shards, cut(samples, self.shards)), samples
 
     def __iter__(self) -> Iterator[GlobalBatch]:
-        """This replica's part of each global batch, epoch after epoch."""
+        """Yield this replica's part of each global batch, epoch after epoch."""
         batches = self.loader.batches(part.request for part, _ in self._parts())
         for (part, samples), (inputs, targets) in zip(self._parts(), batches, strict=True):
             share = self.replicas * sum(part.sizes) * part.counts / samples

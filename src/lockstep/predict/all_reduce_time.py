@@ -1,4 +1,4 @@
-"""How long gradients take over a link, and what of it hides behind backward."""
+"""Predict how long an all-reduce of gradients takes, and how much of it backward hides."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from typing import NamedTuple
 
 
 def all_reduce_seconds(size: float, replicas: int, latency: float, bandwidth: float) -> float:
-    """Seconds to add up `size` bytes over all replicas (nccl-tests: t = alpha + 2 (n-1)/n s/B).
+    """Return the seconds to add `size` bytes over all replicas: alpha + 2 (n-1)/n s/B.
 
-    `bandwidth` in bytes per second is what nccl-tests call busbw: 473e9 on 8 H200.
+    The formula is that of nccl-tests; `bandwidth`, in bytes per second, is its busbw: 473e9 on 8
+    H200.
 
     >>> all_reduce_seconds(1e9, 2, latency=0.0, bandwidth=1e9)
     1.0
@@ -22,14 +23,14 @@ def all_reduce_seconds(size: float, replicas: int, latency: float, bandwidth: fl
 
 
 class Span(NamedTuple):
-    """From when to when."""
+    """A stretch of time."""
 
     start: float
     end: float
 
 
 def exchanges(ready: Sequence[Sequence[float]], seconds: Sequence[float]) -> list[Span]:
-    """When each bucket of gradients travels; `ready`: when it is so, by replica and bucket.
+    """Return when each bucket travels, given when it is `ready`, by replica and bucket.
 
     A bucket starts when the slowest replica has it and the bucket before has arrived.
 

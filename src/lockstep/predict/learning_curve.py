@@ -1,12 +1,12 @@
 """Learning curves: error = a * m**b + c for m samples, and how much data a target needs.
 
 Hestness et al. 2017 saw b between -0.07 and -0.35 on translation, language, images and speech; the
-architecture moved a, hardly b. c is what no amount of data takes away.
+architecture changed a, but hardly b. c is the error that no amount of data removes.
 
 The interval holds every law that the points do not rule out. Few points rule out little: a curve
-that is still steep may end in any floor. So the best law alone promises too much, and the earlier
-one looks the more so: Mahmood et al. 2022 found that fits of a tenth of the data under-estimate how
-much more is needed. Plan with the high end.
+that is still steep may end at any floor. So the best law alone promises too much, and the less data
+it saw, the more: Mahmood et al. 2022 found that fits of a tenth of the data under-estimate how much
+more is needed. Plan with the high end.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from lockstep.errors import UsageError
 from lockstep.predict.power_law import Array, Points
 
 LEAST_POINTS = 4
-"""Sizes: a law has three numbers, and one more tells how well it fits."""
+"""The fewest sizes: a law has three numbers, and one more shows how well it fits."""
 FLATTEST, STEEPEST = 0.01, 4.0
-"""Bounds of -b; what was published lies far inside."""
+"""Bounds of -b; published values lie far inside."""
 FLAT = 1e-9
-"""A slope that is nothing but rounding."""
+"""A slope that rounding alone explains."""
 GRID = 120
-"""Exponents that are tried at once."""
+"""How many exponents are tried at once."""
 ZOOMS = 3
 
 
@@ -44,7 +44,7 @@ class PowerLaw(NamedTuple):
     """The floor."""
 
     def error(self, samples: float) -> float:
-        """What training on so many samples leads to.
+        """Return the error after training on `samples` samples.
 
         >>> PowerLaw(a=2.0, b=-0.5, c=0.1).error(400)
         0.2
@@ -52,7 +52,7 @@ class PowerLaw(NamedTuple):
         return float(self.a * samples**self.b + self.c)
 
     def needed(self, target: float) -> float:
-        """Samples for the `target`: endless at the floor and below.
+        """Return the samples for an error of `target`: infinite at the floor and below.
 
         >>> PowerLaw(a=2.0, b=-0.5, c=0.1).needed(0.2)
         400.0
@@ -72,15 +72,15 @@ class Range(NamedTuple):
     low: float
     best: float
     high: float
-    """May be infinite: the points do not say that the target can be reached at all."""
+    """Infinite if the points do not show that the target can be reached."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Fit:
-    """A law, and all the laws that the points allow as well."""
+    """The best law, and all other laws that the points allow."""
 
     law: PowerLaw
-    """The nearest."""
+    """The law that fits best."""
     level: float
     """How often an interval holds the truth, if the truth is a power law."""
     points: int
@@ -88,20 +88,20 @@ class Fit:
     """Rows of a, b, c: the outermost laws for each exponent. All others lie between them."""
 
     def error(self, samples: float) -> Range:
-        """The error after training on so many samples."""
+        """Return the error after training on `samples` samples."""
         (low,), (high,) = self.band([samples])
         best = self.law.error(samples)
-        # The best law is one of the allowed, but for rounding.
+        # Up to rounding, the best law is one of those allowed.
         return Range(min(float(low), best), best, max(float(high), best))
 
     def band(self, samples: Sequence[float]) -> tuple[Array, Array]:
-        """The least and the largest error for each number of samples."""
+        """Return the least and the largest error for each number of samples."""
         a, b, c = self.allowed.T[:, :, None]
         errors = a * numpy.asarray(samples, float) ** b + c
         return errors.min(0), errors.max(0)
 
     def needed(self, target: float) -> Range:
-        """Samples for an error of `target`."""
+        """Return the samples for an error of `target`."""
         if not (math.isfinite(target) and target > 0):
             raise UsageError(f"a target error of {target:g}: give a number above 0.")
         found = [PowerLaw(*row).needed(target) for row in self.allowed.tolist()]
@@ -114,17 +114,17 @@ def fit(
     spreads: Sequence[float] | None = None,
     level: float = 0.9,
 ) -> Fit:
-    """The power law through `errors` that were measured after training on so many `samples`.
+    """Fit a power law to `errors` that were measured after training on `samples` samples.
 
-    `spreads` are the standard errors of the points, where they are known: points count by them, and
-    the interval is never narrower than they say. Without, points count by their ratio to the curve.
+    `spreads` are the standard errors of the points, if they are known: they weight the points, and
+    the interval is never narrower than they allow. Otherwise the ratio to the curve weights them.
 
     >>> found = fit([100, 200, 400, 800], [0.3, 0.2414213562, 0.2, 0.1707106781])
     >>> [round(number, 3) for number in found.law]
     [2.0, -0.5, 0.1]
     """
     m, y, s = _checked(samples, errors, spreads, level)
-    # In units of the middle size: powers of the sizes themselves differ by many orders.
+    # In units of the middle size: powers of plain sizes differ by many orders of magnitude.
     unit = math.exp(float(numpy.log(m).mean()))
     points = Points(m / unit, y, 1.0 / s**2)
     slopes = numpy.geomspace(FLATTEST, STEEPEST, GRID)
@@ -150,7 +150,7 @@ def fit(
 
 
 def _allowed(points: Points, limit: float, best: Array) -> Array:
-    """The laws within the limit, on a grid of exponents that closes in on them."""
+    """Return the laws within the limit, on a grid of exponents that closes in on them."""
     low, high = FLATTEST, STEEPEST
     laws = best
     for _ in range(ZOOMS):

@@ -1,4 +1,4 @@
-"""All measurements of a recipe, put together; and the advice for each number of replicas."""
+"""Measure a recipe, and give advice for each number of replicas."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ REPLACED = {
     "--grow-to",
     "--grow-from",
 }
-"""Flags with a value that are tune's own, or that its advice sets."""
+"""Flags with a value that only tune has, or that its advice sets."""
 ASSUMED_LINK = 12.5
-"""Gigabytes per second between replicas where no exchange can be measured: 100 Gbit/s."""
+"""Gigabytes per second between replicas if no exchange can be measured: 100 Gbit/s."""
 
 
 def tune(
@@ -34,7 +34,7 @@ def tune(
     link: float | None,
     console: Console,
 ) -> dict[str, Any]:
-    """Measure, then advise; what `lockstep tune --json` prints."""
+    """Measure, then advise; return what `lockstep tune --json` prints."""
     recipe = probe.recipe
     console.say(f"Measuring the noise scale over {steps} steps ...")
     noise, facts = probe.noise(steps)
@@ -68,7 +68,7 @@ def tune(
 
 
 def before_timing(recipe: Recipe, train_samples: int, critical_batch: float) -> Measured:
-    """What is known of a recipe before anything was timed."""
+    """Return what is known of a recipe before anything is timed."""
     kind, betas = optimizer_kind(recipe)
     return Measured(
         global_batch=recipe.global_batch,
@@ -89,7 +89,7 @@ def before_timing(recipe: Recipe, train_samples: int, critical_batch: float) -> 
 def _exchange(
     probe: Probe, replicas: Sequence[int], elements: int, link: float | None, console: Console
 ) -> tuple[dict[int, float], bool, str]:
-    """Seconds by replicas, whether backward hides them, and in words where they come from."""
+    """Return seconds by replicas, whether backward hides them, and their source in words."""
     several = [number for number in replicas if number > 1]
     if not several:
         return {}, False, "one replica exchanges nothing"
@@ -105,21 +105,21 @@ def _exchange(
         more = "" if len(possible) == len(several) else "; for more, as a ring on the same link"
         return {number: spent for number, (spent, _) in found.items()}, hides, known + more
     rate = link or ASSUMED_LINK
-    # A ring: each replica sends twice all but its own share.
+    # In a ring, each replica sends everything but its share, twice.
     seconds = {n: 2 * (1 - 1 / n) * 4 * elements / (rate * 1e9) for n in several}
     assumed = "as given" if link else "assumed, as there is no second device here: give --link"
     return seconds, True, f"computed for a link of {rate:g} GB/s, {assumed}"
 
 
 def devices(kind: str) -> int:
-    """Replicas that this machine can run side by side."""
+    """Return how many replicas this machine can run side by side."""
     if kind != "cpu":
         return gpu_count()
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def kept(arguments: Sequence[str]) -> list[str]:
-    """What was typed after `tune`, without its own flags and without what the advice replaces.
+    """Return the words after `tune`, without its flags and those that the advice replaces.
 
     >>> kept(["digits", "--model", "mlp((64, 10))", "--replicas=1,2", "--verify", "--epochs", "9"])
     ['digits', '--model', 'mlp((64, 10))']
@@ -138,7 +138,7 @@ def kept(arguments: Sequence[str]) -> list[str]:
 
 
 def command_of(typed: Sequence[str], advice: dict[str, Any]) -> str:
-    """What to type to follow the advice on what was `typed`.
+    """Return the command that follows the advice on what was `typed`.
 
     >>> advice = {"replicas": 2, "global_batch": 512, "shards": 4, "learning_rate": 0.2}
     >>> advice |= {"epochs": 5, "rate_factor": 1.0, "accumulation": 1}
@@ -159,7 +159,7 @@ def command_of(typed: Sequence[str], advice: dict[str, Any]) -> str:
 
 
 def followed(recipe: Recipe, advice: Advice | dict[str, Any]) -> Recipe:
-    """The recipe with the advice in it."""
+    """Return the recipe changed as the advice says."""
     given = advice if isinstance(advice, dict) else asdict(advice)
     changed = replace(
         recipe,
@@ -180,7 +180,7 @@ def followed(recipe: Recipe, advice: Advice | dict[str, Any]) -> Recipe:
 
 
 def check_replicas(text: str) -> list[int]:
-    """`1,2,4` as numbers.
+    """Read numbers such as `1,2,4`.
 
     >>> check_replicas("1,2,8")
     [1, 2, 8]

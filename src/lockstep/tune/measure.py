@@ -1,4 +1,4 @@
-"""Short runs that measure: step time against micro-batch, the noise scale, the exchange."""
+"""Measure step times by micro-batch, the noise scale and the exchange, in short runs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from lockstep.data import Data, Resident, Tensors
 from lockstep.engine.exchange.connect import time_exchange
 from lockstep.engine.group import Group
 from lockstep.engine.recipe.job import Job
-from lockstep.engine.recipe.recipe import Recipe, build
+from lockstep.engine.recipe.recipe import BatchNorm, Recipe, build
 from lockstep.errors import PlanError, ReplicaDied
 from lockstep.processes.replicas import run_replicas
 from lockstep.scaling.batch.advice import Kind
@@ -31,26 +31,26 @@ from lockstep.world import World
 FEW = 6
 """Steps of a first look at a micro-batch."""
 SECONDS = 1.0
-"""That a micro-batch is timed for, if its steps are shorter."""
+"""How long a micro-batch is timed, if its steps are shorter."""
 LONG = 5.0
 """Seconds of a step after which larger micro-batches are tried only if they pay."""
 PAYS = 1.03
-"""Times the samples per second that make the next doubling worth a try."""
+"""The gain in samples per second that makes the next doubling worth a try."""
 SMALLEST = 8
 """Samples of the first micro-batch."""
 NO_MEMORY = ("OutOfMemory", "out of memory", "can't allocate memory", "MemoryError", "SIGKILL")
-"""How a replica that found no memory says so."""
+"""Words in the error of a replica that ran out of memory."""
 
 
 @dataclass(frozen=True)
 class Noise:
-    """The noise scale along a short training."""
+    """The noise scale during a short training."""
 
     critical_batch: float
     value: float
     low: float
     high: float | None
-    """None: no end."""
+    """None if the interval has no upper end."""
     steps: int
     source: str
     curve: list[tuple[int, float]]
@@ -64,29 +64,29 @@ class Sizes:
     memory: dict[int, int]
     """Peak bytes."""
     limit: str
-    """Why no larger one was tried."""
+    """Why no larger micro-batch was tried."""
 
 
 class Probe:
-    """Runs short trainings of a recipe in a folder of its own, which it leaves behind."""
+    """Runs short trainings of a recipe in `folder`, and leaves their files there."""
 
     def __init__(
         self, recipe: Recipe, device: str, options: dict[str, Any], folder: Path, console: Console
     ) -> None:
-        # What is advised is one batch for all of a run.
+        # The advice is one batch for the whole run.
         self.recipe = replace(recipe, grow_to=None, grow_from=None)
         self.device, self.options = device, options
         self.folder, self.console = folder, console
 
     def noise(self, steps: int) -> tuple[Noise, dict[str, Any]]:
-        """Train the recipe for `steps` steps on one replica, and watch the noise scale.
+        """Train the recipe for `steps` steps on one replica, and measure the noise scale.
 
-        Also the summary of that run.
+        Return it with the summary of that run.
         """
         recipe = replace(self.recipe, data=_untested(self.recipe))
         options = dict(self.options)
-        if recipe.batch_norm != "sync" and recipe.global_batch % 2 == 0:
-            # At least two parts, which are compared with the whole.
+        if recipe.batch_norm is not BatchNorm.SYNC and recipe.global_batch % 2 == 0:
+            # At least two parts, which are compared with the whole batch.
             shards = max(2, recipe.shards)
             if recipe.global_batch % shards == 0:
                 recipe = replace(recipe, shards=shards)
@@ -113,7 +113,7 @@ class Probe:
         return noise, summary
 
     def sizes(self, most: int) -> Sizes:
-        """Seconds of a step for micro-batches of 8, 16, ... up to `most` samples."""
+        """Time a step for micro-batches of 8, 16, ... up to `most` samples."""
         seconds: dict[int, float] = {}
         memory: dict[int, int] = {}
         for size in _doublings(min(SMALLEST, most), most):
@@ -129,7 +129,7 @@ class Probe:
         return Sizes(seconds, memory, f"no more than {most:,} were asked for")
 
     def _timed(self, size: int) -> tuple[float, int]:
-        """Seconds and peak bytes of a step of so many samples."""
+        """Return the seconds and peak bytes of a step of `size` samples."""
         recipe = replace(
             self.recipe, data=_untested(self.recipe), global_batch=size, shards=1, warmup=0.0
         )
@@ -149,7 +149,7 @@ class Probe:
         return launch(job, device=self.device, console=_Silent())
 
     def exchange(self, replicas: int, elements: int) -> tuple[float, bool]:
-        """Seconds to add up gradients of so many elements, and whether backward could go on."""
+        """Return the seconds to add `elements` gradients, and whether backward could continue."""
 
         def replica(rank: int, store: str) -> tuple[float, bool]:
             torch.set_num_threads(1)
@@ -165,16 +165,16 @@ class Probe:
 
 
 class _Silent(Console):
-    """The short runs say nothing: their numbers are told together."""
+    """Prints nothing: the numbers of the short runs are shown together."""
 
     def __init__(self) -> None:
         super().__init__(as_json=True)
 
     def say(self, text: str) -> None:
-        """Nothing."""
+        """Print nothing."""
 
     def warn(self, text: str) -> None:
-        """Nothing."""
+        """Print nothing."""
 
 
 def _doublings(first: int, last: int) -> Iterator[int]:
@@ -186,7 +186,7 @@ def _doublings(first: int, last: int) -> Iterator[int]:
 
 
 def _untested(recipe: Recipe) -> Callable[[], Data]:
-    """The recipe's data with next to no test samples: the short runs evaluate for nothing."""
+    """Return the recipe's data with few test samples: short runs need no evaluation."""
 
     def load() -> Data:
         data = build(f"the data of {recipe.name}", recipe.data)
@@ -201,7 +201,7 @@ def _untested(recipe: Recipe) -> Callable[[], Data]:
 
 
 def optimizer_kind(recipe: Recipe) -> tuple[Kind, tuple[float, float]]:
-    """How the rate of the recipe's optimizer goes with the batch, and Adam's betas."""
+    """Return how the rate of the recipe's optimizer changes with the batch, and Adam's betas."""
     given: dict[str, Any] = {}
     function: Any = recipe.optimizer
     while isinstance(function, partial):

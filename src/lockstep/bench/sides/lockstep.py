@@ -8,10 +8,12 @@ from lockstep.bench.turns import Pace
 from lockstep.console import Progress
 from lockstep.engine.group import Group
 from lockstep.engine.loop import train
-from lockstep.engine.recipe.job import Job
+from lockstep.engine.recipe.job import Job, Speed
 from lockstep.engine.replica import Replica
 from lockstep.engine.run.record import Record
 from lockstep.engine.sampler import Step
+from lockstep.engine.step.paths import StepPaths
+from lockstep.engine.step.training_step import Taken
 
 
 class Paced(Record):
@@ -21,17 +23,17 @@ class Paced(Record):
         super().__init__(job, group, progress)
         self.pace = pace
 
-    def begin(self, replica: Replica) -> int:
+    def begin(self, replica: Replica, paths: StepPaths) -> int:
         """Begin the record, and give the pace the model."""
-        start = super().begin(replica)
-        self.pace.begin(replica.module)
-        self.pace.facts = lambda: (self.peak_memory(), replica.path)
+        start = super().begin(replica, paths)
+        self.pace.begin(replica.model.module)
+        self.pace.facts = lambda: (self.peak_memory(), paths.chosen)
         return start
 
-    def after(self, step: Step, items: int, rate: float) -> None:
+    def after(self, step: Step, taken: Taken) -> None:
         """Log the step, then count it. Steps that search for the fastest path count as set-up."""
-        super().after(step, items, rate)
-        if self.replica.path:
+        super().after(step, taken)
+        if self.paths.chosen:
             self.pace.step(sum(sum(part.sizes) for part in step.parts))
 
 
@@ -44,7 +46,7 @@ def run(assignment: Assignment, exact: bool = False) -> None:
         replicas=replicas,
         exact=exact,
         # Exact mode refuses `compile`, so it chooses its own way.
-        speed="auto" if exact else assignment.speed,
+        speed=Speed.AUTO if exact else assignment.speed,
         checkpoint_every=0,
     )
     group = Group(assignment.world, store=str(assignment.folder / "store"))

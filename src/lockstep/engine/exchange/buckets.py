@@ -1,8 +1,8 @@
-"""What DDP does with the gradients of a step: when each is ready, in which bucket it travels, when.
+"""Watch DDP in a step: when each gradient is ready, and when each bucket travels.
 
 DDP puts parameters into buckets and adds a bucket over the replicas as soon as all of its gradients
-are there, beside the rest of the backward pass. In the first step it does not know yet in which
-order gradients come, and takes one bucket for all; from then on buckets follow that order.
+are there, beside the rest of the backward pass. In the first step DDP does not know the order of
+the gradients and uses one bucket for all; from then on buckets follow that order.
 """
 
 # No annotations from the future here: DDP looks at those of its hook.
@@ -15,8 +15,8 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
+from lockstep.engine.exchange.hooks import all_reduce
 from lockstep.engine.group import Group
-from lockstep.engine.step.timeline import all_reduce
 
 Notes = dict[str, Any]
 
@@ -32,9 +32,9 @@ class Buckets:
         cap_mb: float | None = None,
         keep: Collection[str] = (),
     ) -> None:
-        """Wrap it, with buckets that are full at so many MiB; None: as DDP does by itself.
+        """Wrap `model` with buckets of `cap_mb` MiB; None: as large as DDP chooses.
 
-        Of the parameters named in `keep`, the gradients before the exchange are kept.
+        Keep the gradients before the exchange of the parameters named in `keep`.
         """
         self.group = group
         self.model = DistributedDataParallel(model, bucket_cap_mb=cap_mb)
@@ -54,10 +54,10 @@ class Buckets:
         self.model.register_comm_hook(None, self._exchange)
 
     def step(self, loss: Callable[[nn.Module], Tensor]) -> Notes:
-        """Forward and backward of one step; the notes of its backward pass, in milliseconds.
+        """Run forward and backward of one step; return what was noted, in milliseconds.
 
-        They count from the moment at which the first replica began it. On GPUs, which have no
-        common clock, each counts from its own.
+        Times count from the moment at which the first replica began the backward pass. GPUs have no
+        common clock: there, each replica counts from its own beginning.
         """
         self._layers, self._ready, self._buckets = [], [], []
         value = loss(self.model)
@@ -96,7 +96,7 @@ class Buckets:
         return event
 
     def _passed(self, name: str, parameters: list[str]) -> Any:
-        """The backward pass of a layer begins when the gradient of its output is there."""
+        """Note when the backward pass of a layer begins: the gradient of its output is there."""
 
         def enter(gradient: Tensor) -> None:
             self._layers.append({"name": name, "parameters": parameters, "start": self._now()})
@@ -114,7 +114,7 @@ class Buckets:
         return accumulate
 
     def _exchange(self, _: object, bucket: dist.GradBucket) -> torch.futures.Future[Tensor]:
-        """What DDP does by itself, between two looks at the clock."""
+        """Average a bucket as DDP does, and note when that begins and ends."""
         names = [self._names[id(p)] for p in bucket.parameters()]
         self.local |= {
             name: gradient.clone()
@@ -138,7 +138,7 @@ class Buckets:
 
 
 def _since(origin: Any, moment: Any) -> float:
-    """Milliseconds."""
+    """Return the milliseconds from `origin` to `moment`."""
     if isinstance(moment, torch.cuda.Event):
         return round(origin.elapsed_time(moment), 4)
     return round(1e3 * (moment - origin), 4)

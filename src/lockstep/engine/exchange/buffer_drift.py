@@ -1,7 +1,7 @@
-"""Buffers that should be equal on all replicas, and how far apart they are.
+"""Measure how far buffers that should be equal on all replicas have drifted apart.
 
 DDP averages gradients and nothing else. Running statistics of batch norm, moving averages of
-weights, counters: each replica has its own, and only the first one's are saved.
+weights and counters differ between replicas, and usually only the first replica saves them.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from torch import nn
 
 
 def buffer_drift(model: nn.Module) -> dict[str, float]:
-    """Names of the buffers that differ between replicas, with the largest relative difference.
+    """Return the buffers that differ between replicas, with the largest relative difference.
 
-    All replicas must call it together, and get the same answer. Empty: they are in step.
+    All replicas must call this together, and get the same answer. It is empty if none differs.
     """
     if not dist.is_initialized() or dist.get_world_size() == 1:
         return {}

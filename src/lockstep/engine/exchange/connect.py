@@ -1,10 +1,10 @@
-"""The gradient exchange of a run: its terms, settled once at start-up, and DDP set to them."""
+"""Set up the gradient exchange of a run: choose its terms once, at start-up, and build DDP."""
 
 from __future__ import annotations
 
 import inspect
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from statistics import median
 from typing import Any, NamedTuple
@@ -14,15 +14,21 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from lockstep.engine.exchange.compression import AtOnce, Wire, attach, bf16
+from lockstep.engine.exchange.compression.choice import Memory
+from lockstep.engine.exchange.hooks import (
+    BlockingExchange,
+    Hook,
+    OverlappedExchange,
+    all_reduce,
+    attach,
+)
 from lockstep.engine.exchange.link import MIB, Link, best_bucket, finish, measure
 from lockstep.engine.exchange.noise import RunNoise
-from lockstep.engine.exchange.powersgd import PowerSGD, payload
 from lockstep.engine.exchange.reduce import ExactReduce, FastReduce
-from lockstep.engine.exchange.shared_memory import Board, set_up
+from lockstep.engine.exchange.shared_memory import SharedMemory, set_up
 from lockstep.engine.group import Group
 from lockstep.engine.recipe.job import Job
-from lockstep.engine.step.timeline import Timeline, all_reduce
+from lockstep.engine.step.timeline import Timeline
 
 NOT_MEASURED = MIB
 """Bytes of gradients below which one bucket holds them all, whatever the link."""
@@ -30,25 +36,25 @@ NOT_MEASURED = MIB
 
 @dataclass(frozen=True, kw_only=True)
 class Terms:
-    """How a run exchanges its gradients; run.json has them under `exchange`."""
+    """How a run exchanges its gradients; run.json holds this under `exchange`."""
 
     wire: str
     through: str
     """`nccl`, `gloo` or `shared memory`."""
     why: str
-    """Why it is not shared memory, where that was looked into."""
+    """Why it is not shared memory, where that was considered."""
     gradient_bytes: int
-    """Gradients of one replica."""
+    """Bytes of one replica's gradients."""
     sent_bytes: int
-    """What one replica sends in a step, as a ring: 2 (W - 1) / W of the payload. PowerSGD sends
-    whole gradients while the learning rate warms up. Through shared memory nothing is sent."""
+    """Bytes that one replica sends in a step, as a ring: 2 (W - 1) / W of the payload. PowerSGD
+    sends whole gradients while the learning rate warms up. Shared memory sends nothing."""
     bucket_bytes: int
-    """Gradients that are exchanged at once, at least; a tensor is never cut."""
+    """The fewest bytes of gradients that are exchanged at once; a tensor is never cut."""
     link: Link | None
-    """What was measured, if the size of the buckets came from it."""
+    """The measured link, if the size of the buckets follows from it."""
 
     def described(self) -> dict[str, Any]:
-        """For run.json."""
+        """Return the terms as run.json holds them."""
         return asdict(self) | {"link": self.link and self.link._asdict()}
 
 
@@ -58,13 +64,16 @@ _KEEP_BUFFERS: dict[str, Any] = {"forward_sync_buffers" if _NEW else "broadcast_
 
 
 class Exchange(NamedTuple):
-    """A model whose gradients are exchanged, and who does it."""
+    """How a replica exchanges its gradients."""
 
     model: nn.Module
+    """The model to call in a step: its backward pass exchanges the gradients."""
     reduce: FastReduce | ExactReduce
-    powersgd: PowerSGD | None
+    """Adds the gradients of the parts of a step."""
+    memory: Memory | None
+    """What the exchange keeps from step to step, if anything."""
     terms: Terms | None
-    """None for a replica alone."""
+    """None if there is only one replica."""
 
 
 def connect(
@@ -75,95 +84,89 @@ def connect(
     noise: RunNoise | None,
     whole: int,
 ) -> Exchange:
-    """Make a DDP model of `module`, unless the replica is alone.
+    """Make a DDP model of `module`, unless there is only one replica.
 
-    PowerSGD sends the gradients of the first `whole` steps as they are.
+    A compression sends the gradients of the first `whole` steps as they are.
     """
     if group.alone:
         reduce = ExactReduce(module) if job.exact else FastReduce(module, 1)
         return Exchange(module, reduce, None, None)
-    terms, board = settle(job, group, [p for p in module.parameters() if p.requires_grad])
+    terms, memory = settle(job, group, [p for p in module.parameters() if p.requires_grad])
     model = DistributedDataParallel(
         module,
         device_ids=[group.device.index] if group.device.type == "cuda" else None,
         gradient_as_bucket_view=True,
-        # One bucket for all may be said with any larger number.
+        # Any larger number makes one bucket.
         bucket_cap_mb=job.bucket_mb or max(1.0, terms.bucket_bytes / MIB),
         # Batch-norm statistics are kept per shard and merged on demand.
         **_KEEP_BUFFERS,
     )
     if job.exact:
-        exact = ExactReduce.attach(model, timeline, board.add if board is not None else None)
+        exact = ExactReduce.attach(model, timeline, memory.add if memory is not None else None)
         exact.listen = noise.before if noise is not None else None
         return Exchange(model, exact, None, terms)
-    thin = PowerSGD(whole) if job.wire == "powersgd" else None
-    exchange: Callable[[dist.GradBucket], torch.futures.Future[Tensor]] | None = None
-    if board is not None:
-        exchange = AtOnce(board, timeline)
-    elif job.wire != "fp32":
-        exchange = Wire(thin or bf16, job.timeout)
+    hook: Hook | None = None
+    kept: Memory | None = None
+    if memory is not None:
+        hook = BlockingExchange(memory, timeline)
+    elif job.compression.make is not None:
+        average, kept = job.compression.make(whole)
+        hook = OverlappedExchange(average, job.timeout)
     if noise is not None:
-        exchange = noise.around(exchange or all_reduce)
-    if timeline is not None and board is None:
-        timeline.watch_exchange(model, exchange or all_reduce)
-    elif exchange is not None:
-        # Float32 is left to DDP itself where nobody listens.
-        attach(model, exchange)
-    return Exchange(model, FastReduce(model, group.world.size), thin, terms)
+        hook = noise.around(hook or all_reduce)
+    if timeline is not None and memory is None:
+        timeline.watch_exchange(model, hook or all_reduce)
+    elif hook is not None:
+        # Without a hook, DDP exchanges float32 itself.
+        attach(model, hook)
+    return Exchange(model, FastReduce(model, group.world.size), kept, terms)
 
 
-def settle(job: Job, group: Group, parameters: Sequence[Tensor]) -> tuple[Terms, Board | None]:
-    """Find the way, and measure the link if the size of the buckets depends on it."""
-    board: Board | str = ""
-    if job.wire != "fp32":
-        board = "the wire has a way of its own"
+def settle(
+    job: Job, group: Group, parameters: Sequence[Tensor]
+) -> tuple[Terms, SharedMemory | None]:
+    """Choose the terms; measure the link if the size of the buckets depends on it."""
+    memory: SharedMemory | str = ""
+    compression = job.compression
+    if compression.changes_gradients:
+        memory = f"--wire {compression.name} sends gradients over the network"
     elif group.device.type == "cpu":
-        board = set_up(group, job.timeout)
+        memory = set_up(group, job.timeout)
     total = sum(p.numel() * p.element_size() for p in parameters)
-    reduced = _reduced(job.wire, parameters)
+    reduced = sum(compression.sent_bytes(p) for p in parameters)
     link = None
     if job.bucket_mb is not None:
         bucket = job.bucket_mb * MIB
-    elif isinstance(board, Board):
+    elif isinstance(memory, SharedMemory):
         # Backward waits for each bucket, so the fewer the better.
         bucket = total
-    elif job.wire == "powersgd" or total <= NOT_MEASURED:
-        # Thin matrices are small: two all-reduces for all of them cost less than any overlap saves.
+    elif compression.one_bucket or total <= NOT_MEASURED:
         bucket = total
     else:
         link = measure(group)
         bucket = best_bucket(link, reduced) * total / reduced
     size = group.world.size
-    shared = isinstance(board, Board)
+    shared = isinstance(memory, SharedMemory)
     terms = Terms(
-        wire=job.wire,
+        wire=compression.name,
         through="shared memory" if shared else dist.get_backend(),
-        why=board if isinstance(board, str) else "",
+        why=memory if isinstance(memory, str) else "",
         gradient_bytes=total,
         sent_bytes=0 if shared else 2 * (size - 1) * reduced // size,
         bucket_bytes=max(1, min(total, int(bucket))),
         link=link,
     )
-    return terms, board if isinstance(board, Board) else None
-
-
-def _reduced(wire: str, parameters: Sequence[Tensor]) -> int:
-    """Bytes that are reduced in one step."""
-    if wire == "bf16":
-        return sum(p.numel() * 2 for p in parameters)
-    if wire == "powersgd":
-        return sum(payload(p) * max(4, p.element_size()) for p in parameters)
-    return sum(p.numel() * p.element_size() for p in parameters)
+    return terms, memory if isinstance(memory, SharedMemory) else None
 
 
 SUMS = 15
-"""That are timed to tell how long one takes."""
+"""Sums that are timed to find how long one takes."""
 
 
 def time_exchange(group: Group, elements: int, timeout: float = 60.0) -> tuple[float, bool]:
-    """Seconds to add up so many float32 gradients, and whether backward can go on meanwhile."""
-    board = set_up(group, timeout) if group.device.type == "cpu" else None
-    add = board.add if isinstance(board, Board) else dist.all_reduce
+    """Return the seconds to add `elements` float32 gradients, and whether backward can continue."""
+    memory = set_up(group, timeout) if group.device.type == "cpu" else None
+    add = memory.add if isinstance(memory, SharedMemory) else dist.all_reduce
     buffer = torch.zeros(elements, device=group.device)
     times = []
     for _ in range(SUMS):
@@ -173,5 +176,5 @@ def time_exchange(group: Group, elements: int, timeout: float = 60.0) -> tuple[f
         add(buffer)
         finish(group)
         times.append(time.perf_counter() - began)
-    # As slow as its slowest member.
-    return max(group.objects(median(times))), not isinstance(board, Board)
+    # An exchange is as slow as its slowest member.
+    return max(group.objects(median(times))), not isinstance(memory, SharedMemory)

@@ -1,4 +1,4 @@
-"""The link between the replicas, measured at start-up, and the bucket of gradients that fits it."""
+"""Measure the link between the replicas, and choose the bucket size that suits it."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from lockstep.engine.group import Group
 
 MIB = 1 << 20
 SMALL, LARGE = 4 << 10, MIB
-"""Bytes of the all-reduces that are timed. Below a few kilobytes gloo takes a shorter way."""
+"""Bytes of the all-reduces that are timed. Below a few kilobytes gloo uses another algorithm."""
 ROUNDS = 5
 LEAST, MOST = MIB, 64 * MIB
-"""Bounds of a bucket: below, each costs more in software than on any link, and torch.compile cuts
-a model into no smaller ones; above, it costs memory."""
+"""Bounds of a bucket in bytes. A smaller one costs more in software than on any link, and
+torch.compile makes no smaller ones; a larger one costs memory."""
 
 
 class Link(NamedTuple):
-    """How long an all-reduce takes: `latency` + bytes / `bandwidth`."""
+    """An all-reduce takes `latency` + bytes / `bandwidth` seconds."""
 
     latency: float
     """Seconds."""
@@ -31,7 +31,7 @@ class Link(NamedTuple):
 
 
 def measure(group: Group) -> Link:
-    """Time a few all-reduces, small and large; every replica gets the same answer."""
+    """Time a few small and large all-reduces; every replica gets the same answer."""
     times = [[_seconds(group, size) for _ in range(ROUNDS)] for size in (SMALL, LARGE)]
     own = torch.tensor([[median(t) for t in times]], dtype=torch.float64)
     # An exchange is as slow as its slowest member.
@@ -49,13 +49,13 @@ def _seconds(group: Group, size: int) -> float:
 
 
 def finish(group: Group) -> None:
-    """Wait until the device has done all it was given."""
+    """Wait until the device has finished its work."""
     if group.device.type == "cuda":
         torch.cuda.synchronize(group.device)
 
 
 def from_times(small: float, large: float) -> Link:
-    """The link on which SMALL bytes take `small` seconds and LARGE bytes take `large`.
+    """Return the link on which SMALL bytes take `small` seconds and LARGE bytes take `large`.
 
     >>> from_times(0.001, 0.001 + (LARGE - SMALL) / 1e9)
     Link(latency=0.001, bandwidth=1000000000.0)
@@ -66,11 +66,11 @@ def from_times(small: float, large: float) -> Link:
 
 
 def best_bucket(link: Link, total: float) -> float:
-    """Bytes of gradient to exchange at once, of `total` in all.
+    """Return how many bytes of gradient to exchange at once, of `total` bytes.
 
-    While backward runs, finished buckets travel beside it. Left over is the latency of each bucket
-    and the last bucket's way: latency * total / b + b / bandwidth, least at the square root of
-    latency * total * bandwidth.
+    Finished buckets travel while backward runs. What remains is the latency of each bucket and the
+    time of the last one: latency * total / b + b / bandwidth, which is least where b is the square
+    root of latency * total * bandwidth.
 
     >>> best_bucket(Link(latency=0.0004, bandwidth=1e9), total=10e6)
     2000000.0

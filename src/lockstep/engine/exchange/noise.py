@@ -1,7 +1,7 @@
-"""The noise scale from what DDP exchanges anyway: each replica's gradient against their mean."""
+"""Measure the noise scale from what DDP exchanges: each replica's gradient and their mean."""
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
@@ -9,6 +9,7 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.nn.parallel import DistributedDataParallel
 
+from lockstep.engine.exchange.hooks import Hook, all_reduce
 from lockstep.engine.exchange.reduce import bucket_views
 from lockstep.scaling.noise import (
     Diagonal,
@@ -24,14 +25,12 @@ from lockstep.scaling.noise.sources import check_cut
 from lockstep.scaling.noise.squared_norms import gradients_of, scaled
 
 # No `from __future__ import annotations` here: DDP checks the annotations of its hooks.
-Exchange = Callable[[dist.GradBucket], torch.futures.Future[Tensor]]
 
 
 class ReplicaNoise:
-    """A communication hook that notes the length of each replica's gradient before the exchange.
+    """Notes the length of each replica's gradient before the exchange, and of the mean after it.
 
-    The length of the mean is taken after it, by `step`. Every `every` steps one small exchange
-    averages the noted lengths over the replicas.
+    Every `every` steps one small exchange averages the noted lengths over the replicas.
     """
 
     def __init__(
@@ -42,7 +41,7 @@ class ReplicaNoise:
         diagonal: Diagonal | None = None,
         every: int = 16,
     ) -> None:
-        """Replicas that compute a batch of `global_batch` samples together."""
+        """Watch replicas that compute a batch of `global_batch` samples together."""
         self.replicas = dist.get_world_size()
         if self.replicas < 2:
             raise ValueError(
@@ -65,9 +64,9 @@ class ReplicaNoise:
         diagonal: Diagonal | None = None,
         every: int = 16,
     ) -> "ReplicaNoise":
-        """Listen to a DDP model that has no hook of its own; no bit of a gradient changes."""
+        """Watch a DDP model that has no communication hook; gradients keep their bits."""
         found = cls(model.parameters(), global_batch, noise, diagonal, every)
-        model.register_comm_hook(found, _all_reduce)
+        model.register_comm_hook(found, _watched)
         return found
 
     def before(self, bucket: dist.GradBucket, weight: float = 1.0) -> None:
@@ -81,12 +80,12 @@ class ReplicaNoise:
         self.own.append(squared_length(parts) * weight**2)
 
     def forget(self) -> None:
-        """The step does not count: its batch was smaller."""
+        """Forget the step, because its batch was smaller."""
         self.own.clear()
 
     @torch.no_grad()
     def step(self) -> None:
-        """Look at the exchanged gradients: after backward, before they are clipped or used."""
+        """Note the length of the exchanged gradients: after backward, before clipping."""
         if not self.own:
             return  # a backward pass without an exchange (no_sync)
         mean = gradients_of(self.parameters)
@@ -97,7 +96,7 @@ class ReplicaNoise:
             self._exchange()
 
     def estimate(self) -> Estimate:
-        """The noise scale now; all replicas must ask together, and get the same answer."""
+        """Return the noise scale; all replicas must call this together, and get the same answer."""
         self._exchange()
         return self.source.estimate()
 
@@ -111,15 +110,13 @@ class ReplicaNoise:
         self.waiting.clear()
 
 
-def _all_reduce(noise: ReplicaNoise, bucket: dist.GradBucket) -> torch.futures.Future[Tensor]:
-    """What DDP does by itself, to the bit: it multiplies by a reciprocal."""
+def _watched(noise: ReplicaNoise, bucket: dist.GradBucket) -> torch.futures.Future[Tensor]:
     noise.before(bucket)
-    buffer = bucket.buffer().mul_(1.0 / noise.replicas)
-    return dist.all_reduce(buffer, async_op=True).get_future().then(lambda _: buffer)
+    return all_reduce(bucket)
 
 
 class RunNoise:
-    """The noise scale of a run, from what its plan offers: replicas, else shards, else steps."""
+    """Measures the noise scale of a run by comparing replicas, else shards, else steps."""
 
     def __init__(
         self,
@@ -131,7 +128,7 @@ class RunNoise:
         *,
         exact: bool,
     ) -> None:
-        """`replicas` replicas, each of which computes a batch of `batch` in so many `parts`."""
+        """Watch `replicas` replicas that compute their shares of a batch in `parts` parts each."""
         self.replicas, self.parts, self.exact = replicas, parts, exact
         self.optimizer = optimizer
         adam = isinstance(optimizer, torch.optim.Adam | torch.optim.AdamW)
@@ -144,31 +141,31 @@ class RunNoise:
         else:
             self.source = StepNoise(parameters, batch, diagonal=diagonal)
 
-    def around(self, exchange: Exchange) -> Exchange:
-        """The same exchange of replicas, listened to."""
+    def around(self, exchange: Hook) -> Hook:
+        """Return a hook that notes the length of a bucket, then calls `exchange`."""
         source = self.source
         assert isinstance(source, ReplicaNoise)
 
-        def listened(bucket: dist.GradBucket) -> torch.futures.Future[Tensor]:
+        def watched(bucket: dist.GradBucket) -> torch.futures.Future[Tensor]:
             source.before(bucket)
             return exchange(bucket)
 
-        return listened
+        return watched
 
     def before(self, bucket: dist.GradBucket, items: int) -> None:
-        """A bucket of exact mode: the sum over a replica's part of `items` losses."""
+        """Note a bucket of exact mode: the sum over a replica's part of `items` losses."""
         assert isinstance(self.source, ReplicaNoise)
         self.source.before(bucket, self.replicas / items)
 
     def part(self, number: int, items: int) -> None:
-        """After backward of part `number`, of `items` losses in all parts."""
+        """Note the gradient after backward of part `number`; all parts have `items` losses."""
         if isinstance(self.source, ShardNoise) and self._has_units():
             # In exact mode gradients are divided after the last part only.
             self.source.weight = self.parts / items if self.exact else self.parts
             self.source.after(number)
 
     def step(self, *, whole: bool) -> None:
-        """After the exchange; a batch that is not `whole` does not count."""
+        """Note the exchanged gradient; a batch that is not `whole` does not count."""
         if not whole or not self._has_units():
             if isinstance(self.source, ReplicaNoise):
                 self.source.forget()
@@ -176,17 +173,17 @@ class RunNoise:
             self.source.step()
 
     def _has_units(self) -> bool:
-        """Adam's are known from its first update on."""
+        """Tell whether the units of the gradient are known: Adam's are from its first update on."""
         return self.source.diagonal is None or bool(self.optimizer.state)
 
     def estimate(self) -> dict[str, Any]:
-        """For metrics and summary; all replicas ask together."""
+        """Return the noise scale for metrics and run.json; all replicas call this together."""
         compared = {ReplicaNoise: "replicas", ShardNoise: "shards", StepNoise: "steps"}
         return described(compared[type(self.source)], self.source.estimate())
 
 
 def described(source: str, found: Estimate) -> dict[str, Any]:
-    """An estimate from comparing `source`, for run.json; None: cannot be told."""
+    """Return an estimate for run.json; a number that cannot be told is None."""
     numbers = {"value": found.value, "low": found.low, "high": found.high}
     known = {name: v if math.isfinite(v) else None for name, v in numbers.items()}
     return {"source": source, **known}

@@ -1,8 +1,8 @@
-"""The gradient exchange: DDP's own (fast), or a fixed tree over the shards (exact).
+"""Add gradients over shards and replicas: DDP's way (fast), or in one fixed tree (exact).
 
 Floating-point addition is not associative, so the order of the sum decides the last bits. In
-exact mode the order is one binary tree over the shards of the global batch, whoever computes
-them. The shards of a replica form whole subtrees, added as they come. Between replicas,
+exact mode the order is one binary tree over the shards of the global batch, whichever replica
+computes them. The shards of a replica form whole subtrees, added as they come. Between replicas,
 `all_to_all` gives each replica one chunk of everybody's gradient, it adds the pieces in tree order,
 and `all_gather` returns the sums: as many bytes as a ring.
 """
@@ -29,42 +29,40 @@ def _no_sync(model: nn.Module) -> AbstractContextManager[None]:
 
 
 class ExchangeWatch(Protocol):
-    """Told when an exchange begins and ends."""
+    """Notes when an exchange begins and ends."""
 
     def exchange_begins(self) -> None:
-        """Backward stops here to exchange."""
+        """Note that backward waits from here on."""
         ...
 
     def exchange_ends(self) -> None:
-        """And goes on."""
+        """Note that backward continues."""
         ...
 
 
 class FastReduce:
-    """DDP's own exchange; a replica alone exchanges nothing."""
+    """Leaves the exchange to DDP; one replica exchanges nothing."""
 
     def __init__(self, model: nn.Module, replicas: int) -> None:
         self.model, self.replicas = model, replicas
         self.weights: dict[int, Tensor] = {}
 
     def backward(self, loss: Tensor, items: int) -> None:
-        """From a summed loss, so weighed that DDP's mean divides it by the items of the batch."""
+        """Run backward on a summed loss, weighted so that DDP's mean divides by `items`."""
         if items not in self.weights:
             self.weights[items] = torch.full_like(loss, self.replicas / items)
         loss.backward(self.weights[items])
 
-    @contextmanager
-    def part(self, number: int, of: int) -> Iterator[None]:
-        """Around forward and backward of part `number`: only the last one of a step exchanges."""
+    def part(self, number: int, of: int) -> AbstractContextManager[None]:
+        """Surround forward and backward of part `number`: only the last of a step exchanges."""
         waits = isinstance(self.model, DistributedDataParallel) and number + 1 < of
-        with _no_sync(self.model) if waits else nullcontext():
-            yield
+        return _no_sync(self.model) if waits else nullcontext()
 
 
 class ExactReduce:
     """Adds the gradients of all shards in one fixed binary tree, then divides by the items.
 
-    Usable in a plain loop: inside `part`, call backward on the weighed *sum* of a shard's losses.
+    In a plain loop: inside `part`, call backward on the weighted *sum* of a shard's losses.
     """
 
     def __init__(
@@ -73,7 +71,7 @@ class ExactReduce:
         watch: ExchangeWatch | None = None,
         add: Callable[[Tensor], None] | None = None,
     ) -> None:
-        """With `add`, that makes the sum over the replicas: in place and in tree order."""
+        """Use `add` for the sum over the replicas: it must work in place and in tree order."""
         self.model, self.watch, self.add = model, watch, add or tree_reduce
         self.listen: Callable[[dist.GradBucket, int], None] | None = None
         """Called with each bucket before it is added up over the replicas, and the items."""
@@ -93,7 +91,7 @@ class ExactReduce:
         watch: ExchangeWatch | None = None,
         add: Callable[[Tensor], None] | None = None,
     ) -> "ExactReduce":
-        """Take over the exchange of a DDP model; with any other model, add its shards alone."""
+        """Take over the exchange of a DDP model; of any other model, add the shards."""
         reduce = cls(model, watch, add)
         if isinstance(model, DistributedDataParallel):
             size = dist.get_world_size()
@@ -106,21 +104,21 @@ class ExactReduce:
         return reduce
 
     def weigh(self, loss: Tensor, items: int) -> Tensor:
-        """The summed loss as it is: the division by the items of the batch follows the sum."""
+        """Return the summed loss unchanged: the division by the batch's items follows the sum."""
         self.items = items
         return loss
 
     def backward(self, loss: Tensor, items: int) -> None:
-        """From a summed loss."""
+        """Run backward on a summed loss."""
         self.weigh(loss, items).backward()
 
     @contextmanager
     def part(self, number: int, of: int) -> Iterator[None]:
-        """Around forward and backward of local shard `number`."""
+        """Surround forward and backward of local shard `number`."""
         together = isinstance(self.model, DistributedDataParallel)
         last = number + 1 == of
         if number == 0:
-            # What a step that broke off has left must not count in this one.
+            # What an interrupted step has left must not count in this one.
             self.waiting.clear()
             # A gradient left over may be a view of DDP's bucket, which the last shard overwrites.
             for p in self.parameters:
@@ -164,7 +162,7 @@ def _divide(gradients: list[Tensor], items: int) -> None:
 
 
 def _add(gradients: dict[Tensor, Tensor], left: dict[Tensor, Tensor]) -> None:
-    """Add a subtree in place; a parameter that some shards do not use counts as zero there."""
+    """Add a subtree in place; a parameter counts as zero in shards that do not use it."""
     both = [p for p in gradients if p in left]
     if both:
         torch._foreach_add_([gradients[p] for p in both], [left[p] for p in both])
@@ -193,12 +191,12 @@ def _exchange(reduce: ExactReduce, bucket: dist.GradBucket) -> torch.futures.Fut
 
         future = on_stream(reduce.stream, buffer, work)
     else:
-        # In host memory, and backward waits for it.
+        # In host memory, while backward waits.
         host = buffer.cpu()
         reduce.add(host)
         if host is not buffer:
             buffer.copy_(host)
-        # On the gradient's own device: a GPU divides by a number with other bits than a CPU.
+        # On the gradient's device: a GPU and a CPU divide with different bits.
         _divide([buffer], reduce.items)
         future = torch.futures.Future()
         future.set_result(buffer)
@@ -210,7 +208,7 @@ def _exchange(reduce: ExactReduce, bucket: dist.GradBucket) -> torch.futures.Fut
 def on_stream(
     stream: torch.cuda.Stream, buffer: Tensor, work: Callable[[], None]
 ) -> torch.futures.Future[Tensor]:
-    """Work on `buffer` in a stream of its own, so that backward goes on meanwhile."""
+    """Run `work` on `buffer` in another stream, so that backward continues meanwhile."""
     stream.wait_stream(torch.cuda.current_stream(buffer.device))
     with torch.cuda.stream(stream):
         work()
@@ -222,9 +220,9 @@ def on_stream(
 
 
 def bucket_views(bucket: dist.GradBucket) -> list[Tensor]:
-    """The gradients in a bucket, in the layout of their parameters.
+    """Return the gradients in a bucket, in the layout of their parameters.
 
-    `bucket.gradients()` takes all of them for contiguous, which scrambles channels_last weights.
+    `bucket.gradients()` treats all of them as contiguous, which scrambles channels_last weights.
     """
     views, offset = [], 0
     for p in bucket.parameters():
@@ -236,44 +234,44 @@ def bucket_views(bucket: dist.GradBucket) -> list[Tensor]:
 
 
 SLICE = 8 << 20
-"""Elements that are exchanged at once, so that a huge bucket needs no second one of its size."""
+"""Elements that are exchanged at once, so that a huge bucket needs no second buffer like it."""
 
 
 def tree_reduce(
-    buffer: Tensor, wire: torch.dtype | None = None, group: dist.ProcessGroup | None = None
+    buffer: Tensor, sent: torch.dtype | None = None, group: dist.ProcessGroup | None = None
 ) -> None:
     """Replace `buffer` by the sum over all replicas, in tree order.
 
-    On a `wire` of fewer bits each replica rounds what it sends and the owner of a chunk rounds its
-    sum; the sum itself is made in the buffer's own type, and at least in float32.
+    If `sent` has fewer bits than the buffer, each replica rounds what it sends and the owner of a
+    chunk rounds its sum; the sum itself is made in the buffer's type, and at least in float32.
     """
     for part in buffer.split(SLICE):
-        _reduce_slice(part, wire or buffer.dtype, group)
+        _reduce_slice(part, sent or buffer.dtype, group)
 
 
-def _reduce_slice(buffer: Tensor, wire: torch.dtype, group: dist.ProcessGroup | None) -> None:
+def _reduce_slice(buffer: Tensor, dtype: torch.dtype, group: dist.ProcessGroup | None) -> None:
     size = dist.get_world_size()
     chunk = len(buffer) // size
     body, tail = buffer[: chunk * size], buffer[chunk * size :]
-    narrow = wire != buffer.dtype
+    narrow = dtype != buffer.dtype
     if chunk:
-        sent = body.to(wire) if narrow else body
+        sent = body.to(dtype) if narrow else body
         pieces = torch.empty_like(sent)
         dist.all_to_all_single(pieces, sent, group=group)
         if narrow:
             pieces = pieces.to(torch.promote_types(buffer.dtype, torch.float32))
-        _all_gather(sent, tree_sum(list(pieces.chunk(size))).to(wire), group=group)
+        _all_gather(sent, tree_sum(list(pieces.chunk(size))).to(dtype), group=group)
         if narrow:
             body.copy_(sent)
     if len(tail):
-        # Fewer elements than replicas: everybody adds them all, and nothing is rounded.
+        # Fewer elements than replicas: every replica adds them all, and nothing is rounded.
         tails = tail.new_empty(size * len(tail))
         _all_gather(tails, tail.contiguous(), group=group)
         tail.copy_(tree_sum(list(tails.chunk(size))))
 
 
 def tree_sum(pieces: list[Tensor]) -> Tensor:
-    """The sum of 1, 2, 4, 8 ... pieces as a balanced tree, in the memory of the first."""
+    """Add 1, 2, 4, 8 ... pieces as a balanced tree, in the memory of the first."""
     while len(pieces) > 1:
         pieces = [left.add_(right) for left, right in zip(pieces[::2], pieces[1::2], strict=True)]
     return pieces[0]

@@ -1,9 +1,9 @@
-"""A board in shared memory: replicas on the CPU of one machine add their gradients there.
+"""Shared memory, in which replicas on the CPUs of one machine add their gradients.
 
-gloo moves them through TCP, also within a machine, with threads that compete with the replicas for
-the cores. Here each replica writes its gradient into a slot of its own and adds one share of all
-slots. Between writing and reading stands a barrier of one byte from everybody to everybody: a
-replica that waits sleeps, one that dies closes its sockets, and the kernel orders the memory.
+gloo moves gradients through TCP, also within a machine, with threads that compete with the replicas
+for the cores. Here each replica writes its gradient into its slot and adds one share of all slots.
+A barrier separates writing from reading: every replica sends one byte to every other one. A replica
+that waits sleeps, one that dies closes its sockets, and the kernel orders the memory.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from lockstep.engine.exchange.reduce import tree_sum
 from lockstep.engine.group import Group
 
 SLOT = 1 << 20
-"""Bytes of each replica on the board; longer gradients are added in pieces of this size."""
+"""Bytes of each replica's slot; longer gradients are added in pieces of this size."""
 SPINS = 50
-"""Looks at a socket before sleeping on it: a replica that is nearly there comes sooner."""
+"""Looks at a socket before sleeping on it: waiting for a replica that is close is faster so."""
 
 
-class Board:
+class SharedMemory:
     """The slots of all replicas, one more for their sum, and a socket to each of the others."""
 
     def __init__(
@@ -42,7 +42,7 @@ class Board:
             peer.setblocking(True)
             limit = struct.pack("ll", int(timeout), int(timeout % 1 * 1e6))
             peer.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, limit)
-        # More replicas than cores: looking keeps the one from working that is waited for.
+        # With more replicas than cores, looking would keep the awaited replica from working.
         self.spins = SPINS if self.size <= len(os.sched_getaffinity(0)) else 0
 
     def add(self, buffer: Tensor) -> None:
@@ -51,7 +51,7 @@ class Board:
             for piece in buffer.split(SLOT // buffer.element_size()):
                 self._add(piece)
         except BaseException:
-            # Bytes of this sum may still be on their way: nobody may take them for the next one's.
+            # Bytes of this sum may still be on their way: they must not count for the next sum.
             for peer in self.peers.values():
                 peer.close()
             raise
@@ -63,7 +63,7 @@ class Board:
         each = -(-len(piece) // self.size)
         share = slice(self.rank * each, (self.rank + 1) * each)
         total[share] = tree_sum([slot[share] for slot in slots])
-        # Nobody writes sums again before all have met for the next piece.
+        # No replica writes sums again before all have met for the next piece.
         self.meet()
         piece.copy_(total)
 
@@ -73,7 +73,7 @@ class Board:
         return self.views[dtype]
 
     def meet(self) -> None:
-        """Go on when all replicas have come here."""
+        """Wait until all replicas have come here."""
         for rank, peer in self.peers.items():
             try:
                 peer.send(b".")
@@ -99,13 +99,13 @@ class Board:
 
 
 JOINING = 10.0
-"""Seconds to join, at most: less than the group waits, so that a failure of one is heard by all."""
+"""Longest time to join, in seconds: less than the group waits, so that all hear of a failure."""
 REFUSED = (OSError, struct.error)
-"""What a system or a stranger at the door may raise."""
+"""What the system, or a stranger who connects, may raise."""
 
 
-def set_up(group: Group, timeout: float) -> Board | str:
-    """The board of a group, or the reason why there is none; all replicas get the same answer."""
+def set_up(group: Group, timeout: float) -> SharedMemory | str:
+    """Return the shared memory of a group, or why there is none; all replicas get one answer."""
     if sys.platform != "linux":
         return "it needs Linux"
     patience = min(timeout / 3, JOINING)
@@ -119,41 +119,41 @@ def set_up(group: Group, timeout: float) -> Board | str:
             listener.listen(group.world.size)
             here = (_machine(), listener.getsockname())
         except REFUSED as error:
-            reason = _told(error)
-        told = group.objects((here, reason))
-        if reasons := [r for _, r in told if r is not None]:
+            reason = _described(error)
+        answers = group.objects((here, reason))
+        if reasons := [r for _, r in answers if r is not None]:
             return reasons[0]
-        places = [place for place, _ in told]
+        places = [place for place, _ in answers]
         if len({machine for machine, _ in places}) > 1:
             return "the replicas are on several machines"
         assert listener is not None
-        board = None
+        memory = None
         try:
-            board = _joined(group, listener, [name for _, name in places], patience, timeout)
+            memory = _joined(group, listener, [name for _, name in places], patience, timeout)
         except REFUSED as error:
-            reason = _told(error)
-        # Whoever still waits at this door is sent away.
+            reason = _described(error)
+        # Send away processes that still wait to connect.
         listener.close()
         reasons = [r for r in group.objects(reason) if r is not None]
-        # The cause, not its echoes.
+        # The cause, not what followed from it on other replicas.
         causes = [r for r in reasons if not r.startswith(("Timeout", "Connection", "BrokenPipe"))]
-        return board if board is not None and not reasons else (causes or reasons)[0]
+        return memory if memory is not None and not reasons else (causes or reasons)[0]
 
 
-def _told(error: Exception) -> str:
+def _described(error: Exception) -> str:
     return f"{type(error).__name__}: {error}"
 
 
 def _machine() -> tuple[str, str]:
-    """The same for processes that can reach each other's sockets, and for no others."""
+    """Return what is equal for processes that can reach each other's sockets, and for no others."""
     boot = Path("/proc/sys/kernel/random/boot_id").read_text()
     return boot, os.readlink("/proc/self/ns/net")
 
 
 def _joined(
     group: Group, listener: socket.socket, addresses: list[bytes], patience: float, timeout: float
-) -> Board:
-    """Everybody calls those before it and is called by those after it; the first has the memory."""
+) -> SharedMemory:
+    """Connect to the replicas before this one, accept those after it, and share the memory."""
     rank, size = group.world.rank, group.world.size
     peers: dict[int, socket.socket] = {}
     with ExitStack() as opened:
@@ -171,17 +171,17 @@ def _joined(
             peers[other] = caller
         memory = _memory(peers, rank, (size + 1) * SLOT)
         opened.pop_all()
-    return Board(memory, rank, peers, timeout)
+    return SharedMemory(memory, rank, peers, timeout)
 
 
 def _ours(caller: socket.socket) -> bool:
-    """Whether a process of the same user called: anybody on the machine can."""
+    """Tell whether the caller belongs to the same user: anybody on the machine can connect."""
     credentials = caller.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
     return bool(struct.unpack("3i", credentials)[1] == os.getuid())
 
 
 def _memory(peers: dict[int, socket.socket], rank: int, length: int) -> mmap.mmap:
-    """Made by the first replica, handed to the others; it is gone with the last of them."""
+    """Make the memory on the first replica and hand it to the others; it ends with the last."""
     if rank == 0:
         file = os.memfd_create("lockstep")
     else:

@@ -1,4 +1,4 @@
-"""What a step sends, counted where it is handed over to be sent."""
+"""Count the messages and bytes that a step sends."""
 
 # No `from __future__ import annotations` here: DDP checks the annotations of its hooks.
 import torch
@@ -6,31 +6,31 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
+from lockstep.engine.exchange.hooks import all_reduce
 from lockstep.engine.group import Group
-from lockstep.engine.step.timeline import all_reduce
 
 
 class Traffic:
-    """Messages and bytes of this process in the last step."""
+    """Messages and bytes that this process sent in the last step."""
 
     def __init__(self) -> None:
         self.messages = 0
         self.bytes = 0
 
     def begin(self) -> None:
-        """A step starts."""
+        """Start a step: nothing has been sent yet."""
         self.messages = self.bytes = 0
 
     def note(self, number: int) -> None:
-        """A message of so many bytes."""
+        """Count a message of `number` bytes."""
         self.messages += 1
         self.bytes += number
 
 
 def replicated(module: nn.Module, group: Group, traffic: Traffic) -> nn.Module:
-    """A DDP model that counts what it gives to the all-reduce; a process alone keeps its own.
+    """Return a DDP model that counts what it gives to the all-reduce; one process needs no DDP.
 
-    A ring of W replicas sends 2 (W - 1) / W of that from each of them.
+    In a ring of W replicas each sends 2 (W - 1) / W of that.
     """
     module = module.to(group.device)
     if group.alone:

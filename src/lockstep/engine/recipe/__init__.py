@@ -1,1 +1,1 @@
-"""What a run computes: the recipe, the built-in recipes, the job, and how a global batch is cut."""
+"""What a run computes: recipes, the job, and how a global batch is cut."""

@@ -1,21 +1,35 @@
-"""What a run is told besides its recipe: how and where to compute it, never what."""
+"""How and where to run a recipe. A job never changes what the recipe computes."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import StrEnum
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Literal
 
+from lockstep.engine.exchange.compression import COMPRESSIONS, Compression
 from lockstep.engine.recipe.plan import Plan, make_plan
-from lockstep.engine.recipe.recipe import Recipe
+from lockstep.engine.recipe.recipe import BatchNorm, Recipe
 from lockstep.errors import PlanError
 
-Speed = Literal["auto", "eager", "compile", "graph"]
-WIRES = ("fp32", "bf16", "powersgd")
-
+WIRES = tuple(COMPRESSIONS)
 MOST_AHEAD = 8
-"""Data workers, each reading two parts ahead, where the batch grows: it is decided 24 ahead."""
+"""The most data workers for a batch that grows: each reads two parts ahead, and the batch is
+decided 24 parts ahead."""
 MOST_MB, MOST_THREADS, MOST_SECONDS = 65_536, 1024, 604_800
+
+
+class Speed(StrEnum):
+    """How steps are executed."""
+
+    AUTO = "auto"
+    """The fastest of the others."""
+    EAGER = "eager"
+    COMPILE = "compile"
+    GRAPH = "graph"
+
+
+SpeedName = Speed | Literal["auto", "eager", "compile", "graph"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,56 +43,57 @@ class Job:
     exact: bool = False
     """Shard by shard, gradients added in one fixed tree: the same bits on any replica count."""
     micro_batch: int | None = None
-    """Samples that go through the model together (fast mode); default: all of a replica's."""
+    """Samples that go through the model together (fast mode); default: all that a replica has."""
     threads: int = 1
-    """CPU threads of each replica; they change the last bits, so they are part of a comparison."""
-    speed: Speed = "auto"
-    """How steps are executed: `eager`, `compile`, `graph`, or the fastest of them."""
+    """CPU threads of each replica. They change the last bits: compare runs of equal threads."""
+    speed: SpeedName = Speed.AUTO
+    """How steps are executed: `eager`, `compile`, `graph`, or the fastest of them (`auto`)."""
     workers: int = 2
-    """Processes that read data for each replica, where the data do not live on the device."""
+    """Processes that read data for each replica, if the data do not live on the device."""
     resident: bool | None = None
     """Whether the data live on the device; default: if they fit."""
     checkpoint_every: int | None = None
     """Steps between checkpoints; default: one after each epoch; 0: none."""
     keep: int = 3
-    """Checkpoints that are kept."""
+    """How many checkpoints to keep."""
     resume: bool = False
     """Continue the run in the folder."""
     max_steps: int | None = None
-    """Stop after so many steps; the schedule stays that of the whole run."""
+    """Stop after this many steps; the schedule stays that of the whole run."""
     wire: str = "fp32"
-    """What carries gradients in fast mode: fp32, bf16, or powersgd for thin links."""
+    """How gradients travel in fast mode: fp32, bf16, or powersgd for slow links."""
     bucket_mb: float | None = None
     """Mebibytes of gradients exchanged at once; default: from the measured link."""
     noise: bool = False
-    """Measure the gradient noise scale on the way."""
+    """Measure the gradient noise scale while training."""
     timeline: bool = False
     """Measure the fifteen parts of a step."""
     timeout: float = 600.0
-    """Seconds after which a replica gives up waiting for the others."""
+    """How long a replica waits for the others before it gives up, in seconds."""
     share_gpu: bool = False
-    """Let all replicas use one GPU, over gloo: to test, not to be fast."""
+    """Let all replicas use one GPU, over gloo. This is for tests: it is slow."""
 
     def __post_init__(self) -> None:
-        """Refuse what contradicts itself."""
-        if self.speed not in get_args(Speed):
-            raise PlanError(f"--speed {self.speed}: known are {', '.join(get_args(Speed))}.")
-        if self.speed == "compile" and self.exact:
+        """Refuse options that contradict each other."""
+        if self.speed not in tuple(Speed):
+            raise PlanError(f"--speed {self.speed}: known are {', '.join(Speed)}.")
+        object.__setattr__(self, "speed", Speed(self.speed))
+        if self.speed is Speed.COMPILE and self.exact:
             raise PlanError(
                 "--speed compile cannot be with --exact: a compiler may order sums differently on "
                 "another machine or day. Use --speed graph, eager or auto."
             )
-        if self.timeline and self.speed not in ("auto", "eager"):
+        if self.timeline and self.speed not in (Speed.AUTO, Speed.EAGER):
             raise PlanError(
                 f"--timeline looks into the step, which --speed {self.speed} makes one piece. "
                 "Use --speed eager with it."
             )
-        if self.noise and self.speed == "graph":
+        if self.noise and self.speed is Speed.GRAPH:
             raise PlanError(
                 "--noise looks at every gradient, which --speed graph makes part of one piece. "
                 "Use --speed auto, eager or compile with it."
             )
-        grows = (self.recipe.grow_to or 0) > self.recipe.global_batch
+        grows = self.recipe.grows
         if self.noise and grows:
             raise PlanError(
                 "--noise with --grow-to: a batch that grows is measured anyway. Leave out --noise."
@@ -107,25 +122,31 @@ class Job:
             )
         if self.threads > MOST_THREADS:
             raise PlanError(f"--threads {self.threads}: {MOST_THREADS:,} at most.")
-        if self.wire not in WIRES:
+        if self.wire not in COMPRESSIONS:
             raise PlanError(f"--wire {self.wire}: known are {', '.join(WIRES)}.")
-        if self.wire != "fp32" and self.exact:
+        if self.compression.changes_gradients and self.exact:
             raise PlanError(
                 f"--wire {self.wire} cannot be with --exact: gradients are rounded when they "
                 "leave a replica, so the bits would depend on how many there are. Leave one out."
             )
         plan = self.plan
-        if self.recipe.batch_norm == "sync" and self.exact:
+        synced = self.recipe.batch_norm is BatchNorm.SYNC
+        if synced and self.exact:
             raise PlanError(
                 "--exact computes shard by shard, --batch-norm sync needs all shards at once. "
                 "Use --batch-norm shard, which is as independent of the replicas."
             )
-        if self.recipe.batch_norm == "sync" and plan.accumulation > 1:
+        if synced and plan.accumulation > 1:
             raise PlanError(
                 f"--batch-norm sync needs the global batch in one pass, --micro-batch "
                 f"{plan.micro_batch} makes {plan.accumulation}. Leave --micro-batch out, or use "
                 "--batch-norm shard."
             )
+
+    @property
+    def compression(self) -> Compression:
+        """How gradients are made smaller before they travel."""
+        return COMPRESSIONS[self.wire]
 
     @property
     def plan(self) -> Plan:

@@ -1,4 +1,4 @@
-"""How a global batch is cut: pure arithmetic, no processes."""
+"""Cut a global batch into shards and parts: pure arithmetic, no processes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from lockstep.errors import PlanError
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """Who computes which part of a global batch."""
+    """Which replica computes which part of a global batch."""
 
     global_batch: int
     """Samples per optimizer step, over all replicas."""
@@ -27,7 +27,7 @@ class Plan:
 
     @property
     def shards_per_replica(self) -> int:
-        """Shards that one replica computes."""
+        """How many shards one replica computes."""
         return self.shards // self.replicas
 
     @property
@@ -37,11 +37,11 @@ class Plan:
 
     @property
     def accumulation(self) -> int:
-        """Forward and backward passes of one replica per optimizer step."""
+        """How many forward and backward passes a replica makes per optimizer step."""
         return self.shards_per_replica // self.shards_per_micro
 
     def parts(self, rank: int) -> list[range]:
-        """The shards of each forward pass of replica `rank`, in order."""
+        """Return the shards of each forward pass of replica `rank`, in order."""
         first = rank * self.shards_per_replica
         last = first + self.shards_per_replica
         return [
@@ -57,7 +57,7 @@ def make_plan(
     micro_batch: int | None = None,
     exact: bool = False,
 ) -> Plan:
-    """Fit batch, shards and replicas together, or say which values would.
+    """Fit batch, shards and replicas together, or raise an error that names values which fit.
 
     >>> plan = make_plan(global_batch=512, shards=8, replicas=2, micro_batch=128)
     >>> plan.shard_size, plan.shards_per_replica, plan.accumulation
@@ -104,7 +104,7 @@ def make_plan(
 
 
 def cut(count: int, parts: int) -> list[int]:
-    """Bounds of `parts` slices of `count` samples, as equal as can be: slice i is [i] to [i + 1].
+    """Cut `count` samples into `parts` nearly equal slices: slice i is [i] to [i + 1].
 
     >>> cut(10, 4)
     [0, 2, 5, 7, 10]
@@ -117,7 +117,7 @@ def _powers(limit: int) -> list[int]:
 
 
 def _nearest(given: int, fits: list[int]) -> str:
-    """The closest working values below and above what was given."""
+    """Name the closest working values below and above the given one."""
     below = [n for n in fits if 0 < n < given]
     above = [n for n in fits if n > max(0, given)]
     near = [str(n) for n in (below[-1:] + above[:1])]

@@ -1,4 +1,4 @@
-"""Before a replica is built: how torch computes, and the recipe's data and model, checked."""
+"""Configure torch, and load and check a recipe's data and model, before a replica is built."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from lockstep.console import Progress
 from lockstep.data import Data, Resident
 from lockstep.data.batches import check_indexed, check_pair
 from lockstep.engine.recipe.job import Job
-from lockstep.engine.recipe.recipe import Recipe, build
+from lockstep.engine.recipe.recipe import Precision, Recipe, build
 from lockstep.errors import DataError, RecipeError
 from lockstep.world import use_deterministic_blas
 
 
 def seed_all(number: int) -> None:
-    """All generators that a recipe's functions may draw from."""
+    """Seed every generator that a recipe's functions may draw from."""
     random.seed(number)
     numpy.random.seed(number & 0xFFFFFFFF)
     torch.manual_seed(number)
 
 
 def some(names: list[str]) -> str:
-    """The first few of them.
+    """Return the first few names, and how many more there are.
 
     >>> some(["a", "b", "c", "d", "e", "f"])
     'a, b, c, d and 2 more'
@@ -40,7 +40,7 @@ def some(names: list[str]) -> str:
 
 
 def check_model(module: nn.Module) -> None:
-    """Refuse a model that cannot be trained, or whose batch norm nobody could keep per shard."""
+    """Refuse a model that cannot be trained, or whose batch norm cannot be kept per shard."""
     if not any(p.requires_grad for p in module.parameters()):
         raise RecipeError("the model has no parameter that requires a gradient: nothing to train.")
     known = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
@@ -55,7 +55,7 @@ def check_model(module: nn.Module) -> None:
 
 
 def load_data(recipe: Recipe, progress: Progress) -> Data:
-    """The recipe's data; a function that can report a download is given a listener."""
+    """Load and check the recipe's data; pass `progress` to a function that takes it."""
     listens = "progress" in inspect.signature(recipe.data).parameters
     given = {"progress": progress.download} if listens else {}
     data = build(f"the data of {recipe.name}", recipe.data, **given)
@@ -70,19 +70,19 @@ def load_data(recipe: Recipe, progress: Progress) -> Data:
         raise DataError(f"the data of {recipe.name} have no training or no test samples.")
     for samples in (data.train, data.test):
         if not isinstance(samples, Resident):
-            # Here and not in a worker, where the error would arrive wrapped and late.
+            # Here and not in a worker, from which the error would arrive wrapped and late.
             check_pair(build(f"the first sample of {recipe.name}", samples.__getitem__, 0))
     return data
 
 
 def configure_torch(job: Job, device: torch.device) -> None:
-    """Threads, precision and determinism, as the job wants them."""
+    """Set threads, precision and determinism as the job asks."""
     torch.set_num_threads(job.threads)
-    # DDP says this of weights with one input channel, where both layouts are the same memory.
+    # DDP warns of weights with one input channel, where both layouts are the same memory.
     warnings.filterwarnings("ignore", message="Grad strides do not match bucket view strides")
-    # The recipe decides on TF32, not the compiler.
+    # The recipe decides whether to use TF32, not the compiler.
     warnings.filterwarnings("ignore", message="TensorFloat32 tensor cores")
-    tf32 = job.recipe.precision == "tf32"
+    tf32 = job.recipe.precision is Precision.TF32
     torch.set_float32_matmul_precision("high" if tf32 else "highest")
     torch.backends.cudnn.allow_tf32 = tf32
     if job.exact:
@@ -95,7 +95,7 @@ def configure_torch(job: Job, device: torch.device) -> None:
 
 
 def machine_facts(job: Job, device: torch.device) -> dict[str, Any]:
-    """What the last bits depend on besides the recipe."""
+    """Return what the last bits of a run depend on besides the recipe."""
     gpu = torch.cuda.get_device_name(device) if device.type == "cuda" else None
     return {
         "torch": torch.__version__,

@@ -1,4 +1,4 @@
-"""A recipe: everything that decides what a run computes. The number of replicas is not in it."""
+"""A recipe holds everything that decides what a run computes, but no number of replicas."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ import sysconfig
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
+from enum import Enum, StrEnum
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -20,65 +21,85 @@ from lockstep.scaling.batch.growth import Growth
 from lockstep.scaling.rates.schedules import Schedule, constant
 
 PerItem = Callable[[Tensor, Tensor], Tensor]
-Precision = Literal["fp32", "tf32", "bf16"]
-BatchNorm = Literal["shard", "sync"]
 MOST_DOUBLINGS = 10
-"""Of a batch that grows."""
+"""How often a batch may double."""
+
+
+class Precision(StrEnum):
+    """The numbers that a model computes with."""
+
+    FP32 = "fp32"
+    TF32 = "tf32"
+    """Faster matrix products on NVIDIA GPUs."""
+    BF16 = "bf16"
+    """Autocast to bfloat16."""
+
+
+PrecisionName = Precision | Literal["fp32", "tf32", "bf16"]
+
+
+class BatchNorm(StrEnum):
+    """The samples that batch norm takes its statistics over."""
+
+    SHARD = "shard"
+    SYNC = "sync"
+    """The global batch, over all replicas."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
-    """What to train, on what, and how. Functions are passed as functions, not as names."""
+    """What to train, on what data, and how. Pass functions as functions, not as names."""
 
     name: str
-    """What people call it; also names the run's folder."""
+    """The recipe's name, also of the run's folder."""
     model: Callable[[], nn.Module]
     """Builds the model; lockstep seeds torch before it calls this."""
     data: Callable[[], Data]
     """Loads the training and the test data."""
     loss: PerItem
-    """(outputs, targets) to one loss per item (`reduction="none"`): a sample, or each token."""
+    """Computes one loss per item (a sample, or a token) from outputs and targets: use
+    `reduction="none"`."""
     metrics: Mapping[str, PerItem]
-    """Measured on the test data, one value per item; the first is the one that is compared."""
+    """Measured on the test data, one value per item; runs are compared by the first metric."""
     optimizer: Callable[..., torch.optim.Optimizer]
     """Called with the parameters and `lr`; fix other arguments with functools.partial."""
     learning_rate: float
-    """The peak rate, for this global batch."""
+    """The peak learning rate, for this global batch."""
     schedule: Schedule = constant
-    """Progress of the run (0 to 1) to a factor of the rate."""
+    """Computes a factor of the rate from the progress of the run (0 to 1)."""
     warmup: float = 0.0
     """Epochs over which the rate rises from `warmup_start`."""
     warmup_start: float = 0.0
-    """Share of the rate at the start of a warmup: 1/N for a rate that was raised N times."""
+    """The share of the rate at which a warmup starts: 1/N for a rate that was raised N times."""
     global_batch: int
     """Samples per optimizer step, over all replicas."""
     shards: int = 4
-    """Slices of the global batch, a power of two: the most replicas the run can use."""
+    """Slices of the global batch, a power of two. A run can use this many replicas or fewer."""
     grow_to: int | None = None
-    """Samples that a step may take at most, where the noise of the gradient makes them worth it."""
+    """The most samples that a step may take when the noise of the gradient makes them useful."""
     grow_from: int | None = None
-    """Samples that it takes at least, once the noise is known; default: `global_batch`."""
+    """The fewest samples of a step once the noise is known; default: `global_batch`."""
     epochs: int
-    """Passes over the training data; with `grow_to` as many as it takes to come as far."""
-    precision: Precision = "fp32"
+    """Passes over the training data; with `grow_to`, as many as equal progress needs."""
+    precision: PrecisionName = Precision.FP32
     """`fp32`, `tf32` (faster matrix products on NVIDIA GPUs) or `bf16` (autocast)."""
     seed: int = 0
     """Decides initial weights, order, augmentation and dropout."""
     augment: Sequence[Callable[[Tensor, SampleKeys], Tensor]] = ()
     """Functions of the training images and their keys, applied in turn on the device."""
-    batch_norm: BatchNorm = "shard"
-    """Statistics over each `shard`, or `sync`hronised over the global batch."""
+    batch_norm: BatchNorm | Literal["shard", "sync"] = BatchNorm.SHARD
+    """Take statistics over each `shard`, or `sync`hronise them over the global batch."""
     clip: float | None = None
-    """Largest global norm of the gradient, if any."""
+    """The largest global norm of the gradient, or None."""
     target: float | None = None
     """Value of the first metric to reach; the time until then is reported."""
     channels_last: bool = False
-    """Keep images and convolution weights in this layout: often faster; not with `x.view`."""
+    """Keep images and convolution weights in this layout: often faster; `x.view` may fail."""
     lower_is_better: bool = False
     """Whether the first metric should fall (an error, bits per byte) or rise (accuracy)."""
 
     def __post_init__(self) -> None:
-        """Refuse what cannot work, with what to type instead."""
+        """Refuse values that cannot work, and say what to type instead."""
         for name in ("global_batch", "shards", "epochs"):
             value = getattr(self, name)
             if not isinstance(value, int) or value < 1:
@@ -102,10 +123,12 @@ class Recipe:
             )
         if self.clip is not None and not self.clip > 0:
             raise RecipeError(f"clip is {self.clip}; it must be above 0, or none.")
-        for name, kinds in (("precision", Precision), ("batch_norm", BatchNorm)):
-            if getattr(self, name) not in get_args(kinds):
-                known = ", ".join(get_args(kinds))
-                raise RecipeError(f"{name} is {getattr(self, name)!r}; known: {known}.")
+        kinds: dict[str, type[StrEnum]] = {"precision": Precision, "batch_norm": BatchNorm}
+        for name, kind in kinds.items():
+            value = getattr(self, name)
+            if value not in tuple(kind):
+                raise RecipeError(f"{name} is {value!r}; known: {', '.join(kind)}.")
+            object.__setattr__(self, name, kind(value))
         if "lr" in getattr(self.optimizer, "keywords", {}):
             raise RecipeError(
                 "the optimizer is given an lr of its own, which learning_rate (--learning-rate) "
@@ -128,7 +151,7 @@ class Recipe:
                 )
 
     def _check_growth(self) -> None:
-        """Refuse bounds of the batch that are none."""
+        """Refuse bounds that a growing batch cannot have."""
         if self.grow_from is not None and self.grow_to is None:
             raise RecipeError("grow_from is given without grow_to: say how far the batch may grow.")
         if self.grow_to is None:
@@ -151,14 +174,21 @@ class Recipe:
                 "the batch can grow only if it is cut into shards, which tell the noise of the "
                 "gradient: set shards to 2 or more."
             )
-        if self.batch_norm == "sync":
+        if self.batch_norm is BatchNorm.SYNC:
             raise RecipeError(
                 "batch_norm is 'sync', which mixes the shards that tell the noise of the gradient: "
                 "a batch that grows needs 'shard'."
             )
 
-    def growth(self, samples: int) -> Growth:
-        """The steps of a run over so many samples."""
+    @property
+    def grows(self) -> bool:
+        """Whether a step may take more samples than the global batch."""
+        return (self.grow_to or 0) > self.global_batch
+
+    def growth(self, samples: int) -> Growth | None:
+        """Return what decides the size of each step over `samples` samples, if it may change."""
+        if not self.grows:
+            return None
         return Growth(
             batch=self.global_batch,
             samples=samples,
@@ -169,25 +199,25 @@ class Recipe:
 
     @property
     def metric(self) -> str:
-        """The metric that is compared."""
+        """The metric by which runs are compared."""
         return next(iter(self.metrics))
 
     def reaches_target(self, value: float) -> bool:
-        """Whether a value of the first metric is as good as the target."""
+        """Tell whether a value of the first metric is as good as the target."""
         if self.target is None:
             return False
         return value <= self.target if self.lower_is_better else value >= self.target
 
     def described(self) -> dict[str, Any]:
-        """The recipe in words and numbers, for run.json and to tell two recipes apart."""
+        """Return the recipe in words and numbers, for run.json and to compare recipes."""
         return {field.name: describe(getattr(self, field.name)) for field in fields(self)}
 
 
 def raised(where: str, error: BaseException) -> str:
-    """What a user's code raised, and its line, without the frames of ours that led there."""
+    """Describe what a user's code raised, with its line and without the frames of lockstep."""
     frames = traceback.extract_tb(error.__traceback__)
-    own = [f for f in frames if not f.filename.startswith(("<", str(Path(__file__).parents[1])))]
-    # Rather the last line of the user's than one deep in a library that it called.
+    own = [f for f in frames if not f.filename.startswith(("<", str(Path(__file__).parents[2])))]
+    # The last line that the user wrote, not one deep in a library that it called.
     installed = (sysconfig.get_path("stdlib"), sysconfig.get_path("purelib"))
     own = [f for f in own if not f.filename.startswith(installed)] or own
     line = f"\n  line {own[-1].lineno} of {own[-1].filename}: {own[-1].line}" if own else ""
@@ -195,7 +225,7 @@ def raised(where: str, error: BaseException) -> str:
 
 
 def build(where: str, function: Callable[..., Any], *arguments: Any, **keywords: Any) -> Any:
-    """Call a recipe's function; what it raises becomes a RecipeError that names it."""
+    """Call a recipe's function; turn what it raises into a RecipeError that names it."""
     try:
         return function(*arguments, **keywords)
     except LockstepError:
@@ -205,7 +235,7 @@ def build(where: str, function: Callable[..., Any], *arguments: Any, **keywords:
 
 
 def describe(value: Any) -> Any:
-    """Functions as they would be typed; numbers, strings and None as they are.
+    """Return a function as one would type it; numbers, strings and None as they are.
 
     >>> describe(functools.partial(math.pow, 2))
     'pow(2)'
@@ -214,6 +244,8 @@ def describe(value: Any) -> Any:
         given = [str(describe(argument)) for argument in value.args]
         given += [f"{name}={describe(argument)}" for name, argument in value.keywords.items()]
         return f"{describe(value.func)}({', '.join(given)})"
+    if isinstance(value, Enum):
+        return value.value
     if isinstance(value, str | int | float | None):
         return value
     if isinstance(value, Path | torch.dtype | torch.device):

@@ -1,4 +1,4 @@
-"""From what a user typed to the object that is meant: recipes and functions with arguments."""
+"""Find the recipe or function that a user typed."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from lockstep.errors import LockstepError, RecipeError
 
 
 def find_recipe(text: str) -> Recipe:
-    """A built-in name, `path/to/file.py` (which defines `recipe`), or `package.module:recipe`."""
+    """Find a built-in name, `path/to/file.py` (which defines `recipe`), or `module:recipe`."""
     from lockstep.engine.recipe.builtin import RECIPES
 
     if text in RECIPES:
@@ -48,7 +48,7 @@ def find_recipe(text: str) -> Recipe:
 
 
 def find_function(kind: str, text: str, known: Mapping[str, Callable[..., Any]]) -> Any:
-    """`name`, `name(argument, key=value)`, or the same with `module:name`.
+    """Find the function `name`, `name(argument, key=value)`, or either with `module:name`.
 
     >>> find_function("schedule", "power(3)", {"power": pow})(2)
     9
@@ -77,12 +77,12 @@ def find_function(kind: str, text: str, known: Mapping[str, Callable[..., Any]])
     except TypeError as error:
         raise RecipeError(f"--{kind} {text!r}: {name} takes other arguments: {error}.") from None
     except ValueError:
-        pass  # a function that does not tell its arguments
+        pass  # a function without a signature
     return functools.partial(function, *arguments, **keywords)
 
 
 def _read_call(text: str) -> tuple[list[Any], dict[str, Any]]:
-    """The arguments of one plain call; nothing in it is run."""
+    """Return the arguments of one plain call, without running anything."""
     call = ast.parse(text, mode="eval").body
     if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name):
         raise ValueError("not one call")
@@ -93,7 +93,7 @@ def _read_call(text: str) -> tuple[list[Any], dict[str, Any]]:
 
 
 def find_object(text: str) -> Any:
-    """What `package.module:name` names; modules beside the user's folder are found too."""
+    """Return the object `package.module:name`; also look in the current folder."""
     module_name, _, name = text.partition(":")
     folder = str(Path.cwd())
     if folder not in sys.path:

@@ -1,4 +1,4 @@
-"""Files are replaced as a whole. Without torch: pages are written where it is missing."""
+"""Replace files as a whole. This module imports no torch: pages are written without it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from lockstep.errors import RunError
 
 
 def replace_file(path: Path, content: bytes) -> None:
-    """Write `content` so that a crash leaves either the old file or the new one, whole."""
+    """Write `content` so that a crash leaves either the whole old file or the whole new one."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         with temporary.open("wb") as file:

@@ -1,7 +1,7 @@
-"""Checkpoints: one file each, written aside while training goes on, trusted only if whole.
+"""Checkpoints: one file each, written in the background and read only if it is whole.
 
-A file holds every tensor and, as its metadata, everything else together with a SHA-256 over both.
-It appears under its name only when it is complete.
+A file holds every tensor and, in its metadata, everything else and a SHA-256 of both. It appears
+under its name only when it is complete.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ class Checkpoints:
         self._stream: torch.cuda.Stream | None = None
 
     def save(self, checkpoint: Checkpoint) -> None:
-        """Copy the state now, write it aside. Waits only if the one before is still on its way."""
+        """Copy the state now and write it in the background; wait for the checkpoint before it."""
         self.finish()
         ready = None
         if torch.cuda.is_initialized():
-            # A stream of its own: torch marks the end of a pinned copy's use on the stream that
-            # filled it, whenever the writer drops it, and the training's may be recording then.
+            # Another stream: torch marks the end of a pinned copy's use on the stream that filled
+            # it, whenever the writer drops it, and the training's may be recording then.
             self._stream = self._stream or torch.cuda.Stream()
             self._stream.wait_stream(torch.cuda.current_stream())
             with torch.cuda.stream(self._stream):
@@ -54,17 +54,17 @@ class Checkpoints:
         self._pending = self._writer.submit(self._write, copies, checkpoint.facts, ready)
 
     def finish(self) -> None:
-        """Wait until everything is on disk; raise what went wrong there."""
+        """Wait until everything is on disk; raise any error of the writer."""
         if self._pending is not None:
             pending, self._pending = self._pending, None
             pending.result()
 
     def files(self) -> list[Path]:
-        """All checkpoint files, newest last."""
+        """Return all checkpoint files, newest last."""
         return sorted(self.folder.glob("step-*.safetensors"))
 
     def newest(self) -> tuple[Checkpoint, list[str]]:
-        """The newest checkpoint that is whole, and a warning for each newer one that is not."""
+        """Return the newest whole checkpoint, and a warning for each newer file that is damaged."""
         warnings: list[str] = []
         for path in reversed(self.files()):
             try:
@@ -78,7 +78,7 @@ class Checkpoints:
         )
 
     def drop_after(self, step: int) -> None:
-        """Put aside checkpoints past `step`, which could not be trusted, and broken-off writes."""
+        """Rename checkpoints past `step`, which are damaged, and delete incomplete files."""
         for path in self.files():
             if int(path.stem.removeprefix("step-")) > step:
                 path.replace(path.with_suffix(".damaged"))
@@ -100,7 +100,7 @@ class Checkpoints:
 
 
 def read(path: Path) -> Checkpoint:
-    """One checkpoint, if its checksum holds."""
+    """Read one checkpoint; refuse a file whose checksum does not match."""
     from safetensors import SafetensorError, safe_open
 
     try:
@@ -136,11 +136,11 @@ def _host_copy(tensor: Tensor) -> Tensor:
 
 
 _OURS = ("lr", "fused", "foreach", "capturable")
-"""What a run decides for itself: the rate follows from the step, the rest from the device."""
+"""Settings that are not restored: the rate follows from the step, the rest from the device."""
 
 
 def pack_optimizer(optimizer: torch.optim.Optimizer) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """An optimizer's state as named tensors, and the rest of it as plain values."""
+    """Return an optimizer's state as named tensors, and the rest of it as plain values."""
     state = optimizer.state_dict()
     tensors, numbers = {}, {}
     for index, values in state["state"].items():
@@ -157,7 +157,7 @@ def pack_optimizer(optimizer: torch.optim.Optimizer) -> tuple[dict[str, Tensor],
 def unpack_optimizer(
     optimizer: torch.optim.Optimizer, tensors: dict[str, Tensor], facts: dict[str, Any]
 ) -> None:
-    """Give an optimizer the state that `pack_optimizer` took."""
+    """Give an optimizer the state that `pack_optimizer` returned."""
     state: dict[int, dict[str, Any]] = {}
     packed = {n: t for n, t in tensors.items() if n.startswith("optimizer/")} | facts["numbers"]
     for place, value in packed.items():
@@ -167,7 +167,7 @@ def unpack_optimizer(
     groups = [saved | kept for saved, kept in zip(facts["groups"], own, strict=True)]
     optimizer.load_state_dict({"state": state, "param_groups": groups})
     for group, kept in zip(optimizer.param_groups, own, strict=True):
-        # The very tensors: loading has made copies of them.
+        # The original tensors: loading has made copies of them.
         group.update(kept)
     # Files hold contiguous tensors. Fused kernels walk through memory, so a state that belongs to
     # a weight element by element must lie as the weight does (channels_last, for example).

@@ -1,4 +1,4 @@
-"""One replica against N: the numbers, and whether the accuracy of one replica is retained."""
+"""Compare one replica with N: the numbers, and whether N retain the accuracy of one."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ CONFIDENCE = 0.95
 
 
 def largest_difference(one: Path, many: Path) -> float:
-    """The largest difference of any weight or buffer between two runs' folders."""
+    """Return the largest difference of any weight or buffer between two runs' folders."""
     from safetensors.torch import load_file
 
     first, second = (load_file(folder / "weights.safetensors") for folder in (one, many))
@@ -27,7 +27,7 @@ def largest_difference(one: Path, many: Path) -> float:
 
 
 def compare_mode(one: list[dict[str, Any]], many: list[dict[str, Any]]) -> dict[str, Any]:
-    """Speed and sameness of two lists of summaries, paired by seed; each names its folder."""
+    """Compare speed and weights of two lists of summaries, paired by seed."""
     pairs = list(zip(one, many, strict=True))
     speed_up = fmean(a["seconds"] for a in one) / fmean(b["seconds"] for b in many)
     replicas = many[0]["replicas"]
@@ -46,11 +46,11 @@ def compare_mode(one: list[dict[str, Any]], many: list[dict[str, Any]]) -> dict[
 def retained(
     one: Sequence[float], many: Sequence[float], *, margin: float, lower_is_better: bool = False
 ) -> dict[str, Any]:
-    """A paired test that N replicas are not worse than one by more than `margin`.
+    """Test, in pairs, that N replicas are not worse than one by more than `margin`.
 
-    Differences are taken seed by seed, and the lower end of the one-sided 95% interval of their
-    mean (Student's t) must lie above -margin. One seed allows no test: then the one difference
-    itself is held against the margin, and the sentence says so.
+    The differences are those of each seed. The lower end of the one-sided 95% interval of their
+    mean (Student's t) must lie above -margin. One seed allows no test: then the difference itself
+    must keep the margin, and the sentence says that this is no test.
 
     >>> retained([0.90, 0.91, 0.92], [0.90, 0.92, 0.91], margin=0.03)["retained"]
     True
@@ -93,7 +93,7 @@ def retained(
 def judge(
     recipe: Recipe, replicas: int, modes: dict[str, Any], seeds: Sequence[int], margin: float
 ) -> dict[str, Any]:
-    """The whole comparison as one document. Fast mode is what is tested, if it ran."""
+    """Return the whole comparison as one document. Fast mode is tested, if it ran."""
     judged = modes.get("fast") or modes["exact"]
     one, many = (
         [summary["metrics"][recipe.metric] for summary in judged[side]] for side in ("one", "many")

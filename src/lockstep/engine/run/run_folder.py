@@ -19,7 +19,7 @@ from lockstep.errors import FolderError, RecipeError, RunError
 
 
 class RunFolder:
-    """Where one run writes. Only the first replica holds one."""
+    """The folder that one run writes. Only the first replica writes."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -40,7 +40,7 @@ class RunFolder:
                 f"--out {self.path} already holds a run. Continue it with --resume, or name "
                 "another folder."
             )
-        # An empty `checkpoints` is left by a run that failed before it could begin.
+        # A run that failed before it could begin leaves an empty `checkpoints`.
         others = any(path != self.checkpoints for path in self.path.iterdir())
         if others or (self.checkpoints.is_dir() and any(self.checkpoints.iterdir())):
             raise FolderError(
@@ -52,7 +52,7 @@ class RunFolder:
             raise FolderError(f"--out {self.path} cannot be used: {error.strerror}.") from None
 
     def lock(self) -> None:
-        """Keep other runs out for as long as this process lives."""
+        """Keep other runs out of the folder as long as this process lives."""
         if not self.path.is_dir():
             return
         self._lock = os.open(self.path, os.O_RDONLY)
@@ -68,7 +68,7 @@ class RunFolder:
         raise FolderError(f"--out {self.path} is in use by another run. Name another folder.")
 
     def summary(self) -> dict[str, Any]:
-        """run.json as it stands."""
+        """Read run.json."""
         try:
             content = json.loads((self.path / "run.json").read_text())
         except FileNotFoundError:
@@ -95,7 +95,7 @@ class RunFolder:
             raise RunError(f"{self._metrics} cannot be written: {error.strerror}.") from error
 
     def metrics(self) -> list[dict[str, Any]]:
-        """All lines of metrics.jsonl; one that a crash cut short is left out."""
+        """Read all lines of metrics.jsonl; leave out a line that a crash cut short."""
         if not self._metrics.exists():
             return []
         records = []
@@ -109,16 +109,16 @@ class RunFolder:
         return records
 
     def forget_after(self, step: int) -> None:
-        """Drop what was logged past `step`: a resumed run will log it again."""
+        """Drop the lines after `step`: a resumed run logs them again."""
         lines = [json.dumps(r) + "\n" for r in self.metrics() if r.get("step", 0) <= step]
         replace_file(self._metrics, "".join(lines).encode())
 
     def write_weights(self, model: nn.Module) -> str:
-        """weights.safetensors and its SHA-256. Equal weights make equal files."""
+        """Write weights.safetensors and return its SHA-256. Equal weights make equal files."""
         from safetensors.torch import save
 
         # No metadata: their order in the file is not fixed.
-        # Copies: a tensor that shares memory with another would be refused.
+        # Copies: safetensors refuses a tensor that shares memory with another.
         copies = {
             name: tensor.cpu().clone(memory_format=torch.contiguous_format)
             for name, tensor in state_of(model).items()
@@ -129,7 +129,7 @@ class RunFolder:
 
 
 def _finite(value: Any) -> Any:
-    """NaN and infinity as null: JSON has neither."""
+    """Replace NaN and infinity by null: JSON has neither."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, dict):
@@ -140,7 +140,7 @@ def _finite(value: Any) -> Any:
 
 
 def state_of(model: nn.Module) -> dict[str, Tensor]:
-    """The model's weights and buffers; of a tensor with several names, the first."""
+    """Return the model's weights and buffers; a tensor with several names has the first."""
     state: dict[str, Tensor] = {}
     seen = set()
     for name, tensor in model.state_dict().items():

@@ -1,4 +1,4 @@
-"""What the time of a run went into."""
+"""Measure what the time of a run goes into."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import time
 
 
 class Stopwatch:
-    """Seconds spent on each of a few things; one thing at a time."""
+    """Seconds spent on each of a few activities, one at a time."""
 
     def __init__(self) -> None:
         self.seconds: dict[str, float] = {}
@@ -14,11 +14,11 @@ class Stopwatch:
         self.since = time.perf_counter()
 
     def turn_to(self, name: str) -> None:
-        """From here on the time belongs to `name`."""
+        """Count the time from here on as `name`."""
         moment = time.perf_counter()
         self.seconds[self.now] = self.seconds.get(self.now, 0.0) + moment - self.since
         self.now, self.since = name, moment
 
     def total(self) -> float:
-        """Seconds in all, without the start-up."""
+        """Return all seconds, without the start-up."""
         return sum(s for name, s in self.seconds.items() if name != "start-up")

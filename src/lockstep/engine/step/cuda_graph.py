@@ -1,7 +1,7 @@
-"""Steps recorded as CUDA graphs: launched as one, however many kernels they have.
+"""Record steps as CUDA graphs: all kernels of a step start with one launch.
 
-What differs from step to step (samples, learning rate, epoch, keys) is read from memory that is
-filled before each replay.
+A graph reads what differs from step to step (samples, learning rate, epoch, keys) from memory that
+is filled before each replay.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from lockstep.engine.step.training_step import Taken, TrainingStep
 BLOCK = 8
 """Steps in one graph, if they are short."""
 SHORT = 0.5e-3
-"""Seconds of a step whose start on the host takes as long as its work on the device."""
+"""Seconds of a step that takes as long to start on the host as to run on the device."""
 
 
 class Captured:
@@ -29,22 +29,21 @@ class Captured:
         self.inner = inner
         self.arrivals = [arrival.copy() for arrival in arrivals]
         self.homes = [tensor for arrival in self.arrivals for tensor in arrival.tensors()]
-        device = inner.replica.group.device
-        self.generator = torch.cuda.default_generators[device.index or 0]
+        self.generator = inner.model.cuda_generator
         # Set by the step before: zero unless a layer has drawn from it since it was seeded.
         self.draws = self.generator.get_offset() > 0
         self.graph = torch.cuda.CUDAGraph()
-        with recording(self.graph, device):
+        with recording(self.graph, inner.device):
             self.items = inner.compute(step, self.arrivals)
 
     def __call__(self, step: Step, arrivals: list[Arrival]) -> Taken:
-        """Fill in what is new, replay the rest."""
+        """Fill in what is new, and replay the rest."""
         rate = self.inner.announce(step)
         given = [tensor for arrival in arrivals for tensor in arrival.tensors()]
         for home, tensor in zip(self.homes, given, strict=True):
             home.copy_(tensor, non_blocking=True)
         if self.draws:
-            self.generator.manual_seed(self.inner.replica.generator_seed(step, step.parts[0]))
+            self.generator.manual_seed(self.inner.model.generator_seed(step, step.parts[0]))
         self.graph.replay()
         return Taken(self.items, rate)
 
@@ -52,35 +51,36 @@ class Captured:
 class Blocks:
     """Several steps recorded as one graph.
 
-    A step is put off until a block is full or somebody wants to look: call `flush` before.
+    A step is put off until a block is full. Call `flush` before reading the state.
     """
 
     def __init__(self, single: Captured, step: Step, arrivals: list[Arrival]) -> None:
         """Record a block of steps like this one."""
         self.single, self.items = single, single.items
-        self.replica = replica = single.inner.replica
-        device = replica.group.device
+        inner = single.inner
+        self.model, self.feed, self.update = inner.model, inner.feed, inner.update
+        rates, key, device = self.update.rates, self.model.step_key, inner.device
         self.queue: list[tuple[Step, list[Arrival]]] = []
         self.launched = False
         """Whether the last step came with a launch of a block."""
-        self.rates = torch.zeros(BLOCK, len(replica.update.rates), device=device)
+        self.rates = torch.zeros(BLOCK, len(rates), device=device)
         self.keys = torch.zeros(BLOCK, dtype=torch.int64, device=device)
         self.homes = [a.request.indices.expand(BLOCK, -1).clone() for a in arrivals]
         self.graph = torch.cuda.CUDAGraph()
-        # In the memory of the single step: never do both run at once.
+        # In the memory of the single step: they never run at the same time.
         with recording(self.graph, device, single.graph.pool()):
             for number in range(BLOCK):
-                for home, rate in zip(replica.update.rates, self.rates[number], strict=True):
+                for home, rate in zip(rates, self.rates[number], strict=True):
                     home.copy_(rate)
-                if replica.shards.random:
-                    replica.shards.step.copy_(self.keys[number])
+                if key is not None:
+                    key.copy_(self.keys[number])
                 pairs = zip(arrivals, self.homes, strict=True)
                 mine = [Arrival(a.request._replace(indices=h[number])) for a, h in pairs]
-                single.inner.compute(step, mine)
+                inner.compute(step, mine)
 
     @staticmethod
     def fits(single: Captured, step: Step, arrivals: list[Arrival]) -> bool:
-        """Whether steps can be put off: data that live on the device, no generator to seed."""
+        """Tell whether steps can be put off: data live on the device, no generator is seeded."""
         resident = all(arrival.samples is None for arrival in arrivals)
         return not single.draws and resident and step.stride.rounds == 1
 
@@ -92,16 +92,15 @@ class Blocks:
         self.launched = len(self.queue) == BLOCK
         if self.launched:
             self._take_block()
-        return Taken(self.items, self.replica.rate_of(step))
+        return Taken(self.items, self.update.rate_of(step))
 
     def _take_block(self) -> None:
-        replica, steps = self.replica, [step for step, _ in self.queue]
-        replica.epoch.turn_to(steps[0].epoch)
-        ratios = replica.update.ratios
-        rates = [[replica.rate_of(step) * ratio for ratio in ratios] for step in steps]
+        steps = [step for step, _ in self.queue]
+        self.feed.turn_to(steps[0])
+        rates = [self.update.rates_of(step) for step in steps]
         self.rates.copy_(torch.tensor(rates), non_blocking=True)
-        if replica.shards.random:
-            keys = [replica.shards.step_key(step.stride.round) for step in steps]
+        if self.model.step_key is not None:
+            keys = [self.model.key_of(step) for step in steps]
             self.keys.copy_(torch.tensor(keys), non_blocking=True)
         for number, home in enumerate(self.homes):
             home.copy_(_stacked([a[number].request.indices for _, a in self.queue]))
@@ -123,13 +122,13 @@ def recording(
         graph,
         pool=pool,
         stream=torch.cuda.current_stream(device),
-        # Other threads (pinned memory, NCCL's watchdog) go on calling CUDA meanwhile.
+        # Other threads (pinned memory, NCCL's watchdog) continue to call CUDA meanwhile.
         capture_error_mode="thread_local",
     )
 
 
 def _stacked(rows: list[Tensor]) -> Tensor:
-    """Rows as one tensor; where they are slices of one order at equal distances, as a view."""
+    """Stack rows; return a view if they are slices of one order at equal distances."""
     places = [row.storage_offset() for row in rows]
     distance = places[1] - places[0]
     even = all(place == places[0] + n * distance for n, place in enumerate(places))

@@ -1,4 +1,4 @@
-"""Losses and metrics: one value per item, added up so that every item counts exactly once."""
+"""Losses and metrics: one value per item, added so that every item counts exactly once."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from torch.nn import functional
 from lockstep.data import Loader, Request
 from lockstep.engine.group import Group
 from lockstep.engine.recipe.plan import Plan
-from lockstep.engine.recipe.recipe import PerItem, Recipe
+from lockstep.engine.recipe.recipe import PerItem, Precision, Recipe
 from lockstep.errors import RecipeError
 
 
 def cross_entropy(outputs: Tensor, targets: Tensor, smoothing: float = 0.0) -> Tensor:
-    """Classes in the last dimension of `outputs`; one loss for each target.
+    """Return one loss for each target; the last dimension of `outputs` holds the classes.
 
     A share `smoothing` of each target is spread over all classes (Szegedy et al. 2015, sec. 7).
     """
@@ -31,7 +31,7 @@ def cross_entropy(outputs: Tensor, targets: Tensor, smoothing: float = 0.0) -> T
             scores, targets.flatten(), reduction="none", label_smoothing=smoothing
         )
     except IndexError as error:
-        # On the CPU only: a GPU finds out in its kernel, and stops without saying what it met.
+        # On the CPU only: a GPU notices this in its kernel, and stops without a reason.
         raise RecipeError(
             f"cross_entropy: {error} The model gives {scores.shape[-1]} scores, for the targets 0 "
             f"to {scores.shape[-1] - 1}. Build it with one for each class: --model "
@@ -39,37 +39,37 @@ def cross_entropy(outputs: Tensor, targets: Tensor, smoothing: float = 0.0) -> T
         ) from None
 
 
-def check_classes(recipe: Recipe, outputs: Tensor, data: Any) -> None:
-    """Refuse a model with fewer scores than `data` have `classes` (names, or a number), if any.
-
-    Looks at shapes alone: it does not wait for the device.
-    """
-    classes = getattr(data, "classes", None)
+def scores_needed(recipe: Recipe, classes: Any) -> int:
+    """Return how many scores a model must give for `classes` (names, a number, or None)."""
     if classes is None or getattr(recipe.loss, "func", recipe.loss) is not cross_entropy:
-        return
-    number = classes if isinstance(classes, int) else len(classes)
-    if outputs.shape[-1] < number:
+        return 0
+    return classes if isinstance(classes, int) else len(classes)
+
+
+def check_scores(outputs: Tensor, needed: int) -> None:
+    """Refuse too few scores. This looks at shapes alone and does not wait for the device."""
+    if outputs.shape[-1] < needed:
         raise RecipeError(
-            f"the model gives {outputs.shape[-1]} scores, the data have {number} classes. Build it "
-            f"with one for each: --model 'resnet50(classes={number})', say."
+            f"the model gives {outputs.shape[-1]} scores, the data have {needed} classes. Build it "
+            f"with one for each: --model 'resnet50(classes={needed})', say."
         )
 
 
 def squared_error(outputs: Tensor, targets: Tensor) -> Tensor:
-    """(output - target)^2, for each value."""
+    """Return (output - target)^2 for each value."""
     _same_shape("squared_error", outputs, targets)
     return (outputs - targets).square()
 
 
 def accuracy(outputs: Tensor, targets: Tensor) -> Tensor:
-    """1 where the largest score is that of the target, else 0."""
+    """Return 1 where the largest score is that of the target, else 0."""
     best = outputs.argmax(-1)
     _same_shape("accuracy", best, targets)
     return (best == targets).flatten()
 
 
 def _same_shape(name: str, outputs: Tensor, targets: Tensor) -> None:
-    """Torch would broadcast (n, 1) against (n,) to n x n pairs, silently."""
+    """Refuse (n, 1) with (n,), which torch would broadcast to n x n pairs."""
     if outputs.shape != targets.shape:
         raise RecipeError(
             f"{name}: predictions have shape {tuple(outputs.shape)}, targets "
@@ -78,12 +78,17 @@ def _same_shape(name: str, outputs: Tensor, targets: Tensor) -> None:
 
 
 def bits_per_byte(outputs: Tensor, targets: Tensor) -> Tensor:
-    """Cross entropy in bits: what a compressor built on the model would need for each byte."""
+    """Return the cross entropy in bits, which a compressor would need for each byte."""
     return cross_entropy(outputs, targets) / math.log(2)
 
 
+LOSSES: tuple[PerItem, ...] = (cross_entropy, squared_error)
+METRICS: tuple[PerItem, ...] = (accuracy, bits_per_byte, squared_error)
+"""What --loss and --metrics may name."""
+
+
 def items_per_sample(values: Tensor, samples: int, name: str) -> int:
-    """How many losses or metric values each sample has; a mean over them is refused."""
+    """Return how many losses or metric values each sample has; refuse a mean over samples."""
     items, rest = divmod(values.numel(), samples)
     if rest or not items or (values.dim() == 0 and samples > 1):
         raise RecipeError(
@@ -97,28 +102,30 @@ class Totals(NamedTuple):
     """What all replicas agree on at a control point."""
 
     losses: list[float]
-    """Mean over the items of each interval that has been closed."""
+    """The mean over the items of each closed interval."""
     bad_step: int | None
     """The first step whose loss was not finite."""
     stop: bool
-    """Whether any replica was asked to stop."""
+    """Whether any replica should stop."""
     interval: int
     """Steps until the next control point, as the first replica proposed."""
 
 
 CAPACITY = 1 << 14
-"""Batches whose losses wait on the device; control points are nearer to each other than that."""
+"""How many losses can wait on the device: more than batches between two control points."""
 
 
 class Meter:
     """Training loss since the last log. Losses wait on the device: reading one would stall it.
 
-    Every shard has a slot of its own, so the sum does not depend on who computed which.
+    Every shard has its slot, so the sum does not depend on which replica computed which shard.
     """
 
     def __init__(self, plan: Plan, group: Group) -> None:
         self.group = group
-        self.slots = [part.start for part in plan.parts(group.world.rank)]
+        parts = plan.parts(group.world.rank)
+        self.slots = [part.start for part in parts]
+        self.own = slice(parts[0].start, parts[-1].stop)
         shape = (len(self.slots), CAPACITY)
         self.recent = torch.zeros(shape, dtype=torch.float64, device=group.device)
         self.rows = list(self.recent)
@@ -132,33 +139,42 @@ class Meter:
         self.closing: list[tuple[int, int]] = []
         """Where among them an interval ends, and its items."""
         self.closed: list[tuple[list[float], int]] = []
-        """Sums and items of the intervals that nobody has asked for yet."""
+        """Sums and items of the intervals that have not been exchanged yet."""
 
     def note(self, part: int, loss: Tensor, parts: int) -> None:
-        """The summed loss of one part of a step; stays on the device.
+        """Keep the summed loss of one part of a step on the device.
 
-        Where there are more parts than slots, each slot has several of them, one after the other.
+        If there are more parts than slots, each slot holds several, one after the other.
         """
         slot, number = divmod(part, parts // len(self.slots))
         at = self.at + number if number else self.at
         self.rows[slot].index_copy_(0, at, loss.detach().double().view(1))
 
     def turn(self, parts: int) -> None:
-        """A step of so many parts is complete, as the device sees it."""
+        """Complete a step of `parts` parts, as the device sees it."""
         self.at.add_(parts // len(self.slots))
 
     def after(self, step: int, items: int, parts: int) -> None:
-        """A step of so many parts is complete, as the host sees it."""
+        """Complete a step of `parts` parts, as the host sees it."""
         self.waiting.extend([step] * (parts // len(self.slots)))
         self.items += items
 
+    def state(self) -> tuple[Tensor, int]:
+        """Return the sums and items of the open interval; all replicas call this together."""
+        return self.group.sum(torch.tensor(self.sums, dtype=torch.float64)), self.items
+
+    def load(self, sums: Tensor, items: int) -> None:
+        """Continue the interval that `state` returned."""
+        self.sums[self.own] = sums[self.own].tolist()
+        self.items = items
+
     def close(self) -> None:
-        """An interval ends here; the next begins."""
+        """End an interval, and begin the next."""
         self.closing.append((len(self.waiting), self.items))
         self.items = 0
 
     def collect(self) -> None:
-        """Read the losses; the host waits for the device."""
+        """Read the losses: the host waits for the device."""
         columns = self.recent[:, : len(self.waiting)].T.tolist()
         start = 0
         for end, items in self.closing:
@@ -180,7 +196,7 @@ class Meter:
                     self.bad = step
 
     def exchange(self, stop: bool, interval: int) -> Totals:
-        """Agree with the other replicas: the one place where the host waits for the step."""
+        """Agree with the other replicas. Only here does the host wait for the step."""
         self.collect()
         size, rank = self.group.world.size, self.group.world.rank
         own = [0.0] * (2 * size + 1)
@@ -207,8 +223,8 @@ class Meter:
 class Evaluation:
     """Means over all test samples, each counted once, with the same bits on any replica count.
 
-    The data are cut into chunks that depend on the recipe alone. A chunk's sums stand in a row of
-    their own, so that adding up the rows of all replicas adds zeros only.
+    The data are cut into chunks that depend on the recipe alone. Each chunk has its row of sums, so
+    the sum over the replicas adds nothing but zeros to it.
     """
 
     def __init__(self, loader: Loader, size: int, recipe: Recipe, group: Group) -> None:
@@ -222,15 +238,14 @@ class Evaluation:
         self.batches = loader.batches(chain.from_iterable(repeat(requests))) if requests else None
 
     def close(self) -> None:
-        """Nothing will be evaluated any more: let data workers end now.
+        """End the data workers: nothing will be evaluated any more.
 
-        Left to the garbage collector, the queues to them would be closed before they are told, and
-        each would be waited for in vain.
+        The garbage collector would close the queues to them first, and then wait for each in vain.
         """
         self.batches = None
 
     def __call__(self, model: nn.Module) -> dict[str, float]:
-        """Loss and metrics of the model as it is now."""
+        """Return loss and metrics of the model as it is now."""
         functions: dict[str, PerItem] = {"test_loss": self.recipe.loss, **self.recipe.metrics}
         shape = (len(self.chunks), 2 * len(functions))
         table = torch.zeros(shape, dtype=torch.float64, device=self.group.device)
@@ -255,7 +270,7 @@ class Evaluation:
 
 
 def autocast(recipe: Recipe, device: torch.device) -> AbstractContextManager[Any]:
-    """bf16 where the recipe asks for it, nothing otherwise."""
-    if recipe.precision != "bf16":
+    """Return a context that computes in bf16 if the recipe asks for it."""
+    if recipe.precision is not Precision.BF16:
         return nullcontext()
     return torch.autocast(device.type, torch.bfloat16)

@@ -1,50 +1,64 @@
-"""How long the gradients of single shards are, beside that of the whole batch.
+"""Measure the norms of the gradients of single shards, beside that of the whole batch.
 
-The shards are those of the recipe, whoever computes them, and their lengths are added up in one
-order: so what they tell of the noise is the same on any number of replicas, in exact mode to the
-bit. It costs one more pass over a batch, in the few steps that look.
+The shards are those of the recipe, whichever replica computes them, and their squared norms are
+added in one order. So the noise that follows from them is the same on any number of replicas, in
+exact mode to the bit. A measurement costs one more pass over a batch, in few steps.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from lockstep.data import Arrival
 from lockstep.engine.exchange.noise import described
+from lockstep.engine.feed import Feed
+from lockstep.engine.group import Group
+from lockstep.engine.model import ShardedModel
+from lockstep.engine.recipe.recipe import Recipe
 from lockstep.engine.sampler import Part, Step
 from lockstep.engine.step.metrics import autocast
+from lockstep.engine.step.timeline import StepWatch
+from lockstep.engine.step.update import Update
 from lockstep.errors import RecipeError
+from lockstep.scaling.batch.growth import Growth
 from lockstep.scaling.noise import Moments, NoiseScale, adam_diagonal, moments
 from lockstep.scaling.noise.squared_norms import gradients_of, scaled
 from lockstep.scaling.optimizers.layerwise import norms
 
-if TYPE_CHECKING:
-    from lockstep.engine.replica import Replica
-
 MEMORY = 16.0
-"""Looks that the average reaches back."""
+"""How many measurements the average reaches back."""
 
 
-class Lengths:
-    """Looks at the gradients of some steps; hands on what a period told."""
+class ShardNorms:
+    """Measures the noise of the gradient in some steps, and lets the batch grow with it."""
 
-    def __init__(self, replica: Replica) -> None:
-        self.replica = replica
+    def __init__(
+        self,
+        growth: Growth,
+        recipe: Recipe,
+        group: Group,
+        model: ShardedModel,
+        feed: Feed,
+        update: Update,
+        watch: StepWatch,
+    ) -> None:
+        self.growth, self.recipe, self.group = growth, recipe, group
+        self.model, self.feed, self.update, self.watch = model, feed, update, watch
         self.noise = NoiseScale(MEMORY)
         self.waiting: list[tuple[Tensor, Tensor, int]] = []
-        """Squared lengths of this replica's shards and of the whole, and its samples."""
-        optimizer = replica.update.optimizer
+        """Squared norms of this replica's shards and of the whole batch, and its samples."""
+        optimizer = update.optimizer
         adam = isinstance(optimizer, torch.optim.Adam | torch.optim.AdamW)
         self.diagonal = adam_diagonal(optimizer, coming=True) if adam else None
 
-    def look(self, step: Step, arrivals: list[Arrival]) -> None:
-        """At a step's gradients: after the exchange, before they are clipped or used."""
-        parameters = self.replica.update.parameters
+    def measure(self, step: Step, arrivals: list[Arrival]) -> None:
+        """Measure a step's gradients: after the exchange, before they are clipped or used."""
+        parameters = self.update.parameters
         try:
             whole = gradients_of(parameters)
         except ValueError as error:
@@ -56,27 +70,25 @@ class Lengths:
             if part.round == 0
             for gradients in self._shards(step, part, arrival)
         ]
-        if self.replica.timeline is not None:
-            # Hooks of backward have fired, for no step of the training.
-            self.replica.timeline.backward_ends(False)
+        # Hooks of backward have fired, for no step of the training.
+        self.watch.backward_ends(False)
         length = self._squared(list(whole), list(whole.values()))
         self.waiting.append((torch.stack(own), length, step.samples))
 
     def _shards(self, step: Step, part: Part, arrival: Arrival) -> Iterator[Sequence[Tensor]]:
-        """The gradient of each shard's mean loss; nothing else is touched."""
-        replica, recipe = self.replica, self.replica.recipe
-        inputs, targets = replica.loader.batch(arrival, replica.epoch)
-        # Of each shard the first round.
+        """Yield the gradient of each shard's mean loss; change nothing else."""
+        inputs, targets = self.feed.read(arrival)
+        # The first round of each shard.
         for number, shard in enumerate(part.shards):
             place = number * part.rounds
             size, first = part.sizes[place], sum(part.sizes[:place])
             alone = Part(part.request, range(shard, shard + 1), (size,), counts=False)
-            replica.enter(step, alone)
+            self.model.enter(step, alone)
             rows = slice(first, first + size)
-            with autocast(recipe, replica.group.device):
-                losses = recipe.loss(replica.module(inputs[rows]), targets[rows])
+            with autocast(self.recipe, self.group.device):
+                losses = self.recipe.loss(self.model.module(inputs[rows]), targets[rows])
             yield torch.autograd.grad(
-                losses.sum() / losses.numel(), replica.update.parameters, allow_unused=True
+                losses.sum() / losses.numel(), self.update.parameters, allow_unused=True
             )
 
     @torch.no_grad()
@@ -88,12 +100,12 @@ class Lengths:
         lengths = [norms([v for v in values if v.dtype == kind]).double() for kind in kinds]
         return torch.cat(lengths).square().sum()
 
-    def told(self) -> Moments:
-        """By all looks until now; all replicas ask together, after the same step."""
+    def moments(self) -> Moments:
+        """Return the moments of the gradient so far; all replicas call this after one step."""
         if self.waiting:
-            rows = self.replica.group.rows(torch.stack([own for own, _, _ in self.waiting], 1))
+            rows = self.group.rows(torch.stack([own for own, _, _ in self.waiting], 1))
             lengths = torch.stack([length for _, length, _ in self.waiting]).tolist()
-            batch = self.replica.recipe.global_batch
+            batch = self.recipe.global_batch
             for column, length, (_, _, samples) in zip(
                 rows.T.tolist(), lengths, self.waiting, strict=True
             ):
@@ -102,7 +114,23 @@ class Lengths:
             self.waiting.clear()
         return self.noise.estimate().moments
 
+    def follow(self, step: Step) -> None:
+        """After a step that ends a period, decide the size of later steps."""
+        if step.stride.ends_period:
+            self.growth.measured.append(self.moments())
+
     def estimate(self) -> dict[str, Any]:
-        """For metrics and summary; all replicas ask together."""
-        self.told()
+        """Return the noise scale for metrics and run.json; all replicas call this together."""
+        self.moments()
         return described("shards", self.noise.estimate())
+
+    def state(self) -> dict[str, Any]:
+        """Return what a checkpoint must hold; all replicas call this together."""
+        self.moments()
+        # A copy: it is written while the training continues.
+        return {"measured": list(self.growth.measured), "noise": self.noise.state_dict()}
+
+    def load(self, state: dict[str, Any]) -> None:
+        """Continue from a saved state."""
+        self.growth.measured = [Moments(*values) for values in state["measured"]]
+        self.noise.load_state_dict(state["noise"])

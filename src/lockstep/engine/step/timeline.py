@@ -1,12 +1,11 @@
-"""Where a step's time goes: its fifteen parts, measured on every replica.
+"""Measure where a step's time goes: its fifteen parts, on every replica.
 
 A mark ends a part. On the CPU it is a clock reading, on the GPU an event in the stream, read only
-when the run ends. Without `--timeline` none of this exists: the engine marks into a `Watch` that
-does not listen, and no hook is registered.
+when the run ends. Without `--timeline` the engine uses a `StepWatch`, which does nothing.
 """
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from statistics import fmean
 from typing import Any, NamedTuple
 
@@ -16,6 +15,7 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from lockstep.data import Watch
+from lockstep.engine.exchange.hooks import Hook
 
 PARTS = (
     "read data",
@@ -37,19 +37,9 @@ PARTS = (
 WAITING = "all-reduce, not hidden"
 EXCHANGE = "all-reduce"
 BETWEEN = "evaluation, checkpoint"
-"""What happens between two steps and is no part of either."""
+"""What happens between two steps and belongs to neither."""
 KEPT_STEPS = 200
-"""Steps in the averages: the last ones, because the first are not typical."""
-
-
-Exchange = Callable[[dist.GradBucket], torch.futures.Future[Tensor]]
-
-
-def all_reduce(bucket: dist.GradBucket) -> torch.futures.Future[Tensor]:
-    """What DDP does by itself, as a hook."""
-    buffer = bucket.buffer().div_(dist.get_world_size())
-    work = dist.all_reduce(buffer, async_op=True)
-    return work.get_future().then(lambda _: buffer)
+"""How many of the last steps the averages hold: the first steps are not typical."""
 
 
 class _Span(NamedTuple):
@@ -58,7 +48,21 @@ class _Span(NamedTuple):
     end: Any
 
 
-class Timeline(Watch):
+class StepWatch(Watch):
+    """What the engine calls at each point of a step that a timeline measures. It does nothing."""
+
+    def begin(self) -> None:
+        """Start a step."""
+
+    def backward_ends(self, exchanged: bool) -> None:
+        """End a backward pass, which waited for the exchange if it `exchanged`."""
+
+    def result(self) -> dict[str, Any] | None:
+        """Return what was measured."""
+        return None
+
+
+class Timeline(StepWatch):
     """The parts of the last steps of one replica."""
 
     def __init__(self, device: torch.device) -> None:
@@ -77,20 +81,20 @@ class Timeline(Watch):
         return event
 
     def begin(self) -> None:
-        """A step starts."""
+        """Start a step."""
         self.steps = [*self.steps[1 - KEPT_STEPS :], []]
         self.beside = [*self.beside[1 - KEPT_STEPS :], []]
         self.last = self._now()
 
     def mark(self, part: str) -> None:
-        """The time since the last mark went into `part`."""
+        """Count the time since the last mark as `part`."""
         now = self._now()
         if self.steps and part != BETWEEN:
             self.steps[-1].append(_Span(part, self.last, now))
         self.last = now
 
     def span(self, part: str, start: Any, end: Any) -> None:
-        """Something beside the step took from `start` to `end`."""
+        """Note something that happened beside the step from `start` to `end`."""
         if self.beside:
             self.beside[-1].append(_Span(part, start, end))
 
@@ -117,8 +121,8 @@ class Timeline(Watch):
 
         return forward
 
-    def watch_exchange(self, model: DistributedDataParallel, exchange: Exchange) -> None:
-        """Put the exchange behind a hook that notes when each bucket starts and ends."""
+    def watch_exchange(self, model: DistributedDataParallel, exchange: Hook) -> None:
+        """Register `exchange` in a hook that notes when each bucket starts and ends."""
 
         def hook(_: object, bucket: dist.GradBucket) -> torch.futures.Future[Tensor]:
             start = self._now()
@@ -134,22 +138,22 @@ class Timeline(Watch):
         model.register_comm_hook(None, hook)
 
     def exchange_begins(self) -> None:
-        """An exchange that backward waits for starts."""
+        """Note that backward waits for an exchange from here on."""
         self.mark(self.backward_part)
 
     def exchange_ends(self) -> None:
-        """It ends."""
+        """Note that the exchange has ended."""
         start = self.last
         self.mark(WAITING)
         self.span(EXCHANGE, start, self.last)
 
     def backward_ends(self, exchanged: bool) -> None:
-        """Backward has returned; what is left since the last mark is waiting if it `exchanged`."""
+        """End a backward pass: the time since the last mark is waiting if it `exchanged`."""
         self.mark(WAITING if exchanged else self.backward_part)
         self.backward_part = PARTS[9]
 
     def result(self) -> dict[str, Any]:
-        """Mean milliseconds per step of each part, and the last steps in detail."""
+        """Return the mean milliseconds of each part, and the last steps in detail."""
         if self.gpu:
             torch.cuda.synchronize()
         steps = [[self._seconds(span) for span in spans] for spans in self.steps]
@@ -157,7 +161,7 @@ class Timeline(Watch):
         names = (*PARTS, WAITING)
         parts = {name: 1e3 * fmean([_total(spans, name) for spans in steps]) for name in names}
         for name in PARTS[:2]:
-            # With workers these happen in other processes, beside the step.
+            # With data workers these happen in other processes, beside the step.
             parts[name] += 1e3 * fmean([_total(spans, name) for spans in beside])
         return {
             "parts": parts,
@@ -170,7 +174,7 @@ class Timeline(Watch):
         }
 
     def _seconds(self, span: _Span) -> tuple[str, float, float]:
-        """A span in seconds; host clock readings stay, events count from the origin."""
+        """Return a span in seconds; host clock readings stay, events count from the origin."""
         times = [
             self.origin.elapsed_time(t) / 1e3 if isinstance(t, torch.cuda.Event) else t
             for t in (span.start, span.end)
@@ -183,7 +187,7 @@ def _total(spans: list[tuple[str, float, float]], part: str) -> float:
 
 
 def layers_of(model: nn.Module) -> Iterator[nn.Module]:
-    """The layers of a model in order: containers opened, everything else as one."""
+    """Yield the layers of a model in order; open containers, keep every other module whole."""
     children = list(model.children())
     if len(children) == 1:
         yield from layers_of(children[0])

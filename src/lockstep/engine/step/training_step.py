@@ -1,4 +1,4 @@
-"""One training step, as it is written: read, forward, loss, backward, exchange, update."""
+"""One training step as it is written: read, forward, loss, backward, exchange, update."""
 
 from __future__ import annotations
 
@@ -13,20 +13,27 @@ from lockstep.data.batches import Batch
 from lockstep.engine.recipe.recipe import raised
 from lockstep.engine.replica import Replica
 from lockstep.engine.sampler import Step
-from lockstep.engine.step.metrics import Meter, autocast, check_classes, items_per_sample
+from lockstep.engine.step.metrics import (
+    Meter,
+    autocast,
+    check_scores,
+    items_per_sample,
+    scores_needed,
+)
 from lockstep.errors import LockstepError, RecipeError
 
 
 class Taken(NamedTuple):
-    """What a step says of itself."""
+    """What a step leaves to be recorded."""
 
     items: int
-    """Losses in the global batch: one for each sample, or for each token of each."""
+    """Losses in the global batch: one for each sample, or for each token of each sample."""
     rate: float
+    """The learning rate."""
 
 
 class Losses(NamedTuple):
-    """What one part of a batch gave."""
+    """The losses of one part of a batch."""
 
     sum: Tensor
     items: int
@@ -37,10 +44,17 @@ class TrainingStep:
     """Takes one optimizer step after the other."""
 
     def __init__(self, replica: Replica, meter: Meter, *, compiled: bool = False) -> None:
-        self.replica, self.meter, self.compiled = replica, meter, compiled
-        self.read, self.forward = self._read, self._forward
+        self.recipe, self.device, self.alone = replica.recipe, replica.device, replica.alone
+        self.model, self.feed, self.update = replica.model, replica.feed, replica.update
+        self.ddp, self.reduce, _, _ = replica.exchange
+        self.noise, self.shard_norms = replica.noise, replica.shard_norms
+        self.watch, self.first, self.meter = replica.watch, replica.first_step, meter
+        self.scores_needed = scores_needed(self.recipe, self.feed.classes)
+        self.compiled = compiled
+        self.read: Callable[[Arrival], Batch] = self.feed.read
+        self.forward: Callable[[Tensor, Tensor, bool], Losses] = self._forward
         if compiled:
-            self.read = torch.compile(self._read, dynamic=False)
+            self.read = torch.compile(self.feed.read, dynamic=False)
             self.forward = torch.compile(self._forward, dynamic=False)
 
     def __call__(self, step: Step, arrivals: list[Arrival]) -> Taken:
@@ -49,72 +63,72 @@ class TrainingStep:
         return Taken(self.compute(step, arrivals), rate)
 
     def announce(self, step: Step) -> float:
-        """Put what differs from step to step where the device reads it; the learning rate."""
-        self.replica.shards.turn_to(step.stride.round)
-        self.replica.epoch.turn_to(step.epoch)
-        rate = self.replica.rate_of(step)
-        self.replica.update.set_rate(rate)
+        """Write what differs from step to step where the device reads it; return the rate."""
+        self.model.turn_to(step)
+        self.feed.turn_to(step)
+        rate = self.update.rate_of(step)
+        self.update.set_rate(rate)
         return rate
 
     def compute(self, step: Step, arrivals: list[Arrival]) -> int:
-        """Everything that the device does; the number of losses."""
-        replica, watch, timeline = self.replica, self.replica.watch, self.replica.timeline
+        """Do all of the device's work in a step; return the number of losses."""
+        first, parts = not self.first.done, len(step.parts)
+        read, forward = (self.read, self.forward) if not first else self._named_in_errors()
         items = 0
         for number, (part, arrival) in enumerate(zip(step.parts, arrivals, strict=True)):
-            replica.enter(step, part)
-            inputs, targets = self._first(self.read, arrival)
-            last = number + 1 == len(step.parts)
-            with replica.reduce.part(number, len(step.parts)):
-                losses = self._first(self.forward, inputs, targets, part.counts)
+            self.model.enter(step, part)
+            inputs, targets = read(arrival)
+            with self.reduce.part(number, parts):
+                losses = forward(inputs, targets, part.counts)
                 # Of the global count, not of the replicas': the last batch may be uneven.
                 items = step.samples * losses.items
-                watch.mark("loss")
-                replica.reduce.backward(losses.sum, items)
-            if timeline:
-                timeline.backward_ends(last and not replica.group.alone)
-            self.meter.note(number, losses.sum, len(step.parts))
-            if replica.noise is not None:
-                replica.noise.part(number, items)
-        if replica.noise is not None:
-            replica.noise.step(whole=step.samples == replica.recipe.global_batch)
-        if step.stride.looks:
-            replica.lengths.look(step, arrivals)
-        first = not replica.checked
+                self.watch.mark("loss")
+                self.reduce.backward(losses.sum, items)
+            self.watch.backward_ends(number + 1 == parts and not self.alone)
+            self.meter.note(number, losses.sum, parts)
+            if self.noise is not None:
+                self.noise.part(number, items)
+        if self.noise is not None:
+            self.noise.step(whole=step.samples == self.recipe.global_batch)
+        if self.shard_norms is not None and step.stride.looks:
+            self.shard_norms.measure(step, arrivals)
         if first:
-            replica.check_first_step()
-        replica.update.clip()
-        watch.mark("optimizer step")
-        counted = replica.update.uncounted() if first else {}
-        replica.update.step()
+            self.first.after_backward()
+        self.update.clip()
+        self.watch.mark("optimizer step")
+        self.update.step()
         if first:
-            replica.check_first_update(counted)
-        watch.mark("weight update")
-        replica.update.forget_gradients()
-        self.meter.turn(len(step.parts))
+            self.first.after_update()
+        self.watch.mark("weight update")
+        self.update.forget_gradients()
+        self.meter.turn(parts)
         return items
 
-    def _first(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        """Call it; what it raises in the first step is the recipe's fault, and is told as that."""
-        if self.replica.checked or self.compiled:
-            # A compiler fails for reasons of its own: eager steps are tried then.
-            return function(*arguments)
-        try:
-            return function(*arguments)
-        except (LockstepError, torch.OutOfMemoryError):
-            raise
-        except Exception as error:
-            name = self.replica.recipe.name
-            raise RecipeError(raised(f"the first step of {name}", error)) from error
-
-    def _read(self, arrival: Arrival) -> Batch:
-        return self.replica.loader.batch(arrival, self.replica.epoch)
-
     def _forward(self, inputs: Tensor, targets: Tensor, counts: bool) -> Losses:
-        replica, recipe = self.replica, self.replica.recipe
-        with autocast(recipe, replica.group.device):
-            outputs = replica.model(inputs)
-            check_classes(recipe, outputs, replica.data.train)
-            replica.watch.mark("output")
-            losses = recipe.loss(outputs, targets)
+        with autocast(self.recipe, self.device):
+            outputs = self.ddp(inputs)
+            if self.scores_needed:
+                check_scores(outputs, self.scores_needed)
+            self.watch.mark("output")
+            losses = self.recipe.loss(outputs, targets)
         items = items_per_sample(losses, len(inputs), "loss")
         return Losses(losses.sum() if counts else losses.sum() * 0.0, items)
+
+    def _named_in_errors(self) -> tuple[Callable[..., Batch], Callable[..., Losses]]:
+        """Return `read` and `forward` with errors that name the recipe, for the first step."""
+        if self.compiled:
+            # A compiler may fail where the recipe is right: eager steps are tried then.
+            return self.read, self.forward
+        return self._named(self.read), self._named(self.forward)
+
+    def _named(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        def called(*arguments: Any) -> Any:
+            try:
+                return function(*arguments)
+            except (LockstepError, torch.OutOfMemoryError):
+                raise
+            except Exception as error:
+                name = self.recipe.name
+                raise RecipeError(raised(f"the first step of {name}", error)) from error
+
+        return called

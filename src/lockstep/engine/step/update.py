@@ -1,4 +1,4 @@
-"""From gradients to new weights: the rate of the step, clipping, the optimizer."""
+"""Turn gradients into new weights: the rate of the step, clipping, the optimizer."""
 
 from __future__ import annotations
 
@@ -9,13 +9,15 @@ import torch
 from torch import Tensor, nn
 
 from lockstep.engine.recipe.recipe import Recipe, build
+from lockstep.engine.sampler import Step
+from lockstep.scaling.rates.schedules import warmed
 
 _FUSED = (torch.optim.SGD, torch.optim.Adam, torch.optim.AdamW)
 """Optimizers of torch that can update all weights in one kernel."""
 
 
 class Update:
-    """The optimizer of a recipe, with its rates where the device can read them."""
+    """The optimizer of a recipe, with its rates in memory that the device can read."""
 
     def __init__(self, recipe: Recipe, module: nn.Module, device: torch.device, exact: bool):
         self.recipe, self.exact = recipe, exact
@@ -26,15 +28,19 @@ class Update:
             module.parameters(),
             lr=recipe.learning_rate,
         )
-        # Groups with rates of their own keep their ratio to the recipe's.
+        # A group whose rate differs keeps its ratio to the recipe's rate.
         self.ratios = [group["lr"] / recipe.learning_rate for group in self.optimizer.param_groups]
         self.fused = self._fuse(module)
-        # With one element along an axis, equal memory may have other strides: fused kernels refuse.
+        # With one element along an axis, equal memory may have other strides, which fused kernels
+        # refuse.
         self.odd = [p for p in self.parameters if self.fused and p.dim() > 1 and 1 in p.shape]
         self.rates = self._put_rates_on(device) if device.type == "cuda" else []
+        self.schedule = warmed(recipe.schedule, recipe.warmup / recipe.epochs, recipe.warmup_start)
+        # The rate of SGD grows with the gain of a larger step, other rates with its root.
+        self.gain_power = 1.0 if isinstance(self.optimizer, torch.optim.SGD) else 0.5
 
     def _fuse(self, module: nn.Module) -> bool:
-        """One kernel for all weights, unless the recipe has chosen otherwise."""
+        """Use one kernel for all weights, unless the recipe has chosen otherwise."""
         groups = self.optimizer.param_groups
         free = all(g.get("fused", 0) is None and g.get("foreach", 0) is None for g in groups)
         sparse = any(getattr(layer, "sparse", False) is True for layer in module.modules())
@@ -48,7 +54,7 @@ class Update:
         return True
 
     def _put_rates_on(self, device: torch.device) -> list[Tensor]:
-        """Rates as tensors, which a recorded step reads anew each time it is replayed."""
+        """Make the rates tensors, which a recorded step reads each time it is replayed."""
         groups = self.optimizer.param_groups
         takes = self.fused or getattr(self.optimizer, "takes_tensor_rate", False)
         if not takes and not all(g.get("capturable") for g in groups):
@@ -59,19 +65,30 @@ class Update:
                 group["capturable"] = True
             group["lr"] = torch.tensor(float(group["lr"]), device=device)
             rates.append(group["lr"])
-        # Steps that are not recorded are meant: no need to be told.
+        # Steps that are not recorded are intended: torch need not warn of them.
         self.optimizer._warned_capturable_if_run_uncaptured = True
         return rates
 
     @property
     def obstacle(self) -> str | None:
-        """Why an update cannot be recorded, if it cannot."""
+        """Why an update cannot be recorded, or None if it can."""
         if self.rates:
             return None
         return f"{type(self.optimizer).__name__} takes its learning rate as a number"
 
+    def rate_of(self, step: Step) -> float:
+        """Return the learning rate of `step`: of its place in the schedule, and of its gain."""
+        # The middle of the step, so that a warmup does not start with a step of rate zero.
+        rate = self.recipe.learning_rate * self.schedule(step.stride.progress)
+        return rate * step.stride.gain**self.gain_power
+
+    def rates_of(self, step: Step) -> list[float]:
+        """Return the learning rate of each group of parameters in `step`."""
+        rate = self.rate_of(step)
+        return [rate * ratio for ratio in self.ratios]
+
     def set_rate(self, rate: float) -> None:
-        """The learning rate of the next update."""
+        """Set the learning rate of the next update."""
         for number, group in enumerate(self.optimizer.param_groups):
             if self.rates:
                 self.rates[number].fill_(rate * self.ratios[number])
@@ -97,32 +114,32 @@ class Update:
                 p.grad = _as_laid_out(p.grad, p)
         self.optimizer.step()
 
-    def uncounted(self) -> dict[str, Any]:
-        """Numbers that the optimizer keeps on itself, where no checkpoint looks for them."""
+    def counters(self) -> dict[str, Any]:
+        """Return numbers that the optimizer keeps as attributes, which no checkpoint holds."""
         own = vars(self.optimizer).items()
         return {n: v for n, v in own if type(v) in (int, float) and not n.startswith("_")}
 
     def forget_gradients(self) -> None:
-        """As zero_grad does, without its note to the profiler."""
+        """Drop all gradients as zero_grad does, without its note to the profiler."""
         for p in self.parameters:
             p.grad = None
 
     def state(self) -> list[Tensor]:
-        """Every tensor that an update changes besides the weights."""
+        """Return every tensor that an update changes besides the weights."""
         return [value for value in self._kept() if isinstance(value, Tensor)]
 
     def numbers(self) -> list[Any]:
-        """What an optimizer keeps as Python numbers, which a recorded step would not change."""
+        """Return the optimizer's Python numbers, which a recorded step cannot change."""
         return [value for value in self._kept() if isinstance(value, int | float)]
 
     def _kept(self) -> list[Any]:
-        """All that the optimizer keeps, for a weight or for a group, besides the rates."""
+        """Return all that the optimizer keeps, for a weight or for a group, besides the rates."""
         groups, states = self.optimizer.param_groups, self.optimizer.state.values()
         common = [v for g in groups for name, v in g.items() if name not in ("params", "lr")]
         return [*common, *(value for state in states for value in state.values())]
 
     def bookmark(self) -> Callable[[], None]:
-        """A way back to these numbers and to these very tensors, whatever they hold by then."""
+        """Return a function that goes back to these numbers and tensors, not to their values."""
         optimizer = self.optimizer
         states = {p: dict(state) for p, state in optimizer.state.items()}
         groups = [dict(group) for group in optimizer.param_groups]
@@ -137,7 +154,7 @@ class Update:
 
 
 def _as_laid_out(gradient: Tensor, p: Tensor) -> Tensor:
-    """The gradient with the strides of its parameter."""
+    """Return the gradient with the strides of its parameter."""
     pairs = zip(gradient.stride(), p.stride(), p.shape, strict=True)
     if all(mine == other for mine, other, size in pairs if size > 1):
         return gradient.as_strided(p.shape, p.stride())

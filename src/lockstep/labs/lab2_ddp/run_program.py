@@ -28,7 +28,7 @@ def run(
 ) -> tuple[list[Printed], str]:
     """Run a program, and return what each process printed and why the run failed, if it did."""
     # Import here: only this process, which forks, needs torch.
-    from lockstep.engine.stay import stay
+    from lockstep.engine.group import disable_leaving
 
     folder.mkdir()
     folder.joinpath(SCRIPT).write_text(text)
@@ -46,7 +46,7 @@ def run(
         if processes > 1:
             announce(World(rank=rank, size=processes, local_rank=rank), port)
         # The end of the process is not measured, and must not hang.
-        stay()
+        disable_leaving()
         sys.argv = [SCRIPT, *arguments]
         runpy.run_path(SCRIPT, run_name="__main__")
 

@@ -83,7 +83,7 @@ def _synced(original: Any) -> Any:
         if not self.training or group is None or input.device.type == "cuda":
             return original(self, input)
         # Imported here, because most scripts do not synchronise batch norm.
-        from lockstep.layers.shards import SyncedBatchNorm
+        from lockstep.layers.batch_norm import SyncedBatchNorm
 
         self._check_input_dim(input)
         self._check_non_zero_input_channels(input)

@@ -1,7 +1,7 @@
-"""From measurements to advice: global batch, rate, warmup and time for a number of replicas.
+"""Turn measurements into advice: batch, rate, warmup and time for a number of replicas.
 
-Steps follow from the critical batch, seconds of a step from what one replica takes for its share of
-the batch and from the exchange. The batch is the smallest that is nearly as fast as the best one.
+The critical batch gives the number of steps; the time of one replica's share and of the exchange
+gives the seconds of a step. The advised batch is the smallest that is nearly as fast as the best.
 """
 
 from __future__ import annotations
@@ -18,55 +18,55 @@ from lockstep.scaling.rates.rules import adam_sqrt_rule, linear_rule, sqrt_rule
 
 Kind = Literal["sgd", "adam", "other"]
 NEARLY = 1.05
-"""A smaller batch is preferred if it takes at most so many times the time of the best one."""
+"""A smaller batch is preferred if it takes no more than this many times the best time."""
 LEAST_SAVING = 0.1
-"""Batches are not doubled for less than this share of the steps."""
+"""A batch is doubled only if that saves at least this share of the steps."""
 WARMUP_SHARE = 0.05
-"""Of the epochs, for a rate that was raised (Goyal et al. 2017: 5 of 90)."""
+"""The share of the epochs that warms up a raised rate (Goyal et al. 2017: 5 of 90)."""
 HIDDEN = 2 / 3
-"""Share of a step's computation, its backward pass, that an exchange can run beside."""
+"""The share of a step's computation, its backward pass, that can hide an exchange."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Measured:
-    """What was measured on one machine."""
+    """Measurements of a recipe on one machine."""
 
     global_batch: int
-    """Of the recipe."""
+    """The recipe's global batch."""
     epochs: int
     train_samples: int
     learning_rate: float
     warmup: float
     shards: int
     kind: Kind
-    """Of the optimizer: how its rate goes with the batch."""
+    """The kind of optimizer: how its rate changes with the batch."""
     betas: tuple[float, float]
     critical_batch: float
     seconds: Mapping[int, float]
-    """Of a step of one replica, by the samples that go through the model together."""
+    """Seconds of a step on one replica, by micro-batch."""
     exchange: Mapping[int, float]
-    """Seconds to exchange the gradients, by replicas."""
+    """Seconds to exchange the gradients, by number of replicas."""
     hides: bool
-    """Whether backward goes on while gradients are exchanged."""
+    """Whether backward continues while gradients are exchanged."""
 
     @property
     def tradeoff(self) -> Tradeoff:
-        """Steps against batch size; only ratios of them count here."""
+        """Steps by batch size; only their ratios count here."""
         return Tradeoff(1.0, self.critical_batch)
 
     def epochs_at(self, batch: int) -> int:
-        """Whole epochs that a batch needs to come as far as the recipe's own."""
+        """Return the whole epochs that a batch needs to come as far as the recipe's batch."""
         steps = self.tradeoff.steps(batch) / self.tradeoff.steps(self.global_batch)
-        # No more for a rounding error.
+        # A rounding error must not add an epoch.
         needed = math.ceil(self.epochs * steps * batch / self.global_batch - 1e-6)
         return max(self.epochs, needed)
 
     def steps_at(self, batch: int) -> int:
-        """Steps in these epochs."""
+        """Return the steps that a batch needs to come as far as the recipe's batch."""
         return self.epochs_at(batch) * math.ceil(self.train_samples / batch)
 
     def seconds_in_all(self, replicas: int, batch: int) -> float:
-        """From the first step to the last."""
+        """Return the seconds of the whole training."""
         return self.steps_at(batch) * self.step(replicas, batch)
 
     @property
@@ -75,14 +75,14 @@ class Measured:
         return max(self.seconds)
 
     def compute(self, samples: float) -> float:
-        """Seconds that one replica takes for so many samples."""
+        """Return the seconds that one replica takes for `samples` samples."""
         parts = math.ceil(samples / self.largest)
         sizes = sorted(self.seconds)
         times = [self.seconds[size] for size in sizes]
         return parts * float(numpy.interp(samples / parts, sizes, times))
 
     def exchanged(self, replicas: int) -> float:
-        """Seconds of an exchange; of more replicas than were measured, as a ring on that link."""
+        """Return the seconds of an exchange; for more replicas than measured, as in a ring."""
         if replicas == 1:
             return 0.0
         if replicas in self.exchange:
@@ -91,14 +91,14 @@ class Measured:
         return self.exchange[known] * (1 - 1 / replicas) / (1 - 1 / known)
 
     def step(self, replicas: int, batch: int) -> float:
-        """Seconds of a step."""
+        """Return the seconds of a step."""
         compute, exchange = self.compute(batch / replicas), self.exchanged(replicas)
         return compute + max(0.0, exchange - (HIDDEN * compute if self.hides else 0.0))
 
 
 @dataclass(frozen=True, kw_only=True)
 class Advice:
-    """For one number of replicas."""
+    """Advice for one number of replicas."""
 
     replicas: int
     global_batch: int
@@ -109,25 +109,25 @@ class Advice:
     rate_factor: float
     learning_rate: float
     betas: tuple[float, float] | None
-    """Of Adam, where they change."""
+    """New betas for Adam, or None if they stay."""
     warmup: float
-    """Epochs."""
+    """Epochs of warmup."""
     warmup_start: float
     epochs: int
     steps: int
     step_seconds: float
     seconds: float
     speed_up: float
-    """Against the recipe as it is on one replica."""
+    """The gain over the unchanged recipe on one replica."""
     measured: bool
-    """Whether the exchange of so many replicas was measured, or follows from fewer."""
+    """Whether the exchange was measured with this many replicas, or follows from fewer."""
     why: str
 
 
 def advise(measured: Measured, replicas: int, batch: int | None = None) -> Advice:
-    """The fastest way that keeps the accuracy, as far as the noise scale can tell.
+    """Return the fastest settings that keep the accuracy, judged by the noise scale.
 
-    With a `batch`, the rate and the epochs that go with it.
+    If `batch` is given, advise on the rate and the epochs for it.
     """
 
     def seconds(batch: int) -> float:
@@ -163,7 +163,7 @@ def advise(measured: Measured, replicas: int, batch: int | None = None) -> Advic
 
 
 def candidates(measured: Measured, replicas: int) -> list[int]:
-    """Batches to choose from: the recipe's own and its doublings, while each saves enough steps."""
+    """Return the recipe's batch and its doublings, while each saves enough steps."""
     batch, tradeoff = measured.global_batch, measured.tradeoff
     # Every replica has at least one shard, and every shard as many samples as the others.
     while batch % max(measured.shards, replicas):
@@ -180,7 +180,7 @@ def candidates(measured: Measured, replicas: int) -> list[int]:
 
 
 def _rate(measured: Measured, batch: int) -> tuple[float, str, tuple[float, float] | None]:
-    """The factor of the rate, the name of its rule, and Adam's betas where they change."""
+    """Return the factor of the rate, the name of its rule, and Adam's betas if they change."""
     scale = batch / measured.global_batch
     if scale == 1.0:
         return 1.0, "unchanged", None
@@ -191,7 +191,7 @@ def _rate(measured: Measured, batch: int) -> tuple[float, str, tuple[float, floa
         return scaled.rate, "square root, with Adam's betas", scaled.betas
     if measured.kind == "other":
         return sqrt_rule(scale), "square root", None
-    # AdaScale's gain at the critical batch: as many steps fewer, as much more in each.
+    # AdaScale's gain at the critical batch: each step does as much more as there are fewer steps.
     gain = measured.tradeoff.steps(measured.global_batch) / measured.tradeoff.steps(batch)
     return gain, "linear" if gain > 0.9 * linear_rule(scale) else "AdaScale's gain", None
 

@@ -1,8 +1,8 @@
-"""How many steps a batch needs: S = Smin (1 + Bcrit / B) (McCandlish et al. 2018, equation 2.11).
+"""Steps by batch size: S = Smin (1 + Bcrit / B) (McCandlish et al. 2018, equation 2.11).
 
-With an endless batch a training takes Smin steps; with the critical batch twice as many, and then
-it sees twice as many samples as with tiny ones. Bcrit can be fitted to trainings that were measured
-at several batches, or predicted from the noise scale along one training.
+A training takes Smin steps with an infinite batch, and twice as many with the critical batch, which
+sees twice as many samples as a tiny batch. Bcrit can be fitted to trainings with several batches,
+or predicted from the noise scale of one training.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from scipy.optimize import least_squares
 
 
 class Tradeoff(NamedTuple):
-    """Steps against batch size."""
+    """Steps by batch size."""
 
     least_steps: float
-    """Of an endless batch."""
+    """Steps with an infinite batch."""
     critical_batch: float
-    """Samples."""
+    """Samples of the critical batch."""
 
     def steps(self, batch: float) -> float:
-        """Steps to the target.
+        """Return the steps to the target.
 
         >>> Tradeoff(least_steps=100, critical_batch=50).steps(50)
         200.0
@@ -31,7 +31,7 @@ class Tradeoff(NamedTuple):
         return self.least_steps * (1.0 + self.critical_batch / batch)
 
     def saved_by_doubling(self, batch: float) -> float:
-        """Share of the steps that a batch twice as large saves: from a half to nothing.
+        """Return the share of the steps that a batch twice as large saves: 0.5 to 0.
 
         >>> Tradeoff(least_steps=100, critical_batch=50).saved_by_doubling(50)
         0.25
@@ -40,7 +40,7 @@ class Tradeoff(NamedTuple):
 
 
 def fitted(batches: Sequence[float], steps: Sequence[float]) -> Tradeoff:
-    """The trade-off that comes nearest to measured trainings, in ratios.
+    """Return the trade-off that fits measured trainings best, in ratios.
 
     >>> found = fitted([8, 32, 128, 512], [725, 256.25, 139.0625, 109.765625])
     >>> round(found.least_steps, 3), round(found.critical_batch, 3)
@@ -67,10 +67,10 @@ def fitted(batches: Sequence[float], steps: Sequence[float]) -> Tradeoff:
 
 
 def from_noise(noise_scales: Sequence[float], batch: float) -> Tradeoff:
-    """Predicted from the noise scale at each step of one training with this `batch`.
+    """Predict the trade-off from the noise scale at each step of a training with `batch`.
 
-    A step of this batch is worth 1 / (1 + noise / batch) steps of an endless one. These add up to
-    Smin, and Bcrit is the mean of the noise scale over them: steps in great noise count less.
+    A step of this batch is worth 1 / (1 + noise / batch) steps of an infinite one. These add up to
+    Smin, and Bcrit is the mean of the noise scale over them: noisy steps count less.
 
     >>> from_noise([50.0] * 200, batch=50)
     Tradeoff(least_steps=100.0, critical_batch=50.0)

@@ -1,11 +1,11 @@
-"""Batch growth: a step takes as many batches as the noise of the gradient makes worth while.
+"""Decide how many batches each step takes, from the noise of the gradient.
 
-A run is planned with some batch, whose steps are called rounds here. Where the noise is large, one
-step takes several rounds at once: 2, 4, 8 ..., as many as the noise scale has batches. The rate
-grows by AdaScale's gain, and the run is over when as much was gained as was planned.
+A run is planned with some batch, whose steps are called rounds here. When the noise is large, one
+step takes several rounds at once: 2, 4, 8 ..., as many as fit into the noise scale. The rate grows
+by AdaScale's gain, and the run ends when it has gained as much as was planned.
 
-Everything follows from what was measured, period by period, so two runs that measure the same take
-the same steps. What a period tells is used two periods later: data are read ahead of the training.
+All decisions follow from measurements, period by period, so two runs that measure the same take the
+same steps. A measurement takes effect two periods later, because data are read ahead.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from lockstep.scaling.noise.estimate import Moments
 from lockstep.scaling.rates.adascale import AdaScale
 
 LEAST_PERIOD = 24
-"""Steps, at least, between two decisions: more than are read ahead."""
+"""The fewest steps between two decisions: more than are read ahead."""
 PERIODS = 4
-"""Decisions in an epoch, if it is long enough for them."""
+"""Decisions in an epoch, if it is long enough."""
 LOOKS = 6
-"""Measurements in a period: so few that most steps are taken on the fastest path."""
+"""Measurements in a period: few, because steps that measure are not on the fastest path."""
 APART = 9
-"""Rounds from one measurement to the next, at least: each costs as much as a round."""
+"""The fewest rounds between two measurements: each costs as much as a round."""
 LAG = 2
-"""Periods from a measurement to the steps that follow it."""
+"""Periods from a measurement to the steps that use it."""
 
 
 class Stride(NamedTuple):
@@ -38,13 +38,13 @@ class Stride(NamedTuple):
     """Rounds before it."""
     rounds: int
     gain: float
-    """Steps of one round that it is worth: 1 to `rounds`."""
+    """How many steps of one round it is worth: 1 to `rounds`."""
     progress: float
-    """Of the run, in the middle of the step: 0 to 1."""
+    """The progress of the run in the middle of the step: 0 to 1."""
     looks: bool
     """Whether the noise of the gradient is measured."""
     ends_period: bool
-    """Whether what was measured is looked at afterwards."""
+    """Whether a decision follows the step."""
     last: bool
 
 
@@ -59,7 +59,7 @@ class Growth:
     def __init__(
         self, *, batch: int, samples: int, epochs: int, least: int = 1, most: int = 1
     ) -> None:
-        """`epochs` passes over `samples` were planned; a step takes `least` to `most` rounds."""
+        """Plan `epochs` passes over `samples`, in steps of `least` to `most` rounds."""
         for name, value in (("least", least), ("most", most)):
             if value < 1 or value & (value - 1):
                 raise ValueError(f"{name}={value}: give 1, 2, 4, 8 ... times the batch.")
@@ -69,15 +69,15 @@ class Growth:
         self.whole, self.per_epoch = samples // batch, -(-samples // batch)
         self.planned = epochs * self.per_epoch
         self.measured: list[Moments] = []
-        """What each period told, once it was over."""
+        """The measurement of each period that is over."""
 
     @property
     def grows(self) -> bool:
-        """Whether any step takes more than one round."""
+        """Whether a step may take more than one round."""
         return self.most > 1
 
     def chosen(self, period: int) -> tuple[int, Moments]:
-        """Rounds of a step in this period, and the moments that they follow from.
+        """Return the rounds of a step in this period, and the moments that they follow from.
 
         >>> growth = Growth(batch=32, samples=3200, epochs=9, most=16)
         >>> growth.measured.append(Moments(gradient_sqr=1.0, trace=300.0))
@@ -85,22 +85,20 @@ class Growth:
         (1, 8)
         """
         if period < LAG:
-            # More would be taken at no gain.
+            # Nothing is known yet, and more rounds would gain nothing.
             return 1, _NOTHING
         moments = self.measured[period - LAG]
         gradient_sqr, trace = moments
         if not trace > 0.0:
-            return self.least, moments  # no noise, or nothing was seen
+            return self.least, moments  # no noise, or nothing was measured
         # A gradient that drowns in noise asks for the largest batch.
         batches = trace / gradient_sqr / self.batch if gradient_sqr > 0.0 else math.inf
         return max(self.least, _power_below(batches, self.most)), moments
 
     def strides(self, start: int = 0) -> Iterator[Stride]:
-        """The steps from number `start` on, each decided when it is asked for."""
+        """Yield the steps from number `start` on; each is decided when it is asked for."""
         if not self.grows:
-            for number in range(start, self.planned):
-                progress, last = (number + 0.5) / self.planned, number + 1 == self.planned
-                yield Stride(number, number, 1, 1.0, progress, False, False, last)
+            yield from even_strides(self.planned, start)
             return
         number, at, gained = 0, 0, 0.0
         # 72 steps that gain 4/3 each are 96, although their sum in floats is a little less.
@@ -129,8 +127,15 @@ class Growth:
 _NOTHING = Moments(math.nan, math.nan)
 
 
+def even_strides(planned: int, start: int = 0) -> Iterator[Stride]:
+    """Yield the steps of a run of `planned` rounds whose batch does not grow."""
+    for number in range(start, planned):
+        progress, last = (number + 0.5) / planned, number + 1 == planned
+        yield Stride(number, number, 1, 1.0, progress, False, False, last)
+
+
 def _power_below(value: float, most: int) -> int:
-    """The largest of 1, 2, 4, 8 ... `most` that is not above `value`; at least 1."""
+    """Return the largest of 1, 2, 4, 8 ... `most` that is not above `value`, or 1."""
     power = 1
     while 2 * power <= min(value, most):
         power *= 2

@@ -1,4 +1,4 @@
-"""The gradient noise scale: the estimate, and what it can be read from on one replica."""
+"""The gradient noise scale: its estimate, and two ways to measure it on one replica."""
 
 from lockstep.scaling.noise.estimate import Estimate, Moments, NoiseScale, moments
 from lockstep.scaling.noise.sources import ShardNoise, Source, StepNoise

@@ -1,11 +1,11 @@
-"""The gradient noise scale: how large a batch may grow before it stops to pay (McCandlish 2018).
+"""Estimate the gradient noise scale: the batch size beyond which growth stops paying off.
 
 A gradient over B samples is the true one, G, plus noise whose covariance is Sigma / B. Its squared
 length is |G|**2 + tr(Sigma) / B in the mean: two batch sizes give both unknowns. Their ratio
 tr(Sigma) / |G|**2 is the batch at which noise and signal are equal.
 
-Both estimates are unbiased but scatter widely, the first even below zero. They are smoothed apart,
-and only then divided: the mean of ratios would be biased.
+Both estimates are unbiased but scatter widely, the first even below zero. They are smoothed
+separately and then divided: the mean of ratios would be biased (McCandlish et al. 2018).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from scipy.special import stdtrit
 
 
 class Moments(NamedTuple):
-    """What two batch sizes tell about a gradient."""
+    """Moments of a gradient, estimated from two batch sizes."""
 
     gradient_sqr: float
     """Squared length of the true gradient."""
@@ -26,7 +26,7 @@ class Moments(NamedTuple):
 
 
 def moments(small_sqr: float, big_sqr: float, small: float, big: float) -> Moments:
-    """Unbiased, from squared lengths of gradients over `small` and over `big` samples.
+    """Return unbiased moments from squared lengths of gradients over `small` and `big` samples.
 
     >>> moments(small_sqr=5.0, big_sqr=2.0, small=1, big=4)
     Moments(gradient_sqr=1.0, trace=4.0)
@@ -46,21 +46,21 @@ class Estimate(NamedTuple):
     """The noise scale in samples, with the ends of its confidence interval."""
 
     value: float
-    """Infinite if no gradient can be told from the noise; NaN if nothing was seen."""
+    """Infinite if the noise hides the gradient; NaN if there was no step."""
     low: float
     high: float
-    """Infinite if a gradient of length zero would explain what was seen."""
+    """Infinite if a gradient of length zero would explain the measurements."""
     moments: Moments
     steps: int
-    """Steps that were seen."""
+    """Steps that were counted."""
     skipped: int
     """Steps whose gradient was not finite."""
 
 
 class NoiseScale:
-    """Averages what each step tells, the newest steps most, and gives the ratio.
+    """Averages the moments of steps, the newest most, and returns their ratio.
 
-    `memory` is the number of steps that the average reaches back; infinite: all count the same.
+    `memory` is the number of steps that the average reaches back; if infinite, all count the same.
     """
 
     def __init__(self, memory: float = 100.0, confidence: float = 0.95) -> None:
@@ -76,7 +76,7 @@ class NoiseScale:
         self._gg = self._ss = self._gs = 0.0
 
     def see(self, seen: Moments) -> None:
-        """What one step told; a step that was not finite is counted and left out."""
+        """Count the moments of one step; leave out a step that was not finite."""
         g, s = seen
         if not (math.isfinite(g) and math.isfinite(s)):
             self.skipped += 1
@@ -93,7 +93,7 @@ class NoiseScale:
         self._gs = keep * self._gs + off_g * (s - self._s)
 
     def estimate(self) -> Estimate:
-        """The noise scale now.
+        """Return the noise scale.
 
         >>> noise = NoiseScale()
         >>> for _ in range(3):
@@ -112,15 +112,15 @@ class NoiseScale:
         )
 
     def state_dict(self) -> dict[str, float]:
-        """What a checkpoint must hold."""
+        """Return what a checkpoint must hold."""
         return dict(vars(self))
 
     def load_state_dict(self, state: dict[str, float]) -> None:
-        """Go on from there."""
+        """Continue from a saved state."""
         vars(self).update(state)
 
     def _interval(self) -> tuple[float, float]:
-        """Ratios that would not be surprising (Fieller 1954): no division by what may be zero."""
+        """Return the interval of the ratio (Fieller 1954), without dividing by what may be zero."""
         if self.steps < 2:
             return 0.0, math.inf
         effective = self._weight**2 / self._weight_sqr
@@ -134,7 +134,7 @@ class NoiseScale:
         root = math.sqrt(max(0.0, b * b - a * c))
         if a > 0.0:
             return max(0.0, (b - root) / a), max(0.0, (b + root) / a)
-        # The gradient may be zero: no upper end. The lower one is there if the noise is not zero.
+        # The gradient may be zero: no upper end. There is a lower end if the noise is not zero.
         return (c / (b + root) if c > 0.0 and b + root > 0.0 else 0.0), math.inf
 
 

@@ -1,4 +1,4 @@
-"""Two batch sizes on one replica: shards of a batch against the whole, or a step and the next."""
+"""Compare two batch sizes on one replica: a shard with its batch, or a step with the next."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from lockstep.scaling.noise.estimate import Estimate, NoiseScale, moments
 from lockstep.scaling.noise.squared_norms import Diagonal, gradients_of, scaled, squared_length
 
 HANDED_OVER = 32
-"""Steps whose lengths wait on the device: reading them makes the host wait for it."""
+"""How many steps wait on the device before the host reads them, which makes it wait."""
 
 
 class Source:
@@ -24,20 +24,20 @@ class Source:
         self.waiting: list[Tensor] = []
 
     def note(self, small_sqr: Tensor, big_sqr: Tensor) -> None:
-        """What one step gave; read later, so that nobody waits for the device now."""
+        """Keep the lengths of one step, and read them later: nothing waits for the device now."""
         self.waiting.append(torch.stack([small_sqr, big_sqr]))
         if len(self.waiting) >= HANDED_OVER:
             self.hand_over()
 
     def hand_over(self) -> None:
-        """Give all that waits to the average."""
+        """Add all steps that wait to the average."""
         if self.waiting:
             for small_sqr, big_sqr in torch.stack(self.waiting).tolist():
                 self.noise.see(moments(small_sqr, big_sqr, self.small, self.big))
             self.waiting.clear()
 
     def estimate(self) -> Estimate:
-        """The noise scale now."""
+        """Return the noise scale."""
         self.hand_over()
         return self.noise.estimate()
 
@@ -52,11 +52,11 @@ def check_cut(batch: float, parts: int) -> None:
 
 
 class StepNoise(Source):
-    """A step and the next, as if their batches were two halves of one.
+    """Compares a step with the next, as if their batches were two halves of one.
 
-    For any loop, on any number of replicas: it looks at the gradient that everybody has. It takes
-    memory for one more gradient, and assumes that the weights hardly move in one step: what they
-    move looks like noise.
+    This works in any loop, on any number of replicas, because it uses the exchanged gradient. It
+    takes memory for one more gradient. It assumes that the weights hardly move in one step: their
+    movement looks like noise.
     """
 
     def __init__(
@@ -66,14 +66,14 @@ class StepNoise(Source):
         noise: NoiseScale | None = None,
         diagonal: Diagonal | None = None,
     ) -> None:
-        """`batch` samples in each step."""
+        """Watch steps of `batch` samples."""
         super().__init__(batch, 2 * batch, noise)
         self.parameters, self.diagonal = list(parameters), diagonal
         self.before: dict[Tensor, Tensor] = {}
 
     @torch.no_grad()
     def step(self) -> None:
-        """Look at the gradients: after backward, before the update."""
+        """Measure the gradients: after backward, before the update."""
         now = gradients_of(self.parameters)
         if not self.before:
             self.before = {p: g.clone() for p, g in now.items()}
@@ -91,7 +91,7 @@ class StepNoise(Source):
 
 
 class ShardNoise(Source):
-    """The first shard of an accumulated gradient against the whole."""
+    """Compares the first shard of an accumulated gradient with the whole."""
 
     def __init__(
         self,
@@ -102,10 +102,10 @@ class ShardNoise(Source):
         diagonal: Diagonal | None = None,
         weight: float | None = None,
     ) -> None:
-        """`shards` shards of `batch` samples together.
+        """Watch `shards` shards that make up `batch` samples.
 
-        `weight` turns what the first shard alone leaves in `p.grad` into the mean over that shard;
-        by default each loss is a mean that was divided by the number of shards.
+        `weight` turns the gradient of the first shard into the mean over that shard. By default
+        each loss is a mean that was divided by the number of shards.
         """
         if shards < 2:
             raise ValueError(
@@ -120,7 +120,7 @@ class ShardNoise(Source):
 
     @torch.no_grad()
     def after(self, shard: int) -> None:
-        """Look at the gradients after backward of shard number `shard`, from 0."""
+        """Measure the gradients after backward of shard number `shard`, from 0."""
         if 0 < shard < self.shards - 1:
             return
         now = gradients_of(self.parameters)

@@ -8,11 +8,11 @@ import torch
 from torch import Tensor
 
 Diagonal = Callable[[Tensor], Tensor | None]
-"""From a parameter to what its gradient is multiplied with, element by element; None: nothing."""
+"""Returns what to multiply the gradient of a parameter with, or None for nothing."""
 
 
 def squared_length(gradients: Sequence[Tensor]) -> Tensor:
-    """The sum of all squares, on the device and in double precision.
+    """Return the sum of all squares, on the device and in double precision.
 
     >>> squared_length([torch.tensor([3.0]), torch.tensor([[4.0]])]).item()
     25.0
@@ -24,11 +24,11 @@ def squared_length(gradients: Sequence[Tensor]) -> Tensor:
 
 
 def adam_diagonal(optimizer: torch.optim.Optimizer, *, coming: bool = False) -> Diagonal:
-    """What Adam divides by: 1 / (sqrt(v) + eps), with its correction for the first steps.
+    """Return Adam's scaling 1 / (sqrt(v) + eps), with its correction for the first steps.
 
-    Adam's noise scale is that of the gradient in these units. Parameters that have not been updated
-    yet are taken as they are. With `coming`, v is that of the update to come, with the gradient
-    that is there: also for the first one, and for weights that had none for long.
+    Adam's noise scale is that of the gradient in these units. Gradients of parameters that have not
+    been updated yet are not scaled. With `coming`, v is that of the next update, which includes the
+    present gradient: this also works before the first update.
     """
     settings = {p: group for group in optimizer.param_groups for p in group["params"]}
 
@@ -53,7 +53,7 @@ def adam_diagonal(optimizer: torch.optim.Optimizer, *, coming: bool = False) -> 
 def scaled(
     parameters: Sequence[Tensor], gradients: list[Tensor], diagonal: Diagonal | None
 ) -> list[Tensor]:
-    """The gradients times the diagonal of their parameters; the same ones if there is none."""
+    """Return the gradients times the diagonal of their parameters, if there is one."""
     if diagonal is None:
         return gradients
     factors = [diagonal(p) for p in parameters]
@@ -62,7 +62,7 @@ def scaled(
 
 
 def gradients_of(parameters: Iterable[Tensor]) -> dict[Tensor, Tensor]:
-    """Of those that have one."""
+    """Return the gradients of the parameters that have one."""
     found = {}
     for number, p in enumerate(parameters):
         if p.grad is None:

@@ -63,8 +63,8 @@ class LAMB(Layerwise):
         torch._foreach_mul_(squares, number(beta2, weights[0]))
         torch._foreach_addcmul_(squares, gradients, gradients, value=1 - beta2)
 
-        # What the moments lack as they began with zeros. Corrected are not they, which would take
-        # three passes over memory, but eps and the step's scale: with c = root / first,
+        # What the moments lack because they began with zeros. Correcting them would take three
+        # passes over memory, so eps and the step's scale are corrected: with c = root / first,
         #     (m / first) / (sqrt(v) / root + eps) = c * m / (sqrt(v) + eps * root).
         count = torch.stack(steps).to(wide(weights[0].dtype))
         first, root = _gathered(beta1, count), _gathered(beta2, count).sqrt()
@@ -87,5 +87,8 @@ class LAMB(Layerwise):
 
 
 def _gathered(beta: float, count: Tensor) -> Tensor:
-    """`1 - beta ** count`: the weight that a mean has gathered, without cancellation."""
+    """Return `1 - beta ** count`, the weight that a mean has gathered, without cancellation."""
     return -torch.expm1(count * (math.log(beta) if beta else -math.inf))
+
+
+OPTIMIZER = LAMB

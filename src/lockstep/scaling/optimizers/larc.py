@@ -1,7 +1,6 @@
 """LARC: LARS whose local rate is clipped at the global one (NVIDIA Apex, apex.parallel.LARC).
 
-LARS may raise a layer's rate without limit. LARC only ever lowers it, which makes a long warm-up
-less needed.
+LARS may raise a layer's rate without limit. LARC only lowers it, so it needs less warm-up.
 """
 
 from __future__ import annotations
@@ -47,3 +46,6 @@ class LARC(LARS):
 
     def _rates(self, layers: Layers, group: dict[str, Any]) -> Tensor:
         return torch.clamp(local_rates(layers, group, torch.inf), max=group["lr"])
+
+
+OPTIMIZER = LARC

@@ -1,7 +1,7 @@
 """LARS: each layer's step is a share of its weights' length (You et al. 2017, arXiv 1708.03888).
 
 The ratio of a layer's weights to its gradient differs by orders of magnitude between layers. One
-rate for all must suit the most sensitive; with a large batch and few steps that is too slow.
+rate for all must suit the most sensitive layer; with a large batch and few steps that is too slow.
 """
 
 from __future__ import annotations
@@ -63,14 +63,14 @@ class LARS(Layerwise):
     def _update(self, layers: Layers, group: dict[str, Any]) -> None:
         weights, gradients, _, decayed = layers
         momentum, decay = group["momentum"], group["weight_decay"]
-        # The velocity is a sum of gradients, each times its rate and a power of the momentum. Kept
-        # are the mean of the gradients with these weights, and the sum of the weights: a number for
-        # each layer. A step is then two passes over memory instead of three.
+        # The velocity is a sum of gradients, each times its rate and a power of the momentum. The
+        # state holds the mean of the gradients with these weights, and the sum of the weights, one
+        # number for each layer. So a step takes two passes over memory instead of three.
         means, kept = self._states(layers, "mean", "rate")
         now = self._rates(layers, group)
         sums = torch.add(now, torch.stack(kept), alpha=momentum)
         torch._foreach_copy_(kept, sums.unbind())
-        # As long as every rate was 0 there is nothing to take a mean of.
+        # While every rate was 0 there is no mean.
         shares = unless_nothing(now / sums, sums, 0.0).to(weights[0].dtype).unbind()
         torch._foreach_lerp_(means, gradients, shares)
         few = slice(decayed if decay else 0)
@@ -86,12 +86,12 @@ class LARS(Layerwise):
         torch._foreach_addcmul_(weights, means, kept, value=-momentum)
 
     def _rates(self, layers: Layers, group: dict[str, Any]) -> Tensor:
-        """The rate of each layer."""
+        """Return the rate of each layer."""
         return local_rates(layers, group, 1.0) * group["lr"]
 
 
 def local_rates(layers: Layers, group: dict[str, Any], otherwise: float) -> Tensor:
-    """`trust * |w| / (|g| + weight_decay * |w| + eps)` of each layer.
+    """Return `trust * |w| / (|g| + weight_decay * |w| + eps)` for each layer.
 
     It is `otherwise` where a length is 0, and for layers that are not adapted.
     """
@@ -103,3 +103,6 @@ def local_rates(layers: Layers, group: dict[str, Any], otherwise: float) -> Tens
     # Norms whose product is too small for a float are themselves squares away from nothing.
     local = unless_nothing(local, w * g, otherwise)
     return pad(local, (0, len(weights) - adapted), value=otherwise)
+
+
+OPTIMIZER = LARS

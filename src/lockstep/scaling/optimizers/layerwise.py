@@ -1,7 +1,7 @@
-"""What optimizers share that scale the step of each layer by norms of its weights and gradients.
+"""The base of optimizers that scale each layer's step by norms of its weights and gradients.
 
-They see each parameter as a layer. Biases and the weights of norms (fewer than two dimensions) have
-lengths that say little about a good step: by default they take the plain step, without decay.
+Each parameter counts as a layer. The lengths of biases and of the weights of norms (fewer than two
+dimensions) say little about a good step: by default they take the plain step, without decay.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from torch import Tensor
 Params = Iterable[Tensor] | Iterable[dict[str, Any]] | Iterable[tuple[str, Tensor]]
 
 _CACHED = 2**19
-"""Weights of a piece: with gradients and state some megabytes, as a core's share of the cache."""
+"""Weights of a piece: with gradients and state a few megabytes, a core's share of the cache."""
 
 
 class Layers(NamedTuple):
@@ -33,21 +33,21 @@ class Layers(NamedTuple):
 
 
 class Layerwise(torch.optim.Optimizer):
-    """An optimizer that updates layers. Nothing is read from the device in a step."""
+    """An optimizer that updates layers. A step reads nothing from the device."""
 
     takes_tensor_rate = True
     """A recorded step may hand the learning rate over as a tensor."""
 
     @abstractmethod
     def _begin(self, p: Tensor) -> dict[str, Tensor]:
-        """The state of a parameter before its first step: zeros."""
+        """Return the state of a parameter before its first step: zeros."""
 
     @abstractmethod
     def _update(self, layers: Layers, group: dict[str, Any]) -> None:
-        """One step of these layers."""
+        """Take one step of these layers."""
 
     def _check(self, settings: Mapping[str, Any]) -> None:
-        """Refuse what cannot work."""
+        """Refuse settings that cannot work."""
         check_rate(settings["lr"])
         for name in ("weight_decay", "eps"):
             check_number(name, settings[name])
@@ -59,7 +59,7 @@ class Layerwise(torch.optim.Optimizer):
             )
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
-        """As torch does; the state is made now."""
+        """Add a group as torch does, and make its state now."""
         self._check({**self.defaults, **param_group})
         super().add_param_group(param_group)
         # Not in the first step: a CUDA graph of it would clear the state in every step.
@@ -68,10 +68,10 @@ class Layerwise(torch.optim.Optimizer):
                 self._state_of(p)
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """As torch does, but into the tensors that are there.
+        """Load as torch does, but into the existing tensors.
 
-        Recorded steps stay valid, and counts and norms keep their device and precision, where torch
-        would leave the one behind and round the other to the type of the weights.
+        Recorded steps stay valid, and counts and norms keep their device and precision. torch would
+        leave counts on another device, and round norms to the type of the weights.
         """
         own = self.state
         super().load_state_dict(state_dict)
@@ -105,13 +105,13 @@ class Layerwise(torch.optim.Optimizer):
         return state
 
     def _states(self, layers: Layers, *names: str) -> list[list[Tensor]]:
-        """The state of all layers, one list for each name."""
+        """Return the state of all layers, one list for each name."""
         states = [self.state[p] or self._state_of(p) for p in layers.weights]
         return [[state[name] for state in states] for name in names]
 
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
-        """One step. Nothing is read from the device, so that a CUDA graph can hold it."""
+        """Take one step. It reads nothing from the device, so a CUDA graph can hold it."""
         loss = None
         if closure is not None:
             with torch.enable_grad():
@@ -123,7 +123,7 @@ class Layerwise(torch.optim.Optimizer):
         return loss
 
     def _layers(self, group: dict[str, Any]) -> list[Layers]:
-        """The group's parameters that have a gradient; one list for each device and type."""
+        """Return the group's parameters that have a gradient, by device and type."""
         used = [p for p in group["params"] if p.grad is not None and p.requires_grad]
         kinds = {(p.device, p.dtype) for p in used}
         result = []
@@ -145,10 +145,10 @@ class Layerwise(torch.optim.Optimizer):
 
 
 def pieces(layers: Layers) -> Iterator[Layers]:
-    """On the CPU, so few layers at a time that they stay in its cache from one pass to the next."""
+    """Cut layers into pieces that, on the CPU, stay in its cache from one pass to the next."""
     weights, gradients, adapted, decayed = layers
     sizes = [p.numel() for p in weights]
-    # Small models take one piece: every one costs some twenty calls on a few numbers.
+    # Small models take one piece: each piece costs about twenty calls.
     if weights[0].device.type != "cpu" or sum(sizes) <= 2 * _CACHED:
         yield layers
         return
@@ -162,20 +162,20 @@ def pieces(layers: Layers) -> Iterator[Layers]:
 
 
 def norms(tensors: list[Tensor]) -> Tensor:
-    """The length of each tensor, taken at least in float32.
+    """Return the length of each tensor, computed at least in float32.
 
     >>> norms([torch.tensor([3.0, 4.0]), torch.zeros(2, 2)])
     tensor([5., 0.])
     """
     if tensors[0].is_cuda:
-        # There the bits of a norm depend on whether wide loads fit its operand's address, which
-        # differs between DDP's buckets and a replica alone. A copy is always aligned.
+        # There the bits of a norm depend on the alignment of its operand, which differs between
+        # DDP's buckets and one replica. A copy is always aligned.
         tensors = [t if t.data_ptr() % 64 == 0 else t.clone() for t in tensors]
     return torch.stack(torch._foreach_norm(tensors, 2, wide(tensors[0].dtype)))
 
 
 def alike(layers: Layers, value: float) -> Tensor:
-    """`value` for each layer."""
+    """Return `value` for each layer."""
     weights = layers.weights
     return torch.full(
         (len(weights),), value, dtype=wide(weights[0].dtype), device=weights[0].device
@@ -183,22 +183,22 @@ def alike(layers: Layers, value: float) -> Tensor:
 
 
 def number(value: float, beside: Tensor) -> float | Tensor:
-    """`value` for a foreach call on tensors like `beside`.
+    """Return `value` for a foreach call on tensors like `beside`.
 
-    On the CPU such a call makes a tensor of a number again for each tensor of its list, which takes
-    longer than the multiplication of a small one.
+    On the CPU such a call turns a number into a tensor for each tensor of its list, which takes
+    longer than multiplying a small one.
     """
     on_cpu = beside.device.type == "cpu"
     return torch.tensor(value, dtype=torch.float64) if on_cpu else value
 
 
 def wide(dtype: torch.dtype) -> torch.dtype:
-    """The type in which norms of `dtype` are kept: eight bits of bfloat16 would be too few."""
+    """Return the type in which norms of `dtype` are kept: bfloat16 has too few bits."""
     return torch.float64 if dtype == torch.float64 else torch.float32
 
 
 def unless_nothing(ratios: Tensor, length: Tensor, otherwise: float) -> Tensor:
-    """`ratios`, changed to `otherwise` where `length` is 0. NaN stays NaN.
+    """Return `ratios`, but `otherwise` where `length` is 0. NaN stays NaN.
 
     >>> lengths = torch.tensor([2.0, 0.0])
     >>> unless_nothing(1 / lengths, lengths, 1.0)
@@ -208,7 +208,7 @@ def unless_nothing(ratios: Tensor, length: Tensor, otherwise: float) -> Tensor:
 
 
 def check_rate(lr: Any) -> None:
-    """A rate is a number from 0, or a tensor that holds one."""
+    """Refuse a rate that is not a number from 0, or a tensor that holds one."""
     if isinstance(lr, Tensor):
         if lr.dim():
             raise ValueError(
@@ -220,7 +220,7 @@ def check_rate(lr: Any) -> None:
 
 
 def check_number(name: str, value: Any, below: float = math.inf) -> None:
-    """A number from 0 up to, and without, `below`.
+    """Refuse a value that is not a number from 0 to below `below`.
 
     >>> check_number("momentum", 1.5, below=1.0)
     Traceback (most recent call last):
@@ -232,7 +232,7 @@ def check_number(name: str, value: Any, below: float = math.inf) -> None:
 
 
 def check_betas(betas: Any) -> None:
-    """Two shares of the past that are kept."""
+    """Refuse betas that are not two numbers from 0 to below 1."""
     try:
         first, second = betas
     except (TypeError, ValueError):

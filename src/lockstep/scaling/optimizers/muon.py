@@ -22,9 +22,9 @@ _FIRST, _THIRD, _FIFTH = 3.4445, -4.7750, 2.0315
 def orthogonalised(
     matrices: Tensor, iterations: int = 5, precision: torch.dtype | None = None
 ) -> Tensor:
-    """`matrices` (batch, rows, columns) with their singular values brought near one.
+    """Return `matrices` (batch, rows, columns) with their singular values brought near one.
 
-    The Newton-Schulz iteration consists of products, taken in `precision`; default: their own.
+    The products of the Newton-Schulz iteration are computed in `precision`; default: their type.
 
     >>> scaled = orthogonalised(torch.diag(torch.tensor([5.0, 2.0, 0.5]))[None])[0]
     >>> bool((scaled.diagonal() > 0.65).all() and (scaled.diagonal() < 1.25).all())
@@ -78,7 +78,7 @@ class Muon(torch.optim.Optimizer):
             {"params": others, "lr": rest * lr, "momentum": rest_momentum, "iterations": 0}
             | {"weight_decay": rest_weight_decay},
         ]
-        # A model without filters, or of nothing else.
+        # A model may have no filters, or nothing else.
         super().__init__([g for g in groups if g["params"]], {"weight_decay": 0.0})
         # Now, not in the first step: a CUDA graph of it would clear them in every step.
         for p in filters + others:
@@ -86,7 +86,7 @@ class Muon(torch.optim.Optimizer):
 
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
-        """One step. Nothing is read from the device, so that a CUDA graph can hold it."""
+        """Take one step. It reads nothing from the device, so a CUDA graph can hold it."""
         loss = None
         if closure is not None:
             with torch.enable_grad():
@@ -109,7 +109,7 @@ class Muon(torch.optim.Optimizer):
             updates = _orthogonal(updates, group["iterations"])
             lengths = torch._foreach_norm(parameters)
             torch._foreach_div_(lengths, [math.sqrt(len(p)) for p in parameters])
-            # A bank of zeros stays one.
+            # A bank of zeros stays zero.
             torch._foreach_clamp_min_(lengths, torch.finfo(lengths[0].dtype).tiny)
             torch._foreach_div_(parameters, lengths)
         # Not `alpha=-lr`: the rate may be a tensor on the device.
@@ -118,7 +118,7 @@ class Muon(torch.optim.Optimizer):
 
 
 def _orthogonal(updates: list[Tensor], iterations: int) -> list[Tensor]:
-    """Each update made orthogonal as a matrix; those of one shape together, in one product."""
+    """Make each update orthogonal as a matrix; those of one shape share one product."""
     alike = defaultdict(list)
     for number, update in enumerate(updates):
         alike[len(update), update[0].numel()].append(number)
@@ -131,3 +131,6 @@ def _orthogonal(updates: list[Tensor], iterations: int) -> list[Tensor]:
         for number, result in zip(numbers, results, strict=True):
             done[number] = result.reshape(updates[number].shape)
     return [done[number] for number in range(len(updates))]
+
+
+OPTIMIZER = Muon

@@ -71,7 +71,7 @@ class NovoGrad(Layerwise):
         torch._foreach_addcmul_(weights, momenta, rates.unbind(), value=-1)
 
     def _shares(self, layers: Layers, group: dict[str, Any]) -> Tensor:
-        """By what each gradient is multiplied, after its norm has been counted."""
+        """Count the norm of each gradient; return what to multiply the gradient with."""
         steps, kept = self._states(layers, "step", "norm_sq")
         beta = group["betas"][1]
         new = norms(layers.gradients).square()
@@ -81,5 +81,8 @@ class NovoGrad(Layerwise):
         torch._foreach_copy_(kept, mean.unbind())
         torch._foreach_add_(steps, number(1.0, layers.weights[0]))
         length = mean.sqrt()
-        # Nothing divided by nothing is nothing.
+        # 0 / 0 counts as 0.
         return unless_nothing(1 / (length + group["eps"]), length, 1.0)
+
+
+OPTIMIZER = NovoGrad

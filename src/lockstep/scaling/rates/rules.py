@@ -1,8 +1,7 @@
-"""Learning-rate rules: the batch grows `scale` times, by which factor does the rate?
+"""Learning-rate rules: the factor of the rate for a batch that is `scale` times as large.
 
-All of them keep something equal between a run with the small batch and one with the large: the sum
-of the updates over an epoch (linear), their variance (square root), the progress of each step
-(AdaScale).
+Each rule keeps something equal between the small and the large batch: the sum of the updates over
+an epoch (linear), their variance (square root), or the progress of each step (AdaScale).
 """
 
 from __future__ import annotations
@@ -12,9 +11,9 @@ from typing import NamedTuple
 
 
 def linear_rule(scale: float) -> float:
-    """One step of the large batch moves as far as `scale` steps of the small one (Goyal 2017).
+    """Let one step of the large batch move as far as `scale` steps of the small one (Goyal 2017).
 
-    Holds while the gradient hardly changes over those steps; needs a warmup where it does.
+    This holds while the gradient hardly changes over those steps. Where it changes, use a warmup.
 
     >>> linear_rule(8)
     8.0
@@ -23,7 +22,7 @@ def linear_rule(scale: float) -> float:
 
 
 def sqrt_rule(scale: float) -> float:
-    """The variance of an update stays (Krizhevsky 2014, section 5).
+    """Keep the variance of an update (Krizhevsky 2014, section 5).
 
     >>> sqrt_rule(4)
     2.0
@@ -32,15 +31,15 @@ def sqrt_rule(scale: float) -> float:
 
 
 class Legw(NamedTuple):
-    """What LEGW changes, as factors."""
+    """Factors of what LEGW changes."""
 
     rate: float
     warmup: float
-    """Of the warmup's length in epochs: its number of steps stays."""
+    """The factor of the warmup's length in epochs; its number of steps stays."""
 
 
 def legw_rule(scale: float) -> Legw:
-    """Linear-epoch gradual warmup: the square-root rule and a longer warmup (You et al. 2019).
+    """Use the square-root rule and a longer warmup: linear-epoch gradual warmup (You et al. 2019).
 
     >>> legw_rule(16)
     Legw(rate=4.0, warmup=16.0)
@@ -49,7 +48,7 @@ def legw_rule(scale: float) -> Legw:
 
 
 def adascale_gain(scale: float, variance: float, gradient_sqr: float) -> float:
-    """Steps of the small batch that one of the large is worth: 1 to `scale` (Johnson et al. 2020).
+    """Return how many small steps a large one is worth: 1 to `scale` (Johnson et al. 2020).
 
     `variance` is the trace of the covariance of a small batch's gradient, `gradient_sqr` the
     squared length of its mean. The gain is also the factor of the rate.
@@ -71,7 +70,7 @@ def adascale_gain(scale: float, variance: float, gradient_sqr: float) -> float:
 
 
 class AdamSettings(NamedTuple):
-    """What Adam takes besides the weights; the rate as a factor."""
+    """Adam's settings; the rate is a factor."""
 
     rate: float
     betas: tuple[float, float]
@@ -81,10 +80,10 @@ class AdamSettings(NamedTuple):
 def adam_sqrt_rule(
     scale: float, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8
 ) -> AdamSettings:
-    """The square-root rule with the moments' memory kept in samples (Malladi et al. 2022).
+    """Use the square-root rule, and keep the moments' memory in samples (Malladi et al. 2022).
 
-    Averages over 1 / (1 - beta) steps become averages over as many samples: 1 - beta grows `scale`
-    times. The gradient's noise, and with it the second moment's root, shrinks, and so does eps.
+    An average over 1 / (1 - beta) steps becomes one over as many samples: 1 - beta grows `scale`
+    times. The gradient's noise shrinks, and with it the root of the second moment and eps.
 
     >>> adam_sqrt_rule(4, betas=(0.75, 0.875), eps=1e-8)
     AdamSettings(rate=2.0, betas=(0.0, 0.5), eps=5e-09)

@@ -1,4 +1,7 @@
-"""Learning-rate schedules: pure functions of progress, from 0 (start) to 1 (end), to a factor."""
+"""Learning-rate schedules: functions from progress, 0 (start) to 1 (end), to a factor of the rate.
+
+The command line finds every function here whose first argument is `progress`.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ Schedule = Callable[[float], float]
 
 
 def constant(progress: float) -> float:
-    """The rate stays.
+    """Keep the rate.
 
     >>> constant(0.7)
     1.0
@@ -18,7 +21,7 @@ def constant(progress: float) -> float:
 
 
 def cosine(progress: float, floor: float = 0.0) -> float:
-    """Half a cosine from 1 to `floor` (Loshchilov & Hutter 2016, without restarts).
+    """Follow half a cosine from 1 to `floor` (Loshchilov & Hutter 2016, without restarts).
 
     >>> cosine(0.0), round(cosine(0.5), 6), cosine(1.0)
     (1.0, 0.5, 0.0)
@@ -27,7 +30,7 @@ def cosine(progress: float, floor: float = 0.0) -> float:
 
 
 def linear(progress: float, floor: float = 0.0) -> float:
-    """A straight line from 1 to `floor`.
+    """Fall in a straight line from 1 to `floor`.
 
     >>> linear(0.25)
     0.75
@@ -36,19 +39,19 @@ def linear(progress: float, floor: float = 0.0) -> float:
 
 
 def polynomial(progress: float, power: float = 2.0, floor: float = 0.0) -> float:
-    """The `power` of a straight line, from 1 to `floor`; 2 is usual with LARS (You et al. 2017).
+    """Follow the `power` of a line from 1 to `floor`; 2 is usual with LARS (You et al. 2017).
 
     >>> polynomial(0.5), polynomial(0.5, power=1.0)
     (0.25, 0.5)
     """
-    # The last step may be past the end by a rounding.
+    # Rounding may place the last step past the end.
     return floor + (1.0 - floor) * max(0.0, 1.0 - progress) ** power
 
 
 def one_cycle(
     progress: float, peak: float = 0.3, start: float = 0.04, floor: float = 4e-6
 ) -> float:
-    """Half a cosine up from `start` to 1 at `peak`, another down to `floor` (Smith & Topin 2017).
+    """Rise from `start` to 1 at `peak`, fall to `floor`, by half cosines (Smith & Topin 2017).
 
     >>> [round(one_cycle(p, peak=0.5, start=0.2, floor=0.0), 6) for p in (0.0, 0.25, 0.5, 1.0)]
     [0.2, 0.6, 1.0, 0.0]
@@ -59,7 +62,7 @@ def one_cycle(
 
 
 def triangle(progress: float, peak: float = 0.2, start: float = 0.0, floor: float = 0.0) -> float:
-    """A straight rise from `start` to 1 at `peak`, then a straight fall to `floor`.
+    """Rise in a line from `start` to 1 at `peak`, then fall in a line to `floor`.
 
     >>> [round(triangle(p, peak=0.5, floor=0.2), 6) for p in (0.0, 0.25, 0.5, 0.75, 1.0)]
     [0.0, 0.5, 1.0, 0.6, 0.2]
@@ -79,11 +82,11 @@ def step(progress: float, at: Sequence[float] = (0.3, 0.6, 0.8), factor: float =
 
 
 def warmed(schedule: Schedule, share: float, start: float = 0.0) -> Schedule:
-    """`schedule` with a straight rise from `start` over the first `share` (Goyal et al. 2017).
+    """Return `schedule` with a linear warmup from `start` over the first `share` (Goyal 2017).
 
-    The factor ramps towards the schedule's own value, so that the curve has no jump. For a rate
-    that was raised N times, because there are N replicas in the world, `start` is 1 / N: the rise
-    begins at the rate of one replica.
+    The factor rises towards the value of the schedule, so that the curve has no jump. For a rate
+    that was raised N times because there are N replicas, set `start` to 1 / N: the warmup begins at
+    the rate of one replica.
 
     >>> [round(warmed(constant, share=0.5)(p), 6) for p in (0.0, 0.25, 0.5, 1.0)]
     [0.0, 0.5, 1.0, 1.0]
@@ -97,7 +100,7 @@ def warmed(schedule: Schedule, share: float, start: float = 0.0) -> Schedule:
 
 
 def followed(first: Schedule, second: Schedule, at: float) -> Schedule:
-    """`first` until the share `at` of the run, then `second`; each passes from 0 to 1.
+    """Follow `first` until the share `at` of the run, then `second`; each goes from 0 to 1.
 
     >>> half = followed(constant, linear, at=0.5)
     >>> half(0.2), half(0.5), half(0.75)

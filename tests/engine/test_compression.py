@@ -1,4 +1,4 @@
-"""Wires: hooks that run beside backward, and hand their errors on."""
+"""Compressions, and hooks that run beside backward and hand their errors on."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from lockstep.console import Progress
-from lockstep.engine.exchange.compression import Wire, attach, bf16
+from lockstep.engine.exchange.compression.bf16 import bf16
+from lockstep.engine.exchange.hooks import OverlappedExchange, attach
 from lockstep.engine.group import Group
 from lockstep.engine.loop import train as loop
 from lockstep.engine.recipe.job import Job
@@ -44,7 +45,7 @@ def test_backward_goes_on_while_a_bucket_travels():
                 heard.append(module.bell.wait(20))
 
         model = DistributedDataParallel(module, bucket_cap_mb=1e-5)
-        attach(model, Wire(exchange, 60.0))
+        attach(model, OverlappedExchange(exchange, 60.0))
         for _ in range(2):  # the first step has one bucket
             module.bell.clear()
             model(torch.ones(2, 4)).sum().backward()
@@ -55,13 +56,13 @@ def test_backward_goes_on_while_a_bucket_travels():
         assert all(heard)
 
 
-def test_what_goes_wrong_on_the_wire_stops_backward():
+def test_an_error_in_the_exchange_stops_backward():
     def work(group: Group) -> str:
         def exchange(parameters, buffer, group) -> None:
             raise OSError("the cable is out")
 
         model = DistributedDataParallel(nn.Linear(2, 2))
-        attach(model, Wire(exchange, 60.0))
+        attach(model, OverlappedExchange(exchange, 60.0))
         try:
             model(torch.ones(1, 2)).sum().backward()
         except RuntimeError as error:

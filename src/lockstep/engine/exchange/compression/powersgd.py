@@ -1,13 +1,13 @@
-"""PowerSGD: gradients of matrices sent as products of two thin ones (Vogels et al. 2019).
+"""PowerSGD: send the gradient of a matrix as the product of two thin ones (Vogels et al. 2019).
 
 Each replica adds what it could not send so far to its gradient M. With the thin matrix Q of the
 step before, P = MQ is averaged over the replicas and made orthonormal, Q = M'P is averaged, and all
-of them take PQ' for the gradient. What is missing, M - PQ', is kept for the next step. At first
+replicas use PQ' as the gradient. Each keeps the rest, M - PQ', for the next step. At first
 gradients turn faster than Q can follow, so they are sent whole while the learning rate warms up.
 
 torch has this as a hook too. It dies on gloo with more than one bucket, refuses parameters without
-dimensions, and keeps M - P mean(Q)', so that the replicas' memories drift apart without bound. As
-here, with each replica's own Q, the drift is projected away at every step; the mean is the same.
+dimensions, and keeps M - P mean(Q)', so that the replicas' memories drift apart without bound.
+Here each replica uses its own Q: every step projects the drift away, and the mean is the same.
 """
 
 from collections import Counter
@@ -17,14 +17,16 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from lockstep.engine.exchange.compression.choice import Compression
+
 RANK = 4
 """Columns of the thin matrices."""
 WORTH = 2
-"""A matrix is compressed if that leaves less than one part in so many."""
+"""A matrix is compressed if less than one in this many elements is left."""
 
 
 def compresses(shape: torch.Size) -> bool:
-    """Whether a gradient of this shape is sent as two thin matrices.
+    """Tell whether a gradient of this shape is sent as two thin matrices.
 
     >>> [compresses(torch.Size(s)) for s in ([64, 32, 3, 3], [16, 16], [64], [])]
     [True, False, False, False]
@@ -34,7 +36,7 @@ def compresses(shape: torch.Size) -> bool:
 
 
 def payload(parameter: Tensor) -> int:
-    """Elements that are averaged for a parameter in one step."""
+    """Return how many elements are averaged for a parameter in one step."""
     compressed = compresses(parameter.shape)
     return RANK * sum(_matrix(parameter.shape)) if compressed else parameter.numel()
 
@@ -45,7 +47,7 @@ def _matrix(shape: torch.Size) -> tuple[int, int]:
 
 
 class PowerSGD:
-    """The exchange, with what each parameter's matrix remembers from step to step.
+    """The exchange, and the matrices that it keeps for each parameter from step to step.
 
     The first `whole` steps compress nothing.
     """
@@ -80,7 +82,7 @@ class PowerSGD:
             self.missing[p].addmm_(q, own.T, alpha=-1)
             gradient.view(_matrix(p.shape)).copy_(q @ mean.T)
             # Only directions count, and squares of small gradients would vanish over the steps. A
-            # column of zeros has none: keep the old one.
+            # column of zeros has no direction: keep the old one.
             unit = nn.functional.normalize(mean, dim=0)
             self.thin[p] = torch.where(mean.any(0), unit, self.thin[p])
 
@@ -98,7 +100,7 @@ class PowerSGD:
         return self.missing[p]
 
     def bookmark(self) -> Callable[[], None]:
-        """A way back to what is remembered now, for a step that is taken on trial."""
+        """Return a function that goes back to what is remembered now."""
         steps, thin = self.steps.copy(), self.thin.copy()
         missing = {p: own.clone() for p, own in self.missing.items()}
 
@@ -109,10 +111,10 @@ class PowerSGD:
         return go_back
 
     def state(self, model: nn.Module) -> dict[str, Tensor]:
-        """What is remembered, by name: the same on all replicas.
+        """Return what is remembered, by name: the same on all replicas.
 
-        Of what is missing only the mean counts, because everything above is linear in M: saved
-        once, it continues the run on any number of replicas.
+        Everything above is linear in M, so only the mean of what is missing counts. Saved once, it
+        continues the run on any number of replicas.
         """
         found = {}
         for name, p in model.named_parameters():
@@ -122,7 +124,7 @@ class PowerSGD:
         return found
 
     def load(self, model: nn.Module, state: dict[str, Tensor], step: int) -> None:
-        """Go on from the state saved after `step`."""
+        """Continue from the state that was saved after `step`."""
         for name, p in model.named_parameters():
             self.steps[p] = step
             if f"missing/{name}" in state:
@@ -131,7 +133,7 @@ class PowerSGD:
 
 
 def _mean(tensors: list[Tensor], group: dist.ProcessGroup | None) -> list[Tensor]:
-    """The mean of each tensor over the replicas, in one all-reduce."""
+    """Return the mean of each tensor over the replicas, from one all-reduce."""
     if not tensors:
         return []
     flat = torch.cat([t.flatten() for t in tensors])
@@ -139,3 +141,18 @@ def _mean(tensors: list[Tensor], group: dist.ProcessGroup | None) -> list[Tensor
     flat.div_(dist.get_world_size())
     parts = flat.split([t.numel() for t in tensors])
     return [part.view(t.shape) for part, t in zip(parts, tensors, strict=True)]
+
+
+def _make(whole: int) -> tuple[PowerSGD, PowerSGD]:
+    exchange = PowerSGD(whole)
+    return exchange, exchange
+
+
+COMPRESSION = Compression(
+    name="powersgd",
+    sent_bytes=lambda p: payload(p) * max(4, p.element_size()),
+    make=_make,
+    # Thin matrices are small: two all-reduces for all of them cost less than any overlap saves.
+    one_bucket=True,
+    graph_obstacle="PowerSGD counts its steps on the host",
+)

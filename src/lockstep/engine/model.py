@@ -1,0 +1,135 @@
+"""The model of one replica, with batch norm, dropout and random numbers kept per shard."""
+
+from __future__ import annotations
+
+import hashlib
+
+import torch
+from torch import Tensor, nn
+
+from lockstep.data.batches import in_channels_last
+from lockstep.engine.group import Group
+from lockstep.engine.recipe.job import Job
+from lockstep.engine.recipe.prepare import check_model, seed_all
+from lockstep.engine.recipe.recipe import BatchNorm, build
+from lockstep.engine.run.run_folder import state_of
+from lockstep.engine.sampler import Part, Step
+from lockstep.errors import CheckpointError
+from lockstep.keys import key
+from lockstep.layers.batch_norm import ShardBatchNorm
+from lockstep.layers.per_shard import per_shard
+from lockstep.layers.shards import Shards
+
+
+class ShardedModel:
+    """A recipe's model on the device of a replica, which computes the shards of that replica."""
+
+    def __init__(self, job: Job, group: Group) -> None:
+        recipe, plan = job.recipe, job.plan
+        self.group, self.device, self.seed = group, group.device, recipe.seed
+        self.own_shards = range(
+            group.world.rank * plan.shards_per_replica,
+            (group.world.rank + 1) * plan.shards_per_replica,
+        )
+        seed_all(key(recipe.seed, "weights"))
+        module = build(f"the model of {recipe.name}", recipe.model)
+        check_model(module)
+        module = module.to(group.device)
+        if recipe.channels_last:
+            for p in module.parameters():
+                if p.dim() == 4:
+                    p.data = in_channels_last(p.data)
+        self.shards = Shards(
+            len(self.own_shards),
+            group.device,
+            first=self.own_shards.start,
+            seed=recipe.seed,
+            channels_last=recipe.channels_last,
+        )
+        synced = recipe.batch_norm is BatchNorm.SYNC
+        self.module: nn.Module = per_shard(module, self.shards, group.sum if synced else None)
+        norms = [m for m in self.module.modules() if isinstance(m, ShardBatchNorm)]
+        self.norms = [m for m in norms if m.track_running_stats]
+
+    @property
+    def step_key(self) -> Tensor | None:
+        """Where layers read the key of a step's random numbers; None if no layer draws any."""
+        return self.shards.step if self.shards.random else None
+
+    def turn_to(self, step: Step) -> None:
+        """Draw the random numbers of `step`: others than those of the step before."""
+        self.shards.turn_to(step.stride.round)
+
+    def key_of(self, step: Step) -> int:
+        """Return what `step_key` must hold in `step`."""
+        return self.shards.step_key(step.stride.round)
+
+    def enter(self, step: Step, part: Part) -> None:
+        """Set batch norm, dropout and torch's generators to the shards that come next."""
+        first = part.shards.start - self.own_shards.start
+        rows = range(first, first + len(part.shards))
+        self.shards.enter(rows, part.sizes, part.counts, part.round, part.rounds)
+        if self.device.type == "cuda" and torch.cuda.is_current_stream_capturing():
+            # A recording holds no seeds; they are set before each replay.
+            return
+        # Not torch.manual_seed: before CUDA is used, it notes a stack trace at every call.
+        seed = self.generator_seed(step, part)
+        torch.default_generator.manual_seed(seed)
+        if self.device.type == "cuda":
+            self.cuda_generator.manual_seed(seed)
+
+    def generator_seed(self, step: Step, part: Part) -> int:
+        """Return the seed for layers that draw from torch's own generator."""
+        return key(self.seed, step.stride.round + part.round, part.shards.start, "torch")
+
+    @property
+    def cuda_generator(self) -> torch.Generator:
+        """The generator of the device, which must be a GPU."""
+        return torch.cuda.default_generators[self.device.index or 0]
+
+    def merge_batch_norm(self) -> dict[str, Tensor]:
+        """Set running statistics to the mean over all shards; return those of each shard."""
+        rows = {}
+        for number, norm in enumerate(self.norms):
+            for own, merged in (("shard_mean", norm.running_mean), ("shard_var", norm.running_var)):
+                every = self.group.rows(getattr(norm, own))
+                rows[f"norm/{number}/{own}"] = every
+                assert merged is not None
+                merged.copy_(every.double().mean(0))
+        return rows
+
+    def state(self) -> dict[str, Tensor]:
+        """Return everything that a checkpoint must hold; all replicas take part."""
+        rows = self.merge_batch_norm()
+        return rows | {f"model/{name}": tensor for name, tensor in state_of(self.module).items()}
+
+    def load(self, tensors: dict[str, Tensor]) -> None:
+        """Restore a state that was saved on any number of replicas."""
+        own = state_of(self.module)
+        saved = {n.removeprefix("model/"): t for n, t in tensors.items() if n.startswith("model/")}
+        if {n: t.shape for n, t in own.items()} != {n: t.shape for n, t in saved.items()}:
+            odd = sorted(own.keys() ^ saved.keys()) or ["shapes"]
+            raise CheckpointError(
+                f"the checkpoint is of another model: {', '.join(odd[:5])} differ."
+            )
+        for name, tensor in own.items():
+            tensor.copy_(saved[name])
+        mine = slice(self.own_shards.start, self.own_shards.stop)
+        for number, norm in enumerate(self.norms):
+            for name in ("shard_mean", "shard_var"):
+                getattr(norm, name).copy_(tensors[f"norm/{number}/{name}"][mine])
+
+    def digest(self) -> str:
+        """Return a hash of all parameters: equal on replicas that agree."""
+        digest = hashlib.sha256()
+        for p in self.module.parameters():
+            content = p.detach().cpu().contiguous().reshape(-1).view(torch.uint8)
+            digest.update(content.numpy().data)
+        return digest.hexdigest()
+
+    def is_finite(self) -> bool:
+        """Tell whether all weights are numbers."""
+        weights = [p.detach() for p in self.module.parameters() if p.numel()]
+        # The largest element: squares of finite weights may overflow.
+        norms = torch._foreach_norm(weights, float("inf"))
+        return bool(torch.stack([n.float() for n in norms]).isfinite().all())

@@ -1,0 +1,88 @@
+"""Checks of the first step: refuse a model that would differ on another number of replicas."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from lockstep.console import Progress
+from lockstep.engine.model import ShardedModel
+from lockstep.engine.recipe.prepare import some
+from lockstep.engine.step.update import Update
+from lockstep.errors import RecipeError
+from lockstep.layers.per_shard import unkeyed
+
+
+class FirstStep:
+    """What a model must not do, checked once, because every step does the same."""
+
+    def __init__(
+        self, model: ShardedModel, update: Update, progress: Progress, *, exact: bool
+    ) -> None:
+        """Remember the buffers of the model before its first step."""
+        self.model, self.update, self.progress, self.exact = model, update, progress, exact
+        self.done = False
+        self._odd = unkeyed(model.module)
+        if not exact and self._odd:
+            progress.warn(
+                f"{', '.join(self._odd)}: randomness of these layers is keyed per shard in exact "
+                "mode only; in fast mode it changes with the number of replicas."
+            )
+        self._buffers = {n: b.clone() for n, b in self._plain_buffers()}
+        self._counters: dict[str, Any] = {}
+
+    def _plain_buffers(self) -> Iterator[tuple[str, Tensor]]:
+        """Yield the buffers that lockstep does not keep per shard."""
+        module = self.model.module
+        own = {id(b) for m in module.modules() if isinstance(m, _BatchNorm) for b in m.buffers()}
+        return ((n, b) for n, b in module.named_buffers() if id(b) not in own)
+
+    def after_backward(self) -> None:
+        """Refuse unused parameters, and buffers that depend on the number of replicas."""
+        self.done = True
+        named = self.model.module.named_parameters()
+        unused = [name for name, p in named if p.requires_grad and p.grad is None]
+        if unused:
+            raise RecipeError(
+                f"the loss does not depend on {some(unused)}: DDP would wait for their gradients. "
+                "Take them out of the model, or freeze them with requires_grad_(False)."
+            )
+        if not self.exact and not self._odd and self._draws():
+            self.progress.warn(
+                "the model draws from torch's own generator (functional dropout, torch.rand): "
+                "keyed per shard in exact mode only; in fast mode it changes with the number of "
+                "replicas. nn.Dropout does not."
+            )
+        changed = [n for n, b in self._plain_buffers() if not torch.equal(b, self._buffers[n])]
+        self._buffers.clear()
+        self._counters = self.update.counters()
+        if not changed:
+            return
+        text = (
+            f"the forward pass changes {some(changed)}, once for each part of the batch: that "
+            "depends on the number of replicas."
+        )
+        if self.exact:
+            raise RecipeError(f"{text} Exact mode cannot keep its promise with this model.")
+        self.progress.warn(text)
+
+    def after_update(self) -> None:
+        """Warn of what the optimizer counts and a checkpoint would miss."""
+        after = self.update.counters()
+        if changed := [n for n, value in after.items() if self._counters.get(n) != value]:
+            kind = type(self.update.optimizer).__name__
+            self.progress.warn(
+                f"{kind} counts in {some([f'{kind}.{name}' for name in changed])}, which is in no "
+                "checkpoint: a resumed run would differ. Keep it in the optimizer's state[p]."
+            )
+
+    def _draws(self) -> bool:
+        """Tell whether anything has drawn from torch's generator since it was last seeded."""
+        if self.model.device.type == "cuda":
+            return self.model.cuda_generator.get_offset() > 0
+        fresh = torch.Generator().manual_seed(torch.default_generator.initial_seed())
+        return not torch.equal(fresh.get_state(), torch.default_generator.get_state())
