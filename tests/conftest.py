@@ -67,6 +67,14 @@ def _nothing_leaks() -> Iterator[None]:
     assert not children() - server_ids() - POOL
 
 
+@pytest.fixture(
+    params=[(1, 2), pytest.param((1, 4), marks=pytest.mark.slow)], ids=["1 and 2", "1 and 4"]
+)
+def sizes(request: pytest.FixtureRequest) -> tuple[int, ...]:
+    """Numbers of replicas that must end in the same bits."""
+    return tuple(request.param)
+
+
 @pytest.fixture
 def gloo(monkeypatch: pytest.MonkeyPatch) -> None:
     """Replicas exchange as if they were on several machines."""

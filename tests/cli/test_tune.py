@@ -54,6 +54,7 @@ def test_people_read_a_table_reasons_and_commands(tmp_path: Path, monkeypatch, c
     assert "--replicas 2 --global-batch" in shown
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("margin", "code"), [("1", 0), ("0", 1)])
 def test_a_verified_advice_is_the_exit_code(tmp_path: Path, monkeypatch, capfd, margin, code):
     flags = ["--replicas", "1,2", "--verify", "--seeds", "2", "--margin", margin, "--json"]
@@ -93,6 +94,7 @@ def test_a_folder_that_is_in_use_is_refused(tmp_path: Path, monkeypatch, capfd):
     assert "is not empty" in capfd.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_link_that_is_given_is_not_measured(tmp_path: Path, monkeypatch, capfd):
     flags = ["--replicas", "1,8", "--link", "50", "--json", "--out", str(tmp_path / "out")]
     assert lockstep(monkeypatch, "tune", "digits", *TINY, *flags) == 0

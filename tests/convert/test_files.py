@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from lockstep.convert import Conversion, convert
 from lockstep.source.reading import parse
 
@@ -303,6 +305,7 @@ def test_what_would_divide_the_draws_is_left_alone_and_said():
     assert FIRST in seeded.text
 
 
+@pytest.mark.slow
 def test_two_processes_make_the_file_that_one_makes(tmp_path: Path):
     train = TRAIN.replace("range(2)", "range(1)")
     log = 'with open("log.txt", "a") as f:\n    for i in range(3):\n        f.write(f"{i}\\n")\n'

@@ -43,6 +43,7 @@ def test_two_processes_train_as_one(tmp_path: Path, name: str):
     assert not verdict.failure
 
 
+@pytest.mark.slow
 def test_four_processes_do_too_and_the_doctor_finds_nothing(tmp_path: Path):
     verdict = proof("accumulate.py", tmp_path, (4,), doctor=True)
     assert verdict.proved

@@ -28,7 +28,7 @@ class Quadratic(nn.Module):
         return (self.weights - x).square().sum(1).mean() / 2
 
 
-@pytest.mark.parametrize("replicas", [2, 4])
+@pytest.mark.parametrize("replicas", [2, pytest.param(4, marks=pytest.mark.slow)])
 def test_replicas_find_the_noise_scale_of_a_quadratic(replicas: int):
     def work(group: Group) -> tuple[float, float, float, int]:
         generator = torch.Generator().manual_seed(group.world.rank)

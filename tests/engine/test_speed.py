@@ -97,6 +97,7 @@ def test_a_run_without_a_full_batch_says_why_it_was_not_compiled(tmp_path: Path)
 
 
 @needs_compiler
+@pytest.mark.slow
 @pytest.mark.parametrize("replicas", [1, 2])
 def test_compiled_steps_are_eager_ones_up_to_rounding(tmp_path: Path, replicas: int):
     recipe = in_double(

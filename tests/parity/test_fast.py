@@ -38,7 +38,7 @@ def reference(tmp_path_factory: pytest.TempPathFactory) -> dict[str, torch.Tenso
     return weights(in_double(small()), tmp_path_factory.mktemp("reference") / "run")
 
 
-@pytest.mark.parametrize("replicas", [2, 4])
+@pytest.mark.parametrize("replicas", [2, pytest.param(4, marks=pytest.mark.slow)])
 def test_replicas_reach_the_weights_of_one(tmp_path: Path, reference, way: str, replicas: int):
     assert gap(reference, weights(in_double(small()), tmp_path / "run", replicas)) < ROUNDING
 
@@ -60,7 +60,7 @@ def test_another_order_would_show(tmp_path: Path, reference):
     assert gap(reference, weights(in_double(small(seed=1)), tmp_path / "run")) > 1e-3
 
 
-@pytest.mark.parametrize("replicas", [2, 4])
+@pytest.mark.parametrize("replicas", [2, pytest.param(4, marks=pytest.mark.slow)])
 def test_synchronised_batch_norm_is_that_of_the_global_batch(tmp_path: Path, replicas: int):
     # One shard on one replica is torch's own batch norm over the global batch.
     plain = small(70, batch_norm="shard", shards=1, model=_no_dropout)

@@ -54,10 +54,10 @@ def batches(out: Path) -> list[int]:
     ],
     ids=str,
 )
-def test_1_2_and_4_replicas_end_in_the_same_bits(tmp_path: Path, changes: dict):
+def test_any_number_of_replicas_ends_in_the_same_bits(tmp_path: Path, changes: dict, sizes):
     runs = [
         train(growing(**changes), tmp_path / str(n), n, exact=True, checkpoint_every=25)
-        for n in (1, 2, 4)
+        for n in sizes
     ]
     assert len({run["weights_sha256"] for run in runs}) == 1
     assert max(batches(tmp_path / "1")) > 8
@@ -68,14 +68,17 @@ def test_1_2_and_4_replicas_end_in_the_same_bits(tmp_path: Path, changes: dict):
     assert runs[0]["epochs"] >= epochs
 
 
-def test_resumed_elsewhere_it_ends_in_the_same_bits(tmp_path: Path):
+@pytest.mark.parametrize(
+    ("steps", "replicas"),
+    [(40, 2), *(pytest.param(steps, 4, marks=pytest.mark.slow) for steps in (3, 40, 58))],
+)
+def test_resumed_elsewhere_it_ends_in_the_same_bits(tmp_path: Path, steps: int, replicas: int):
     whole = train(growing(), tmp_path / "whole", 2, exact=True)
-    for steps in (3, 40, 58):
-        out = tmp_path / str(steps)
-        train(growing(), out, 1, exact=True, checkpoint_every=steps, max_steps=steps)
-        parts = train(growing(), out, 4, exact=True, resume=True)
-        assert parts["weights_sha256"] == whole["weights_sha256"]
-        assert parts["steps"] == whole["steps"]
+    out = tmp_path / str(steps)
+    train(growing(), out, 1, exact=True, checkpoint_every=steps, max_steps=steps)
+    parts = train(growing(), out, replicas, exact=True, resume=True)
+    assert parts["weights_sha256"] == whole["weights_sha256"]
+    assert parts["steps"] == whole["steps"]
 
 
 def test_data_that_are_read_ahead_grow_alike(tmp_path: Path):

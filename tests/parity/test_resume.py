@@ -54,7 +54,10 @@ def logs(out: Path) -> list[tuple]:
     return [tuple(line.get(name) for name in names) for line in lines]
 
 
-@pytest.mark.parametrize(("before", "after"), [(2, 4), (4, 1), (1, 2), (2, 2)])
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [(1, 2), (2, 2), *(pytest.param(*pair, marks=pytest.mark.slow) for pair in ((2, 4), (4, 1)))],
+)
 def test_killed_in_mid_epoch_and_resumed_on_other_replicas(
     tmp_path: Path, undisturbed: Path, before: int, after: int
 ):

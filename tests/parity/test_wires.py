@@ -30,7 +30,7 @@ def gap(first: dict[str, torch.Tensor], second: dict[str, torch.Tensor]) -> floa
 
 
 @pytest.mark.parametrize("wire", ["shared", "fp32", "bf16", "powersgd"])
-@pytest.mark.parametrize("replicas", [2, 4])
+@pytest.mark.parametrize("replicas", [2, pytest.param(4, marks=pytest.mark.slow)])
 def test_every_wire_ends_with_equal_weights_and_a_timeline_changes_no_bit(
     tmp_path: Path, wire: str, replicas: int, request
 ):
@@ -45,6 +45,7 @@ def test_every_wire_ends_with_equal_weights_and_a_timeline_changes_no_bit(
     assert all(one["exchange"] > 0 for one in timed["timeline"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("wire", ["bf16", "powersgd"])
 def test_synchronised_batch_norm_exchanges_beside_a_wire(tmp_path: Path, wire: str):
     recipe = small(batch_norm="sync")
@@ -99,6 +100,7 @@ def compressed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, torch.Tens
     return weights(in_double(small(epochs=3)), out, 2, wire="powersgd")
 
 
+@pytest.mark.slow
 def test_powersgd_is_the_same_training_on_any_number_of_replicas(tmp_path: Path, compressed):
     recipe = in_double(small(epochs=3))
     many = weights(recipe, tmp_path / "run", 4, wire="powersgd", bucket_mb=0.01)
@@ -106,7 +108,7 @@ def test_powersgd_is_the_same_training_on_any_number_of_replicas(tmp_path: Path,
 
 
 # Four steps an epoch, the first four sent whole: before and after compression has begun.
-@pytest.mark.parametrize("stop", [3, 6])
+@pytest.mark.parametrize("stop", [3, pytest.param(6, marks=pytest.mark.slow)])
 def test_powersgd_resumes_on_other_replicas_as_if_undisturbed(
     tmp_path: Path, compressed, stop: int
 ):
