@@ -26,7 +26,7 @@ class Fix:
 
 @dataclass(frozen=True, kw_only=True)
 class Rule:
-    """One bug, and how to find it in the source. `watchers/` find it in a run."""
+    """One bug: a row of rules.toml, and the function that finds it in the source."""
 
     name: str
     """The name of the bug."""
@@ -35,9 +35,9 @@ class Rule:
     """What goes wrong, in one sentence."""
     advice: str
     """How to repair it, in one sentence."""
-    look: Callable[[Training], Iterator[Found]] | None = None
+    look: Callable[[Training], Iterator[Found]] | None
     """Finds the bug in the source; None if only a run shows it."""
-    handled_by: frozenset[str] = frozenset()
+    handled_by: frozenset[str]
     """Frameworks that handle this themselves: the rule skips their scripts."""
 
 

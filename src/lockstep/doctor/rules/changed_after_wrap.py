@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import libcst as cst
 
-from lockstep.doctor.findings import Found, Rule
+from lockstep.doctor.findings import Found
 from lockstep.source.gradients import is_backward
 from lockstep.source.models import Model, Wrap
 from lockstep.source.script import Script
@@ -204,12 +204,3 @@ def _switch(model: Model, script: Script, node: cst.CSTNode) -> _Switch | None:
     if not isinstance(flag, bool):
         return None
     return _Switch(script, node, script.code(subject), flag, part or bool(depth))
-
-
-RULE = Rule(
-    name="changed_after_wrap",
-    code="LS11",
-    summary="DDP exchanges gradients only for the parameters that it saw at the wrap.",
-    advice="Move, convert, freeze and replace layers first, then wrap. Wrap again after a change.",
-    look=look,
-)

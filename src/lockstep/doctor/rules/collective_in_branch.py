@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from lockstep.doctor.findings import Found, Rule
+from lockstep.doctor.findings import Found
 from lockstep.source.collectives import COLLECTIVES
 from lockstep.source.gradients import is_backward
 from lockstep.source.loaders import SAMPLER
@@ -174,13 +174,3 @@ def _is_local(training: Training, script: Script, test: cst.BaseExpression) -> b
             return False
     text = "\n".join(other.text for other in training.project.scripts)
     return re.search(r"torchmetrics|all_reduce|gather|broadcast|distributed\.nn", text) is None
-
-
-RULE = Rule(
-    name="collective_in_branch",
-    code="LS29",
-    summary="A collective that some ranks skip waits forever, or is paired with a different one.",
-    advice="Call the collective on all ranks, outside the branch; let one rank only print, save or "
-    "decide.",
-    look=look,
-)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from lockstep.doctor.findings import Fix, Found, Rule
+from lockstep.doctor.findings import Fix, Found
 from lockstep.source.edits import Edit
 from lockstep.source.loaders import Loader
 from lockstep.source.script import Script
@@ -65,12 +65,3 @@ def _fix(script: Script, drop: cst.BaseExpression) -> Fix:
     start, end = (place.start.line, place.start.column), (place.end.line, place.end.column)
     # Other code may rely on batches of one size.
     return Fix("evaluate the last batch too", (Edit(start, end, "False"),), safe=False)
-
-
-RULE = Rule(
-    name="dropped_validation",
-    code="LS07",
-    summary="With drop_last, every rank leaves its last samples out of the evaluation.",
-    advice="Set drop_last=False in evaluation loaders, and weight each batch by its size.",
-    look=look,
-)

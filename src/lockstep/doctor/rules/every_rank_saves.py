@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from lockstep.doctor.findings import Found, Rule
+from lockstep.doctor.findings import Found
 from lockstep.source.outputs import SAVES
 from lockstep.source.ranks import asks_rank, guarded
 from lockstep.source.script import Script
@@ -51,13 +51,3 @@ def _is_cache(script: Script, call: cst.Call) -> bool:
 
 def _is_text(node: cst.CSTNode) -> bool:
     return not isinstance(node, cst.Name | cst.Attribute)
-
-
-RULE = Rule(
-    name="every_rank_saves",
-    code="LS25",
-    summary="When several processes write one file at the same time, the file may be damaged.",
-    advice="Save on rank 0 only: if dist.get_rank() == 0.",
-    look=look,
-    handled_by=frozenset({"Lightning", "Hugging Face Trainer"}),
-)

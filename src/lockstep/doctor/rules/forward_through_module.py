@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from lockstep.doctor.findings import Found, Rule
+from lockstep.doctor.findings import Found
 from lockstep.source.gradients import is_backward, without_gradient
 from lockstep.source.project import DEPTH
 from lockstep.source.script import Script
@@ -120,12 +120,3 @@ def _wrapper_runs(training: Training, script: Script, body: cst.CSTNode) -> bool
         return any(training.wrapped(script, arg.value) for arg in node.args)
 
     return training.project.reaches(script, body, wanted)
-
-
-RULE = Rule(
-    name="forward_through_module",
-    code="LS10",
-    summary="DDP exchanges gradients only for forward passes that go through the wrapper.",
-    advice="Call the DDP model itself. Use .module only for saving and for the model's methods.",
-    look=look,
-)

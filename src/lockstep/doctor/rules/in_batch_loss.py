@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from lockstep.doctor.findings import Found, Rule
+from lockstep.doctor.findings import Found
 from lockstep.source.loss import feeding, loss_of
 from lockstep.source.script import Script
 from lockstep.source.training import Training
@@ -97,12 +97,3 @@ def _gathers(training: Training, script: Script, body: cst.CSTNode) -> bool:
         return None
 
     return any(act.kind == "gather" for act in acts(training, script, body, kind))
-
-
-RULE = Rule(
-    name="in_batch_loss",
-    code="LS18",
-    summary="The more ranks there are, the fewer negatives a contrastive loss per rank sees.",
-    advice="Gather the features of all ranks, with gradients, before you compare them.",
-    look=look,
-)

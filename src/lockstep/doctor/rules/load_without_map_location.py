@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from lockstep.doctor.findings import Fix, Found, Rule
+from lockstep.doctor.findings import Fix, Found
 from lockstep.source.edits import Edit
 from lockstep.source.ranks import guarded
 from lockstep.source.script import Script
@@ -105,13 +105,3 @@ def _fix(script: Script, call: cst.Call) -> Fix | None:
     last = script.place(call.args[-1]).end
     here = (last.line, last.column)
     return Fix(title, (Edit(here, here, ', map_location="cpu"'),))
-
-
-RULE = Rule(
-    name="load_without_map_location",
-    code="LS26",
-    summary="torch.load puts a checkpoint on the GPU that saved it, and all ranks fill that GPU.",
-    advice='Load with map_location="cpu"; load_state_dict copies it to the device of the model.',
-    look=look,
-    handled_by=frozenset({"Lightning", "Hugging Face Trainer"}),
-)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from lockstep.doctor.findings import Found, Rule
+from lockstep.doctor.findings import Found
 from lockstep.source.loss import feeding, loss_of
 from lockstep.source.script import Script
 from lockstep.source.training import Training
@@ -108,13 +108,3 @@ def _shares(training: Training, script: Script, body: cst.CSTNode | None) -> boo
     return training.project.reaches(script, below, tells) or any(
         tells(script, node) for node in walk_shallow(below)
     )
-
-
-RULE = Rule(
-    name="masked_mean",
-    code="LS17",
-    summary="Averaging each rank's mean over valid tokens gives tokens different weights per rank.",
-    advice="all_reduce the token count; divide the local loss sum times the world size by it.",
-    look=look,
-    handled_by=frozenset({"Hugging Face Trainer"}),
-)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from lockstep.doctor.findings import Found, Rule
+from lockstep.doctor.findings import Found
 from lockstep.source.accumulation import Window, is_one, timed, windows
 from lockstep.source.training import Training
 from lockstep.source.training_loops import Act, training_loops
@@ -83,13 +83,3 @@ def _is_scaled(training: Training, step: Act) -> bool:
         if origin.call is not None and name is not None and name.endswith("GradScaler"):
             return constant(argument(origin.call, "enabled")) is not False
     return False
-
-
-RULE = Rule(
-    name="misplaced_clipping",
-    code="LS19",
-    summary="Clipping anywhere but between the last backward and the step clips wrong gradients.",
-    advice="Clip once per step: after the last backward and scaler.unscale_, before the step.",
-    look=look,
-    handled_by=frozenset({"Accelerate", "Lightning", "DeepSpeed", "Hugging Face Trainer"}),
-)

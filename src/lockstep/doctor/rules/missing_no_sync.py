@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from lockstep.doctor.findings import Found, Rule
+from lockstep.doctor.findings import Found
 from lockstep.source.accumulation import is_one, windows
 from lockstep.source.ranks import guarded
 from lockstep.source.script import Script
@@ -75,15 +75,3 @@ def _unsynced(training: Training, act: Act) -> list[tuple[Script, cst.With]]:
         for node in [item.item, *(o.node for o in training.project.origins(script, item.item))]
         if "no_sync" in script.code(node)
     ]
-
-
-RULE = Rule(
-    name="missing_no_sync",
-    code="LS14",
-    summary="Without no_sync, DDP reduces the gradients in every micro-step: K times the traffic.",
-    advice="Run forward and backward of every micro-step but the last under model.no_sync().",
-    look=look,
-    handled_by=frozenset(
-        {"Accelerate", "Lightning", "DeepSpeed", "Hugging Face Trainer", "Horovod"}
-    ),
-)

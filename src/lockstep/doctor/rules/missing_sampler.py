@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from lockstep.doctor.findings import Found, Rule
+from lockstep.doctor.findings import Found
 from lockstep.source.loaders import Loader
 from lockstep.source.training import Training
 from lockstep.source.tree import constant, spreads
@@ -60,13 +60,3 @@ def _is_iterable(loader: Loader) -> bool:
             if "IterableDataset" in test and not test.startswith("not "):
                 return True
     return False
-
-
-RULE = Rule(
-    name="missing_sampler",
-    code="LS02",
-    summary="Without a distributed sampler, every rank computes every sample: N times the work.",
-    advice="Give the DataLoader a DistributedSampler, and let the sampler shuffle.",
-    look=look,
-    handled_by=frozenset({"Accelerate", "Lightning", "Hugging Face Trainer", "Ray Train"}),
-)

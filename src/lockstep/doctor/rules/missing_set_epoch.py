@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from lockstep.doctor.findings import Fix, Found, Rule
+from lockstep.doctor.findings import Fix, Found
 from lockstep.source.edits import Edit
 from lockstep.source.loaders import SAMPLER, Loader
 from lockstep.source.script import Script
@@ -54,13 +54,3 @@ def _fix(loader: Loader, script: Script, epochs: cst.For | cst.While) -> Fix | N
     line = f"{name}.set_epoch({epochs.target.value})\n{' ' * first.column}"
     place = (first.line, first.column)
     return Fix(f"call {name}.set_epoch({epochs.target.value})", (Edit(place, place, line),))
-
-
-RULE = Rule(
-    name="missing_set_epoch",
-    code="LS01",
-    summary="Without set_epoch, a DistributedSampler repeats the order of epoch 0 forever.",
-    advice="Call sampler.set_epoch(epoch) at the start of every epoch.",
-    look=look,
-    handled_by=frozenset({"Accelerate", "Lightning", "Hugging Face Trainer", "Ray Train"}),
-)

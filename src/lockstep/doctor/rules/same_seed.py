@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from lockstep.doctor.findings import Found, Rule
+from lockstep.doctor.findings import Found
 from lockstep.source.ranks import asks_rank, guarded
 from lockstep.source.script import Script
 from lockstep.source.training import Training
@@ -117,13 +117,3 @@ def _drops(training: Training, script: Script, call: cst.Call) -> bool:
     place = 1 if "functional" in (training.project.name(script, call.func) or "") else 0
     share = argument(call, "p", place)
     return share is None or any(v != 0 for v in training.project.constants(script, share))
-
-
-RULE = Rule(
-    name="same_seed",
-    code="LS20",
-    summary="With one seed, all ranks draw the same augmentation, dropout and noise.",
-    advice="Add the rank to the seed: seed + dist.get_rank(). DDP makes the weights equal anyway.",
-    look=look,
-    handled_by=frozenset({"Accelerate", "Lightning", "Hugging Face Trainer", "Ray Train"}),
-)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from lockstep.doctor.findings import Found, Rule
+from lockstep.doctor.findings import Found
 from lockstep.source.loaders import Loader
 from lockstep.source.origin import Origin
 from lockstep.source.script import Script
@@ -93,12 +93,3 @@ def _class_cost(training: Training, script: Script, data: cst.ClassDef) -> str |
             if _WORKS.fullmatch(where.code(node.func)):
                 found = "transforms its samples"
     return found
-
-
-RULE = Rule(
-    name="starving_loader",
-    code="LS30",
-    summary="Without workers, each GPU waits while its process prepares the next batch.",
-    advice="Give the DataLoader workers, for example num_workers=4, and set pin_memory=True.",
-    look=look,
-)

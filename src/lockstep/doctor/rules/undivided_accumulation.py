@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from lockstep.doctor.findings import Found, Rule
+from lockstep.doctor.findings import Found
 from lockstep.source.accumulation import Window, is_one, windows
 from lockstep.source.loss import feeding, loss_of
 from lockstep.source.script import Script
@@ -157,13 +157,3 @@ def _drops_the_rest(training: Training, window: Window) -> bool:
         for a in outside
     )
     return zeroed and not any(a.kind == "step" for a in here if not a.loops)
-
-
-RULE = Rule(
-    name="undivided_accumulation",
-    code="LS16",
-    summary="Adding the mean losses of K micro-batches makes the gradient K times as large.",
-    advice="Divide each loss by the number of micro-batches in its window, also in the last one.",
-    look=look,
-    handled_by=frozenset({"Accelerate", "Lightning", "DeepSpeed", "Hugging Face Trainer"}),
-)

@@ -8,7 +8,7 @@ from typing import TypeGuard
 
 import libcst as cst
 
-from lockstep.doctor.findings import Fix, Found, Rule
+from lockstep.doctor.findings import Fix, Found
 from lockstep.source.edits import Edit
 from lockstep.source.ranks import asks_rank, guarded
 from lockstep.source.script import Script
@@ -158,12 +158,3 @@ def _fix(script: Script, call: cst.Call) -> Fix | None:
     place = (end.line, end.column)
     text = ", generator=torch.Generator().manual_seed(0)"
     return Fix("draw it with a seeded generator", (Edit(place, place, text),))
-
-
-RULE = Rule(
-    name="unseeded_split",
-    code="LS04",
-    summary="If each rank draws its own split, ranks test on samples that other ranks train on.",
-    advice="Use a fixed seed: generator=torch.Generator().manual_seed(0).",
-    look=look,
-)

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from lockstep.doctor.findings import Found, Rule
+from lockstep.doctor.findings import Found
 from lockstep.source.loaders import Loader
 from lockstep.source.script import Script
 from lockstep.source.training import Training
@@ -123,13 +123,3 @@ def _is_known(training: Training, script: Script, call: cst.Call) -> bool:
             if "(" in re.sub(r"\bint\(", "", known) or _DIFFERS.search(text):
                 return False
     return bool(call.args)
-
-
-RULE = Rule(
-    name="worker_seed",
-    code="LS21",
-    summary="Workers with copies of one generator, or with one seed, draw the same augmentation.",
-    advice="Draw from the global generators, which torch seeds for each worker and epoch, or seed "
-    "from torch.initial_seed() in a worker_init_fn.",
-    look=look,
-)
