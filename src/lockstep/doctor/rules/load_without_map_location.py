@@ -97,11 +97,8 @@ def _fix(script: Script, call: cst.Call) -> Fix | None:
     title = 'load to the CPU: map_location="cpu"'
     given = argument(call, "map_location", 1)
     if given is not None:
-        place = script.place(given)
-        start, end = (place.start.line, place.start.column), (place.end.line, place.end.column)
-        return Fix(title, (Edit(start, end, '"cpu"'),))
+        return Fix(title, (Edit(*script.span(given), '"cpu"'),))
     if not call.args:
         return None
-    last = script.place(call.args[-1]).end
-    here = (last.line, last.column)
+    here = script.span(call.args[-1])[1]
     return Fix(title, (Edit(here, here, ', map_location="cpu"'),))

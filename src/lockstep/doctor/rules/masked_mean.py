@@ -73,9 +73,7 @@ def _is_padded_entropy(training: Training, script: Script, node: cst.CSTNode) ->
     """Match a mean cross entropy that ignores places; 255 is a label for pixels, not padding."""
     if not isinstance(node, cst.Call):
         return False
-    made = [(o.script, o.call) for o in training.project.origins(script, node.func) if o.call]
-    for where, call in [(script, node), *made]:
-        name = training.project.name(where, call.func) or ""
+    for _, call, name in training.project.made(script, node):
         ignored = argument(call, "ignore_index")
         # Report the line that computes the loss, not the line that creates its module.
         computes = name.endswith("Loss") != (call is node)

@@ -50,7 +50,6 @@ def _fix(loader: Loader, script: Script, epochs: cst.For | cst.While) -> Fix | N
     name = dotted(sampler)
     if name is None or script.function_of(loader.call) is not script.function_of(epochs):
         return None
-    first = script.place(epochs.body.body[0]).start
-    line = f"{name}.set_epoch({epochs.target.value})\n{' ' * first.column}"
-    place = (first.line, first.column)
-    return Fix(f"call {name}.set_epoch({epochs.target.value})", (Edit(place, place, line),))
+    place = script.span(epochs.body.body[0])[0]
+    call = f"{name}.set_epoch({epochs.target.value})"
+    return Fix(f"call {call}", (Edit(place, place, f"{call}\n{' ' * place[1]}"),))

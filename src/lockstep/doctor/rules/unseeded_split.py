@@ -154,7 +154,6 @@ def _fix(script: Script, call: cst.Call) -> Fix | None:
     # A generator must be on the device that randperm gets.
     if not known or not call.args or argument(call, "device") is not None:
         return None
-    end = script.place(call.args[-1].value).end
-    place = (end.line, end.column)
+    place = script.span(call.args[-1].value)[1]
     text = ", generator=torch.Generator().manual_seed(0)"
     return Fix("draw it with a seeded generator", (Edit(place, place, text),))

@@ -103,8 +103,7 @@ def _is_one_of_two(script: Script, node: cst.CSTNode) -> bool:
 
 def _fix(script: Script, call: cst.Call) -> Fix:
     assert isinstance(call.func, cst.Attribute)
-    end = script.place(call.func.value).end
-    here = (end.line, end.column)
+    here = script.span(call.func.value)[1]
     name = script.code(call.func.value)
     # Code elsewhere may rely on the keys as they are.
     return Fix(f"save {name}.module.state_dict()", (Edit(here, here, ".module"),), safe=False)
