@@ -8,8 +8,7 @@ from dataclasses import dataclass
 import libcst as cst
 
 from lockstep.source.names import DEEPEST, Names
-from lockstep.source.origin import Origin
-from lockstep.source.script import Class, Function, Script, Use
+from lockstep.source.script import Class, Function, Origin, Script, Use
 from lockstep.source.tree import argument, dotted
 
 Definition = tuple[Script, cst.FunctionDef | cst.ClassDef]

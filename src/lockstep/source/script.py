@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, cast
@@ -177,6 +178,21 @@ class Script:
                     place = inner if type(child) is cst.Parameters else scope
                 below.append((child, place))
             waiting.extend(reversed(below))
+
+
+@dataclass(frozen=True, eq=False)
+class Origin:
+    """An expression that a value may come from, and the script that it stands in."""
+
+    script: Script
+    node: cst.CSTNode
+    index: tuple[int | str, ...] = ()
+    """The part of the expression that is meant, if it gives several values."""
+
+    @property
+    def call(self) -> cst.Call | None:
+        """The expression, if it is a call and its whole result is meant."""
+        return self.node if isinstance(self.node, cst.Call) and not self.index else None
 
 
 Use = tuple[Script, cst.Call]

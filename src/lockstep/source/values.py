@@ -9,9 +9,8 @@ import libcst as cst
 from lockstep.source.definitions import Definitions
 from lockstep.source.flags import default_of
 from lockstep.source.names import DEEPEST
-from lockstep.source.origin import Origin
 from lockstep.source.scopes import Binding
-from lockstep.source.script import Function, Script
+from lockstep.source.script import Function, Origin, Script
 from lockstep.source.tree import EACH, argument, constant, dotted, parts, returned
 
 Index = tuple[int | str, ...]

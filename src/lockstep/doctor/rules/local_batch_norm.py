@@ -39,12 +39,8 @@ def look(training: Training) -> Iterator[Found]:
     for wrap in training.copies:
         model = wrap.model
         if model is not None and _has_batch_norm(training, wrap.script, model, DEPTH):
-            yield Found(
-                wrap.script,
-                wrap.call,
-                f"batch norm sees only the {max(batches)} samples of its own rank",
-                certain=False,
-            )
+            reason = f"batch norm sees only the {max(batches)} samples of its own rank"
+            yield Found(wrap.script, wrap.call, reason, certain=False)
 
 
 def _batch(loader: Loader) -> int:

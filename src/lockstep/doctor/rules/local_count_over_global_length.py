@@ -25,13 +25,9 @@ def look(training: Training) -> Iterator[Found]:
         for tally in tallies(training, loader):
             if tally.reduced or not tally.known:
                 continue
+            reason = "this divides the count of one rank's samples by the number of all samples"
             for script, node in global_divisions(training, tally):
-                yield Found(
-                    script,
-                    node,
-                    "this divides the count of one rank's samples by the number of all samples",
-                    certain=only,
-                )
+                yield Found(script, node, reason, certain=only)
 
 
 def global_divisions(training: Training, tally: Tally) -> Iterator[tuple[Script, cst.CSTNode]]:

@@ -10,7 +10,7 @@ import libcst as cst
 from lockstep.doctor.findings import Found
 from lockstep.source.loaders import Loader
 from lockstep.source.loop_metrics import Tally, tallies
-from lockstep.source.origin import Origin
+from lockstep.source.script import Origin
 from lockstep.source.training import Training
 from lockstep.source.tree import argument, constant
 
