@@ -13,16 +13,17 @@ from lockstep.source.script import Script
 from lockstep.source.training import Training
 from lockstep.source.training_loops import Act, Kind, acts, kind_of
 
-_DDP = "torch.nn.parallel.DistributedDataParallel"
+_DDP = "DistributedDataParallel"
 _SWITCHES = "no_sync", "require_backward_grad_sync", "set_requires_gradient_sync"
 """Names that switch the all-reduce off for a while."""
 
 
 def look(training: Training) -> Iterator[Found]:
     """Find windows of a DDP model in which every backward reduces the gradients."""
-    wraps = [wrap.call for wrap in training.wraps if _is_ddp(training, wrap.script, wrap.call)]
-    if not wraps or len(wraps) != len(training.wraps):
+    names = [training.project.name(wrap.script, wrap.call.func) or "" for wrap in training.wraps]
+    if not names or not all(n.startswith("torch.") and n.endswith(_DDP) for n in names):
         return
+    wraps = [wrap.call for wrap in training.wraps]
     texts = [script.text for script in training.project.scripts]
     known = any(switch in text for text in texts for switch in _SWITCHES)
     for window in windows(training):
@@ -48,11 +49,6 @@ def look(training: Training) -> Iterator[Found]:
                 "the forward is outside of no_sync, so the backward inside it still reduces",
                 certain=False,
             )
-
-
-def _is_ddp(training: Training, script: Script, call: cst.Call) -> bool:
-    name = training.project.name(script, call.func) or ""
-    return name.startswith("torch.") and name.endswith(_DDP.rsplit(".", 1)[-1])
 
 
 def _with_forward(training: Training, wraps: list[cst.Call]) -> Kind:

@@ -19,8 +19,9 @@ def look(training: Training) -> Iterator[Found]:
     if any(True for _ in training.methods("set_epoch")):
         return
     for loader in training.loaders:
-        origins = loader.origins("sampler")
-        made = [o.call for o in origins if o.call and _is_sampler(training, o.script, o.call)]
+        sampler = loader.given("sampler")
+        makers = training.project.makers(loader.script, sampler) if sampler is not None else []
+        made = [call for _, call, name in makers if name in SAMPLER]
         if not made or any(constant(argument(call, "shuffle", 3)) is False for call in made):
             continue
         for loop in loader.loops:
@@ -34,10 +35,6 @@ def look(training: Training) -> Iterator[Found]:
                     fix=_fix(loader, script, epochs),
                 )
                 break
-
-
-def _is_sampler(training: Training, script: Script, call: cst.Call) -> bool:
-    return training.project.name(script, call.func) in SAMPLER
 
 
 def _fix(loader: Loader, script: Script, epochs: cst.For | cst.While) -> Fix | None:
