@@ -86,3 +86,9 @@ def test_a_rule_has_cases_and_a_page(rule):
 def test_codes_and_names_are_unique():
     assert len({rule.code for rule in RULES}) == len({rule.name for rule in RULES}) == len(RULES)
     assert list(RULES) == sorted(RULES, key=lambda rule: rule.code)
+
+
+def test_every_file_of_a_rule_has_its_row_in_the_table():
+    folder = ROOT / "src" / "lockstep" / "doctor"
+    files = {p.stem for p in (*folder.glob("rules/*.py"), *folder.glob("watchers/*.py"))}
+    assert files - {"__init__"} == {rule.name for rule in RULES}

@@ -156,7 +156,7 @@ def test_a_hang_is_told_with_where_it_was(monkeypatch):
 def test_a_crash_is_told_with_its_last_words():
     broken = changed("group", "rank, world_size =", "rank, world_size, more =")
     (said,) = check_step(STEPS["group"], broken)
-    assert said.startswith("The script failed. Its last lines:")
+    assert said.startswith("The script failed. Last output:")
     assert "ValueError: not enough values to unpack" in said
 
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
+import re
 import stat
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from lockstep.doctor.findings import Finding, Rule, located
-from lockstep.doctor.ignore import ignored
 from lockstep.doctor.registry import RULES
 from lockstep.errors import SourceError
 from lockstep.source.programs import programs
@@ -22,6 +22,7 @@ SKIPPED = {".git", ".venv", "venv", "node_modules", "__pycache__", ".tox", "buil
     "site-packages",
     ".ipynb_checkpoints",
 }
+_TRAINERS = re.compile(rb"torch|accelerate|lightning|deepspeed|transformers|horovod|ray")
 
 
 @dataclass
@@ -44,19 +45,19 @@ def check(paths: Iterable[Path], rules: Sequence[Rule] | None = None) -> Checked
     scripts = []
     for path in dict.fromkeys(paths):
         try:
-            for place in files([path]):
-                if place != path and not may_train(place):
-                    result.files += 1
-                    continue
-                try:
-                    scripts.append(read_script(place))
-                except SourceError as error:
-                    result.errors.append(str(error))
+            places = files(path)
         except SourceError as error:
             result.errors.append(str(error))
-    scripts = list({script.path: script for script in scripts}.values())
-    check_scripts(scripts, rules, result)
-    return result
+            continue
+        for place in places:
+            if place != path and not may_train(place):
+                result.files += 1
+                continue
+            try:
+                scripts.append(read_script(place))
+            except SourceError as error:
+                result.errors.append(str(error))
+    return check_scripts(list({s.path: s for s in scripts}.values()), rules, result)
 
 
 def check_scripts(
@@ -69,7 +70,11 @@ def check_scripts(
     found: dict[tuple[Path, int, int, str], Finding] = {}
     for program in programs(scripts):
         try:
-            _check_program(program, wanted, found, result)
+            for finding, script in _check_program(program, wanted, result):
+                key = (finding.path, finding.line, finding.column, finding.rule.code)
+                if key not in found and not finding.ignored(script.lines):
+                    found[key] = finding
+                    result.scripts.setdefault(finding.path, script)
         except RecursionError:
             result.errors.append(
                 f"{program.scripts[0].path} is nested too deeply to be checked. Leave it out, or "
@@ -80,11 +85,8 @@ def check_scripts(
 
 
 def _check_program(
-    program: Project,
-    rules: Sequence[Rule],
-    found: dict[tuple[Path, int, int, str], Finding],
-    result: Checked,
-) -> None:
+    program: Project, rules: Sequence[Rule], result: Checked
+) -> Iterator[tuple[Finding, Script]]:
     training = Training(program)
     if training.framework is not None:
         result.frameworks.add(training.framework)
@@ -92,38 +94,26 @@ def _check_program(
         return
     result.distributed += 1
     for rule in rules:
-        if rule.look is None or training.framework in rule.handled_by:
-            continue
-        for place in rule.look(training):
-            finding = located(rule, place)
-            key = (finding.path, finding.line, finding.column, rule.code)
-            if key not in found and not ignored(finding, place.script.lines):
-                found[key] = finding
-                result.scripts.setdefault(finding.path, place.script)
+        if rule.look is not None and training.framework not in rule.handled_by:
+            yield from ((located(rule, place), place.script) for place in rule.look(training))
 
 
-def files(paths: Iterable[Path]) -> list[Path]:
-    """Return the scripts and notebooks in files and folders."""
-    found: dict[Path, None] = {}
-    for path in paths:
-        try:
-            mode = path.stat().st_mode
-        except (OSError, ValueError) as error:
-            why = getattr(error, "strerror", None) or str(error)
-            if isinstance(error, FileNotFoundError):
-                raise SourceError(f"{path} does not exist. Check the spelling.") from None
-            raise SourceError(f"{path} cannot be read: {why}.") from None
-        if stat.S_ISDIR(mode):
-            if not os.access(path, os.R_OK | os.X_OK):
-                raise SourceError(
-                    f"{path} cannot be read: change its permissions, or leave it out."
-                )
-            found |= dict.fromkeys(_inside(path))
-        elif stat.S_ISCHR(mode) or stat.S_ISBLK(mode):
-            raise SourceError(f"{path} is a device, not a script. Name a script or a folder.")
-        else:
-            found[path] = None
-    return list(found)
+def files(path: Path) -> list[Path]:
+    """Return a file, or the scripts and notebooks in a folder."""
+    try:
+        mode = path.stat().st_mode
+    except FileNotFoundError:
+        raise SourceError(f"{path} does not exist. Check the spelling.") from None
+    except (OSError, ValueError) as error:
+        why = getattr(error, "strerror", None) or str(error)
+        raise SourceError(f"{path} cannot be read: {why}.") from None
+    if stat.S_ISCHR(mode) or stat.S_ISBLK(mode):
+        raise SourceError(f"{path} is a device, not a script. Name a script or a folder.")
+    if not stat.S_ISDIR(mode):
+        return [path]
+    if not os.access(path, os.R_OK | os.X_OK):
+        raise SourceError(f"{path} cannot be read: change its permissions, or leave it out.")
+    return _inside(path)
 
 
 def _inside(folder: Path) -> list[Path]:
@@ -153,15 +143,4 @@ def may_train(path: Path) -> bool:
         content = path.read_bytes()
     except OSError:
         return True
-    return any(name in content for name in _TRAINERS)
-
-
-_TRAINERS = (
-    b"torch",
-    b"accelerate",
-    b"lightning",
-    b"deepspeed",
-    b"transformers",
-    b"horovod",
-    b"ray",
-)
+    return _TRAINERS.search(content) is not None

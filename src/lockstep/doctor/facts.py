@@ -38,7 +38,8 @@ def facts(examined: Examined) -> Facts:
         "schedulers": _schedulers(trace),
         "waiting": round(trace.waiting()[0], 4),
         "drift": _drift(trace),
-        "oracle": _oracle(trace),
+        "oracle": trace.oracle
+        and {name: value for name, value in trace.oracle.items() if name not in ("kind", "at")},
         "files": _files(trace),
         "stuck": [_stuck(one, trace) for one in trace.outcome.stuck],
         "last_words": _last_words(trace),
@@ -71,11 +72,8 @@ def _schedulers(trace: Trace) -> list[Facts]:
     """Count the steps of each scheduler."""
     found: dict[int, Facts] = {}
     for event in trace.ranks[0].of("scheduled") if trace.ranks else ():
-        one = found.setdefault(
-            event["scheduler"],
-            {"type": event["type"], "place": near_place(event["place"]), "stepped": 0},
-        )
-        one["stepped"] += 1
+        new = {"type": event["type"], "place": near_place(event["place"]), "stepped": 0}
+        found.setdefault(event["scheduler"], new)["stepped"] += 1
     return list(found.values())
 
 
@@ -140,22 +138,13 @@ def _drift(trace: Trace) -> Facts:
     return {"looked": looked, "parameters_differ_after_step": apart, "buffers_differ": buffers}
 
 
-def _oracle(trace: Trace) -> Facts | None:
-    if trace.oracle is None:
-        return None
-    left_out = ("kind", "at")
-    return {name: value for name, value in trace.oracle.items() if name not in left_out}
-
-
 def _files(trace: Trace) -> list[Facts]:
     found: dict[str, set[int]] = {}
     for rank in trace.ranks:
         for event in rank.of("wrote"):
             if event["how"] != "opened" or Path(event["path"]).exists():
                 found.setdefault(event["path"], set()).add(rank.number)
-    return [
-        {"path": str(near(Path(path))), "ranks": sorted(ranks)} for path, ranks in found.items()
-    ]
+    return [{"path": str(near(Path(p))), "ranks": sorted(ranks)} for p, ranks in found.items()]
 
 
 def _stuck(one: Stuck, trace: Trace) -> Facts:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,8 @@ import libcst as cst
 from lockstep.source.edits import Edit
 from lockstep.source.script import Script
 from lockstep.source.training import Training
+
+_IGNORE = re.compile(r"#\s*lockstep:\s*ignore(?:\[([\w\s,.-]*)\])?")
 
 
 @dataclass(frozen=True)
@@ -26,7 +29,7 @@ class Fix:
 
 @dataclass(frozen=True, kw_only=True)
 class Rule:
-    """One bug, and how to find it in the source. `watchers/` find it in a run."""
+    """One bug: a row of rules.toml, and the function that finds it in the source."""
 
     name: str
     """The name of the bug."""
@@ -35,9 +38,9 @@ class Rule:
     """What goes wrong, in one sentence."""
     advice: str
     """How to repair it, in one sentence."""
-    look: Callable[[Training], Iterator[Found]] | None = None
+    look: Callable[[Training], Iterator[Found]] | None
     """Finds the bug in the source; None if only a run shows it."""
-    handled_by: frozenset[str] = frozenset()
+    handled_by: frozenset[str]
     """Frameworks that handle this themselves: the rule skips their scripts."""
 
 
@@ -82,6 +85,19 @@ class Finding:
     running: bool = False
     """Whether a run showed it, and not the source."""
 
+    def ignored(self, lines: Sequence[str]) -> bool:
+        """Return whether `# lockstep: ignore[LS01]` in its first or last line keeps it quiet.
+
+        A comment without brackets ignores all rules.
+        """
+        for number in {self.line, self.end_line}:
+            note = _IGNORE.search(lines[number - 1]) if number <= len(lines) else None
+            if note is not None:
+                names = {name.strip() for name in (note[1] or "").split(",")} - {""}
+                if not names or names & {self.rule.name, self.rule.code}:
+                    return True
+        return False
+
     @property
     def severity(self) -> str:
         """`error` for a certain finding, `warning` for a possible one."""
@@ -112,41 +128,21 @@ class Finding:
 
 def located(rule: Rule, found: Found) -> Finding:
     """Return a finding with its place in the text."""
-    place = found.script.place(found.node)
-    line, column = place.start.line, place.start.column
-    where = f"{line}:{column + 1}"
-    if found.script.places is not None and line <= len(found.script.places):
-        where = found.script.places[line - 1]
-    return Finding(
-        rule,
-        found.script.path,
-        line,
-        column,
-        place.end.line,
-        place.end.column,
-        found.reason,
-        found.certain,
-        where,
-        found.fix,
-    )
+    script = found.script
+    start, end = script.span(found.node)
+    where = f"{start[0]}:{start[1] + 1}"
+    if script.places is not None and start[0] <= len(script.places):
+        where = script.places[start[0] - 1]
+    return Finding(rule, script.path, *start, *end, found.reason, found.certain, where, found.fix)
 
 
 def witnessed(rule: Rule, seen: Seen, script: Path) -> Finding:
     """Return a finding of a run; without a place, it points to the script."""
     path, _, line = seen.place.rpartition(":")
     number = int(line) if line.isdigit() else 1
-    return Finding(
-        rule,
-        near(Path(path)) if path else script,
-        number,
-        0,
-        number,
-        0,
-        seen.reason,
-        seen.certain,
-        str(number),
-        running=True,
-    )
+    here = near(Path(path)) if path else script
+    at = (number, 0)
+    return Finding(rule, here, *at, *at, seen.reason, seen.certain, str(number), running=True)
 
 
 def near(path: Path) -> Path:

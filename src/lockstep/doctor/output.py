@@ -11,6 +11,14 @@ from lockstep.doctor.check import Checked
 from lockstep.doctor.findings import Finding
 from lockstep.doctor.registry import RULES
 
+_COUNTS = {
+    "distinct": "distinct",
+    "shared": "on all ranks",
+    "twice": "repeated",
+    "missing": "never taken",
+}
+"""Numbers of samples in a pass, and their names for people."""
+
 
 def text(finding: Finding) -> str:
     """Return two lines: what is wrong where, and how to repair it."""
@@ -43,11 +51,12 @@ def running(facts: dict[str, Any]) -> list[str]:
     if facts["fake_data"]:
         found.append(f"Missing here, so replaced: {'; '.join(facts['fake_data'])}.")
     if facts["steps"]:
+        reductions = facts["reductions_per_step"]
         found.append(
             f"{facts['ranks']} ranks ({facts['backend']}), {facts['steps']} steps, "
             # Without a loader, the global batch is unknown.
             + f"global batch {facts['global_batch']}, " * bool(facts["global_batch"])
-            + _reductions(facts["reductions_per_step"])
+            + f"{reductions} reduction(s) per step, " * (reductions is not None)
             + f"{facts['waiting']:.0%} of the time waiting for data"
         )
         rates = facts["rates"]
@@ -57,8 +66,7 @@ def running(facts: dict[str, Any]) -> list[str]:
             f"; {s['type']} stepped {s['stepped']} time(s)" for s in facts["schedulers"]
         )
         found.append(f"learning rate {first:g} to {last:g}, {same}{plans}")
-    for one in facts["passes"]:
-        found.append(_pass(one))
+    found += map(_pass, facts["passes"])
     drift = facts["drift"]
     if drift["looked"]:
         step = drift["parameters_differ_after_step"]
@@ -68,7 +76,8 @@ def running(facts: dict[str, Any]) -> list[str]:
     if facts["oracle"] is not None:
         found.append(_oracle(facts["oracle"], facts["ranks"]))
     for one in facts["files"]:
-        found.append(f"file {one['path']}: written by {_ranks(one['ranks'])}")
+        ranks = f"rank{'s' * (len(one['ranks']) > 1)} {', '.join(map(str, one['ranks']))}"
+        found.append(f"file {one['path']}: written by {ranks}")
     found += ending(facts)
     return found
 
@@ -79,7 +88,7 @@ def ending(facts: dict[str, Any]) -> list[str]:
     if facts["ended"] == "hung":
         found.append("The run hung and was ended. Where each rank was:")
     elif facts["ended"] == "crashed":
-        found.append("The script failed. Its last lines:")
+        found.append("The script failed. Last output:")
         found += [f"    {line}" for line in facts["last_words"]]
         if facts["stuck"]:
             found.append("Where the other ranks were:")
@@ -95,28 +104,13 @@ def ending(facts: dict[str, Any]) -> list[str]:
     return found
 
 
-def _reductions(number: int | None) -> str:
-    return "" if number is None else f"{number} reduction(s) per step, "
-
-
-def _ranks(numbers: list[int]) -> str:
-    return f"rank{'s' * (len(numbers) > 1)} {', '.join(map(str, numbers))}"
-
-
 def _pass(one: dict[str, Any]) -> str:
     kind = "training" if one["trains"] else "evaluation" if one["complete"] else "no training"
     counts = "+".join(map(str, one["samples"]))
     facts = [f"{counts} samples"]
     if one["data_set"] is not None:
         facts[0] += f" of {one['data_set']}"
-    if one["distinct"] is not None:
-        facts.append(f"{one['distinct']} distinct")
-    if one["shared"]:
-        facts.append(f"{one['shared']} on all ranks")
-    if one["twice"]:
-        facts.append(f"{one['twice']} repeated")
-    if one["missing"]:
-        facts.append(f"{one['missing']} never taken")
+    facts += [f"{one[fact]} {name}" for fact, name in _COUNTS.items() if one[fact]]
     if one["order"] and one["trains"]:
         facts.append(f"{one['order']} order")
     if not one["complete"]:
@@ -142,8 +136,7 @@ def github(finding: Finding) -> str:
     path = _escaped(str(finding.path)).replace(":", "%3A").replace(",", "%2C")
     # The lines of a notebook are not the lines of its file.
     place = f"line={finding.line},col={finding.column + 1},endLine={finding.end_line},"
-    if _in_notebook(finding):
-        place = ""
+    place *= not _in_notebook(finding)
     return f"::{finding.severity} file={path},{place}title={title}::{message}"
 
 

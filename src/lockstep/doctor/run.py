@@ -9,7 +9,6 @@ from pathlib import Path
 
 from lockstep.console import Progress
 from lockstep.doctor.findings import Finding, Rule, witnessed
-from lockstep.doctor.ignore import ignored
 from lockstep.doctor.registry import watchers
 from lockstep.probes.names import FIRST_STEP, MORE_BATCHES
 from lockstep.probes.run_script import Job, run
@@ -104,7 +103,7 @@ def examine(
         watch = watchers().get(rule.name)
         for seen in watch(trace) if watch is not None else ():
             finding = witnessed(rule, seen, what.script)
-            if not ignored(finding, _lines(finding.path)):
+            if not finding.ignored(_lines(finding.path)):
                 examined.findings.append(finding)
     codes = {finding.rule.code for finding in examined.findings}
     examined.findings = [

@@ -4,12 +4,11 @@ A module imports only from those above it.
 
     text       tree            walks a syntax tree; literals, arguments, dotted names
                scopes          names and the places where they get their values
-               script          one file: its tree, parents, scopes, calls, the code of a node
+               script          one file: its tree, parents, scopes, calls; where a value is from
                notebook        reads the cells of a notebook as one script
                reading         reads a file as a script, or gives the reason why not
                edits           replaces parts of a text
     values     names           finds what a name stands for, also through imports
-               origin          a place that a value may come from
                definitions     finds functions and classes of the project, and their calls
                flags           finds defaults of argparse: what `args.x` is
                values          follows a value to where it comes from

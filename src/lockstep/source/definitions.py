@@ -8,8 +8,7 @@ from dataclasses import dataclass
 import libcst as cst
 
 from lockstep.source.names import DEEPEST, Names
-from lockstep.source.origin import Origin
-from lockstep.source.script import Script
+from lockstep.source.script import Class, Function, Origin, Script, Use
 from lockstep.source.tree import argument, dotted
 
 Definition = tuple[Script, cst.FunctionDef | cst.ClassDef]
@@ -50,7 +49,7 @@ class Definitions(Names):
     def __init__(self, scripts: Sequence[Script]) -> None:
         super().__init__(scripts)
         self._definitions: dict[cst.CSTNode, Definition | None] = {}
-        self._uses: dict[cst.CSTNode, list[tuple[Script, cst.Call]]] | None = None
+        self._uses: dict[cst.CSTNode, list[Use]] | None = None
         self._handed: dict[cst.CSTNode, list[Handed]] | None = None
         self._busy = 0
         """Number of searches under way; results found meanwhile may be incomplete."""
@@ -63,12 +62,17 @@ class Definitions(Names):
         """Return the function or class of the project that an expression names."""
         return self._define(script, node, 0)
 
-    def function(self, script: Script, node: cst.CSTNode) -> tuple[Script, cst.FunctionDef] | None:
+    def function(self, script: Script, node: cst.CSTNode) -> Function | None:
         """Return the function of the project that an expression names."""
         made = self.definition(script, node)
         return (made[0], made[1]) if made and isinstance(made[1], cst.FunctionDef) else None
 
-    def callers(self, script: Script, function: cst.FunctionDef) -> list[tuple[Script, cst.Call]]:
+    def class_named(self, script: Script, node: cst.CSTNode) -> Class | None:
+        """Return the class of the project that an expression names."""
+        made = self.definition(script, node)
+        return (made[0], made[1]) if made and isinstance(made[1], cst.ClassDef) else None
+
+    def callers(self, script: Script, function: cst.FunctionDef) -> list[Use]:
         """Return the calls of a function; of `__init__`, those of its class."""
         owner = script.class_of(function) if function.name.value == "__init__" else None
         return self.uses.get(owner or function, [])
@@ -92,29 +96,25 @@ class Definitions(Names):
             if self.name(script, node.func) == "functools.partial" and node.args:
                 return self._define(script, node.args[0].value, depth + 1)
             return None
-        scope = script.scope_of(node) if node in script.order else script.top
+        scope = script.scope_of(node)
         name = dotted(node)
         head = name.split(".")[0] if name is not None else ""
         if isinstance(node, cst.Attribute) and head in ("self", "cls") and name:
             owner = script.class_of(node)
             if name.count(".") == 1:
-                method = self._method(script, owner, node.attr.value, 0) if owner else None
+                method = self._method(script, owner, node.attr.value) if owner else None
                 if method is not None or owner is None:
                     return method
         found = scope.find(head) if name is not None else None
         imported = found is not None and any(b.kind == "import" for b in found[1])
         if isinstance(node, cst.Attribute) and not imported:
             made = self._class_of_value(script, node.value)
-            return self._method(*made, node.attr.value, 0) if made is not None else None
+            return self._method(*made, node.attr.value) if made is not None else None
         if name is None:
             return None
         if found is None:
-            other = self._star_place(script, head)
-            return (
-                self._define(other, cst.Name(head), depth + 1)
-                if other and "." not in name
-                else None
-            )
+            other = self._star_place(script, head) if "." not in name else None
+            return self._define(other, cst.Name(head), depth + 1) if other else None
         for binding in found[1]:
             if binding.kind in ("function", "class") and "." not in name:
                 assert isinstance(binding.node, cst.FunctionDef | cst.ClassDef)
@@ -129,7 +129,7 @@ class Definitions(Names):
                 if name.count(".") == 1 and owner_place is not None and owner_place[1] is not None:
                     made_at = self._define(owner_place[0], cst.Name(owner_place[1]), depth + 1)
                     if made_at is not None and isinstance(made_at[1], cst.ClassDef):
-                        return self._method(made_at[0], made_at[1], name.split(".")[1], 0)
+                        return self._method(made_at[0], made_at[1], name.split(".")[1])
         assigned = [b for b in found[1] if b.kind == "assign" and not b.index]
         if len(found[1]) == len(assigned) == 1 and "." not in name:
             # `run = worker`, `run = partial(worker, config)`
@@ -138,34 +138,23 @@ class Definitions(Names):
                 return self._define(script, value, depth + 1)
         return None
 
-    def _class_of_value(
-        self, script: Script, node: cst.CSTNode
-    ) -> tuple[Script, cst.ClassDef] | None:
+    def _class_of_value(self, script: Script, node: cst.CSTNode) -> Class | None:
         """Return the class of the project that a value is an instance of, or the class itself."""
-        if isinstance(node, cst.Name):
-            itself = self.definition(script, node)
-            if itself is not None and isinstance(itself[1], cst.ClassDef):
-                return itself[0], itself[1]
-        for origin in self.origins(script, node):
-            if origin.call is not None:
-                made = self.definition(origin.script, origin.call.func)
-                if made is not None and isinstance(made[1], cst.ClassDef):
-                    return made[0], made[1]
-        return None
+        if isinstance(node, cst.Name) and (itself := self.class_named(script, node)):
+            return itself
+        calls = ((o.script, o.call.func) for o in self.origins(script, node) if o.call is not None)
+        return next((made for call in calls if (made := self.class_named(*call))), None)
 
     def _method(
-        self, script: Script, owner: cst.ClassDef, name: str, depth: int
-    ) -> tuple[Script, cst.FunctionDef] | None:
-        for binding in script.scopes[owner].bindings.get(name, []):
-            if isinstance(binding.node, cst.FunctionDef):
-                return script, binding.node
-        if depth < 5:
-            for base in owner.bases:
-                made = self.definition(script, base.value)
-                if made is not None and isinstance(made[1], cst.ClassDef):
-                    found = self._method(made[0], made[1], name, depth + 1)
-                    if found is not None:
-                        return found
+        self, script: Script, owner: cst.ClassDef, name: str, depth: int = 0
+    ) -> Function | None:
+        for method in script.methods(owner, name):
+            return script, method
+        for base in owner.bases if depth < 5 else ():
+            made = self.class_named(script, base.value)
+            found = self._method(*made, name, depth + 1) if made is not None else None
+            if found is not None:
+                return found
         return None
 
     def kept(
@@ -181,15 +170,15 @@ class Definitions(Names):
             ]
             if values:
                 return values
-            above = [self.definition(script, base.value) for base in owner.bases]
-            classes = [(a[0], a[1]) for a in above if a and isinstance(a[1], cst.ClassDef)]
-            if not classes:
+            above = [self.class_named(script, base.value) for base in owner.bases]
+            first = next((made for made in above if made is not None), None)
+            if first is None:
                 break
-            script, owner = classes[0]
+            script, owner = first
         return []
 
     @property
-    def uses(self) -> dict[cst.CSTNode, list[tuple[Script, cst.Call]]]:
+    def uses(self) -> dict[cst.CSTNode, list[Use]]:
         """Return the calls of each function and class of the project."""
         if self._uses is None:
             self._uses = {}
@@ -214,7 +203,7 @@ class Definitions(Names):
         if dotted(node) is None:
             return None
         made = self._class_of_value(script, node)
-        return self._method(*made, "__call__", 0) if made is not None else None
+        return self._method(*made, "__call__") if made is not None else None
 
     @property
     def handed(self) -> dict[cst.CSTNode, list[Handed]]:
@@ -225,12 +214,9 @@ class Definitions(Names):
             for script in self.scripts:
                 for call in script.calls:
                     given = self._handed_by(script, call)
-                    if given is None:
-                        continue
-                    function, found = given
-                    made = self.definition(script, function)
-                    if made is not None:
-                        self._handed.setdefault(made[1], []).append(found)
+                    made = self.definition(script, given[0]) if given is not None else None
+                    if given is not None and made is not None:
+                        self._handed.setdefault(made[1], []).append(given[1])
             self._busy -= 1
         return self._handed
 

@@ -9,9 +9,8 @@ from functools import cached_property
 import libcst as cst
 
 from lockstep.source.gradients import is_backward, without_gradient
-from lockstep.source.origin import Origin
 from lockstep.source.project import Project
-from lockstep.source.script import Script
+from lockstep.source.script import Origin, Script
 from lockstep.source.tree import argument, constant
 
 DATA_LOADER = "torch.utils.data.DataLoader", "torch.utils.data.dataloader.DataLoader"
@@ -92,8 +91,7 @@ class Loader:
         """Whether the loader is for training; None if nothing tells."""
         if self.loops:
             return any(loop.trains for loop in self.loops)
-        data = self.given("dataset")
-        texts = [self.name] + ([self.script.code(data)] if data is not None else [])
+        texts = [self.name, self._data_text]
         for call in self._data_sets():
             flag = constant(argument(call, "train"))
             if isinstance(flag, bool):
@@ -115,13 +113,17 @@ class Loader:
         signs = [argument(call, n) for call in self._data_sets() for n in ("train", "split")]
         if any(constant(sign) in (False, "val", "valid", "validation", "test") for sign in signs):
             return True
-        data = self.given("dataset")
-        text = f"{self.name} {self.script.code(data) if data is not None else ''}"
+        text = f"{self.name} {self._data_text}"
         if _EVALUATES.search(text):
             return not _TRAINS.search(self.name)
         if _TRAINS.search(text):
             return False
         return any(without_gradient(loop.script, loop.node) for loop in self.loops)
+
+    @property
+    def _data_text(self) -> str:
+        data = self.given("dataset")
+        return self.script.code(data) if data is not None else ""
 
     def _data_sets(self) -> list[cst.Call]:
         return [origin.call for origin in self.origins("dataset") if origin.call is not None]
@@ -132,10 +134,9 @@ class Loader:
         only = True
         for name in ("sampler", "batch_sampler"):
             origins = self.origins(name)
-            for origin in origins:
+            for origin in list(origins) if name == "batch_sampler" else ():
                 inner = origin.call and argument(origin.call, "sampler", 0)
-                if name == "batch_sampler" and inner:
-                    origins = [*origins, *self.project.origins(origin.script, inner)]
+                origins += self.project.origins(origin.script, inner) if inner else []
             for origin in origins:
                 made = origin.call and self.project.name(origin.script, origin.call.func)
                 if made in SAMPLER:

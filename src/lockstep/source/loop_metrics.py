@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import TypeGuard
 
 import libcst as cst
 
@@ -49,6 +48,7 @@ class Tally:
     """Functions in which they were followed."""
 
     def __post_init__(self) -> None:
+        self.project = self.training.project
         script, node = self.loop.script, self.loop.node
         self._collect(script, node.body)
         if self.names:
@@ -70,20 +70,18 @@ class Tally:
                 owner = dotted(node.func.value)
                 if owner is not None and node.func.attr.value in ("append", "extend", "update"):
                     self._keep(script, node.func.value, owner)
-            if is_reduction(self.training.project, script, node) or self._hidden(script, node):
+            if self._reduces(script, node) or self._hidden(script, node):
                 self.reduced = True
 
     def _hidden(self, script: Script, node: cst.CSTNode) -> bool:
         """Return whether a called function contains a reduction."""
         if not isinstance(node, cst.Call):
             return False
-        made = self.training.project.definition(script, node.func)
-        return made is not None and self.training.project.reaches(
-            made[0], made[1].body, self._reduces
-        )
+        made = self.project.definition(script, node.func)
+        return made is not None and self.project.reaches(made[0], made[1].body, self._reduces)
 
     def _reduces(self, script: Script, node: cst.CSTNode) -> bool:
-        return is_reduction(self.training.project, script, node)
+        return is_reduction(self.project, script, node)
 
     def _add(self, name: str | None) -> None:
         if name is not None and not _NO_METRIC.search(name):
@@ -91,16 +89,16 @@ class Tally:
 
     def _keep(self, script: Script, owner: cst.BaseExpression, name: str) -> None:
         """Note an object that keeps values: a list, a known meter, or one that may do more."""
-        origins = self.training.project.origins(script, owner)
+        origins = self.project.origins(script, owner)
         if any(isinstance(origin.node, cst.List) for origin in origins):
             self._add(name)
             return
         for origin in origins:
-            called = origin.call and self.training.project.title(origin.script, origin.call.func)
+            called = origin.call and self.project.title(origin.script, origin.call.func)
             if called and re.search(r"tqdm|[Pp]rogress|\bBar", called):
                 continue
             if called and called.endswith("AverageMeter") and origin.call is not None:
-                made = self.training.project.definition(origin.script, origin.call.func)
+                made = self.project.definition(origin.script, origin.call.func)
                 inside = walk(made[1].body) if made else ()
                 if made and any(self._reduces(made[0], node) for node in inside):
                     self.known = False
@@ -133,8 +131,10 @@ class Tally:
             elif isinstance(node, cst.BinaryOperation):
                 if mentions(node.left, names, calls):
                     self._divided(script, node)
-            elif _is_division(node) and mentions(node.target, names, calls):
-                self.divisions.append((script, node, node.value))
+            elif isinstance(node, cst.AugAssign):
+                divides = isinstance(node.operator, cst.DivideAssign)
+                if divides and mentions(node.target, names, calls):
+                    self.divisions.append((script, node, node.value))
             if isinstance(node, cst.Return) and node.value is not None:
                 if mentions(node.value, names, calls):
                     returns.append(node)
@@ -144,16 +144,14 @@ class Tally:
             return
         # A decorator may change what is returned.
         self.known &= all(stops_gradients(script, d.decorator) for d in function.decorators)
-        for where, call in self.training.project.uses.get(function, []):
+        for where, call in self.project.uses.get(function, []):
             if self._is_for_another(where, call):
                 continue
             self._returned(where, call, returns, names, calls, depth - 1)
 
     def _is_for_another(self, script: Script, call: cst.Call) -> bool:
         """Return whether a call passes loaders, but not the one of this loop."""
-        origins = [
-            o.node for a in call.args for o in self.training.project.origins(script, a.value)
-        ]
+        origins = [o.node for a in call.args for o in self.project.origins(script, a.value)]
         loaders = [x.call for x in self.training.loaders if x.call in origins]
         return bool(loaders) and self.loop.loader.call not in loaders
 
@@ -187,7 +185,7 @@ class Tally:
             return False
         assert isinstance(node, cst.Call)
         # Reductions of torch name their values in the call.
-        name = self.training.project.name(script, node.func) or ""
+        name = self.project.name(script, node.func) or ""
         return not name.startswith("torch.distributed")
 
     def _in_other(self, script: Script, node: cst.CSTNode) -> bool:
@@ -205,7 +203,7 @@ class Tally:
         self.reduced |= touched and self._reduces(script, call)
         if not touched or call in calls:
             return
-        last = _last(script, call)
+        last = script.code(call.func).rsplit(".", 1)[-1]
         if self._is_local(script, call) or mentions(call.func, names, calls):
             return
         if NOTES.match(last):
@@ -216,10 +214,10 @@ class Tally:
             self.uses.append((script, call))
         elif last not in _KEEPS:
             self.reduced |= self._hidden(script, call)
-            self.known &= self.training.project.function(script, call.func) is not None
+            self.known &= self.project.function(script, call.func) is not None
 
     def _is_local(self, script: Script, call: cst.Call) -> bool:
-        name = self.training.project.title(script, call.func)
+        name = self.project.title(script, call.func)
         return name.split(".")[0] in _LOCAL or _PLAIN.fullmatch(name) is not None
 
     def _compared(
@@ -244,14 +242,6 @@ def tallies(training: Training, loader: Loader) -> Iterator[Tally]:
         tally = Tally(training, loop)
         if tally.names or tally.divisions:
             yield tally
-
-
-def _is_division(node: cst.CSTNode) -> TypeGuard[cst.AugAssign]:
-    return isinstance(node, cst.AugAssign) and isinstance(node.operator, cst.DivideAssign)
-
-
-def _last(script: Script, call: cst.Call) -> str:
-    return script.code(call.func).rsplit(".", 1)[-1]
 
 
 def _up_to_statement(script: Script, node: cst.CSTNode) -> Iterator[cst.CSTNode]:

@@ -80,12 +80,9 @@ class Names:
 
     def _imported(self, script: Script, path: str, depth: int) -> str:
         found = self._definition(script, path)
-        if found is None:
+        if found is None or found[1] is None:
             return path
-        other, name = found
-        if name is None:
-            return path
-        return self._name(other, cst.Name(name), other.top, depth + 1) or path
+        return self._name(found[0], cst.Name(found[1]), found[0].top, depth + 1) or path
 
     def _starred(self, script: Script, name: str, depth: int = 0) -> str | None:
         for binding in script.top.bindings.get("*", []):

@@ -6,6 +6,7 @@ import ast
 import json
 import re
 import warnings
+from contextlib import suppress
 from pathlib import Path
 
 from lockstep.errors import SourceError
@@ -52,14 +53,18 @@ def code_of(path: Path, content: bytes) -> tuple[str, list[str]]:
     return "\n".join(lines) + "\n", places
 
 
+def compiled(text: str) -> None:
+    """Raise Python's own error if a text is not Python."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        ast.parse(text)
+
+
 def _is_python(text: str) -> bool:
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            ast.parse(text)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return False
-    return True
+    with suppress(SyntaxError, ValueError, RecursionError, MemoryError):
+        compiled(text)
+        return True
+    return False
 
 
 def _without_magic(lines: list[str], *, brackets: bool) -> list[str]:

@@ -32,13 +32,10 @@ def _imports(reader: Project, script: Script) -> list[Script]:
     waiting = [script]
     while waiting:
         here = waiting.pop()
-        for scope in here.scopes.values():
-            for binding in (b for bindings in scope.bindings.values() for b in bindings):
-                if binding.kind != "import":
-                    continue
-                for path in (binding.path, binding.path.rpartition(".")[0]):
-                    module = reader.module(here, path) if path.strip(".") else None
-                    if module is not None and module.path not in found:
-                        found[module.path] = module
-                        waiting.append(module)
+        for name in here.imports:
+            for path in (name, name.rpartition(".")[0]):
+                module = reader.module(here, path) if path.strip(".") else None
+                if module is not None and module.path not in found:
+                    found[module.path] = module
+                    waiting.append(module)
     return list(found.values())

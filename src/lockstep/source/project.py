@@ -47,6 +47,10 @@ class Project(Values):
         calls = [(o.script, o.call) for o in self.origins(script, node) if o.call is not None]
         return [(where, call, self.name(where, call.func) or "") for where, call in calls]
 
+    def made(self, script: Script, call: cst.Call) -> list[tuple[Script, cst.Call, str]]:
+        """Return a call, and the calls that made what it calls: `CrossEntropyLoss()(x, y)`."""
+        return [(script, call, self.name(script, call.func) or ""), *self.makers(script, call.func)]
+
     def made_by(self, script: Script, node: cst.CSTNode, *names: str) -> bool:
         """Return whether a value may come from a call of one of these."""
         return any(name in names for _, _, name in self.makers(script, node))

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import ast
 import re
 import tokenize
-import warnings
 from io import BytesIO
 from pathlib import Path
 
 import libcst as cst
 
 from lockstep.errors import SourceError
-from lockstep.source.notebook import code_of
+from lockstep.source.notebook import code_of, compiled
 from lockstep.source.script import Script, lines_of
 
 MOST_BYTES = 2_000_000
@@ -89,9 +87,7 @@ def _trouble(path: Path, text: str) -> SyntaxError | None:
             "UTF-8 text."
         )
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            ast.parse(text)
+        compiled(text)
     except SyntaxError as error:
         if "too many nested" in error.msg or "too many indentation" in error.msg.lower():
             raise _too_deep(path) from None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import libcst as cst
 
@@ -78,17 +78,15 @@ def bind(node: cst.CSTNode, scope: Scope) -> None:
     """Note the names that a node gives values to."""
     if isinstance(node, cst.Assign):
         for target in node.targets:
-            _bind_target(target.target, "assign", node, node.value, (), scope)
-    elif isinstance(node, cst.AnnAssign) and node.value is not None:
-        _bind_target(node.target, "assign", node, node.value, (), scope)
+            _bind_target(target.target, Binding("assign", node, node.value), scope)
+    elif isinstance(node, cst.AnnAssign | cst.NamedExpr) and node.value is not None:
+        _bind_target(node.target, Binding("assign", node, node.value), scope)
     elif isinstance(node, cst.AugAssign):
-        _bind_target(node.target, "augment", node, node.value, (), scope)
-    elif isinstance(node, cst.NamedExpr):
-        _bind_target(node.target, "assign", node, node.value, (), scope)
+        _bind_target(node.target, Binding("augment", node, node.value), scope)
     elif isinstance(node, cst.For | cst.CompFor):
-        _bind_target(node.target, "loop", node, node.iter, (), scope)
+        _bind_target(node.target, Binding("loop", node, node.iter), scope)
     elif isinstance(node, cst.WithItem) and node.asname is not None:
-        _bind_target(node.asname.name, "with", node, node.item, (), scope)
+        _bind_target(node.asname.name, Binding("with", node, node.item), scope)
     elif isinstance(node, cst.Global):
         scope.globals.update(item.name.value for item in node.names)
     elif isinstance(node, cst.Nonlocal):
@@ -96,36 +94,31 @@ def bind(node: cst.CSTNode, scope: Scope) -> None:
     elif isinstance(node, cst.Import | cst.ImportFrom):
         _bind_imports(node, scope)
     elif isinstance(node, cst.ExceptHandler) and node.name is not None:
-        _bind_target(node.name.name, "other", node, None, (), scope)
+        _bind_target(node.name.name, Binding("other", node), scope)
 
 
-def _bind_target(
-    target: cst.CSTNode,
-    kind: str,
-    node: cst.CSTNode,
-    value: cst.CSTNode | None,
-    index: tuple[int | str, ...],
-    scope: Scope,
-) -> None:
+def _bind_target(target: cst.CSTNode, binding: Binding, scope: Scope) -> None:
+    index = binding.index
     if isinstance(target, cst.Name):
-        scope.bind(target.value, Binding(kind, node, value, index))
+        scope.bind(target.value, binding)
     elif isinstance(target, cst.Attribute):
         # `self.model = ...` is kept under its dotted name, in the scope of the class.
         name = dotted(target)
         if name is not None:
-            _owner(name, scope).bind(name, Binding(kind, node, value, index))
+            _owner(name, scope).bind(name, binding)
     elif isinstance(target, cst.Tuple | cst.List):
         for number, element in enumerate(target.elements):
             if isinstance(element, cst.StarredElement):
                 # The elements after a star count from the end, so their index is unknown.
                 break
-            _bind_target(element.value, kind, node, value, (*index, number), scope)
-    elif isinstance(target, cst.Subscript) and kind == "assign" and not index:
+            _bind_target(element.value, replace(binding, index=(*index, number)), scope)
+    elif isinstance(target, cst.Subscript) and binding.kind == "assign" and not index:
         name = dotted(target.value)
         place = target.slice[0].slice
         key = constant(place.value) if isinstance(place, cst.Index) else ...
         if name is not None:
-            found = Binding("item", node, value, (key if isinstance(key, int | str) else EACH,))
+            which = (key if isinstance(key, int | str) else EACH,)
+            found = replace(binding, kind="item", index=which)
             _owner(name, scope).items.setdefault(name, []).append(found)
 
 
@@ -137,27 +130,22 @@ def _owner(name: str, scope: Scope) -> Scope:
 
 
 def _bind_imports(node: cst.Import | cst.ImportFrom, scope: Scope) -> None:
-    if isinstance(node, cst.Import):
-        for alias in node.names:
-            path = dotted(alias.name) or ""
-            if alias.asname is not None and isinstance(alias.asname.name, cst.Name):
-                scope.bind(alias.asname.name.value, Binding("import", node, path=path))
-            else:
-                # `import torch.nn` binds torch.
-                first = path.split(".")[0]
-                scope.bind(first, Binding("import", node, path=first))
-        return
-    module = "." * len(node.relative) + ((dotted(node.module) or "") if node.module else "")
+    before = ""
+    if isinstance(node, cst.ImportFrom):
+        before = "." * len(node.relative) + ((dotted(node.module) or "") if node.module else "")
     if isinstance(node.names, cst.ImportStar):
-        scope.bind("*", Binding("import", node, path=module))
+        scope.bind("*", Binding("import", node, path=before))
         return
+    before += "" if before.endswith(".") or not before else "."
     for alias in node.names:
-        name = dotted(alias.name) or ""
-        bound = name
+        path = dotted(alias.name) or ""
+        bound = path
         if alias.asname is not None and isinstance(alias.asname.name, cst.Name):
             bound = alias.asname.name.value
-        joint = "" if module.endswith(".") or not module else "."
-        scope.bind(bound, Binding("import", node, path=f"{module}{joint}{name}"))
+        elif isinstance(node, cst.Import):
+            # `import torch.nn` binds torch.
+            bound = path = path.split(".")[0]
+        scope.bind(bound, Binding("import", node, path=f"{before}{path}"))
 
 
 def bind_parameters(parameters: cst.Parameters, scope: Scope) -> None:

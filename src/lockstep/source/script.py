@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, cast
@@ -68,8 +69,8 @@ class Script:
         return found if len(names) == 1 else sorted(found, key=self.order.__getitem__)
 
     def scope_of(self, node: cst.CSTNode) -> Scope:
-        """Return the scope that holds a node."""
-        return self._around[node]
+        """Return the scope that holds a node; of a node that is not in the text, the module's."""
+        return self._around.get(node, self.top)
 
     def above(self, node: cst.CSTNode) -> Iterator[cst.CSTNode]:
         """Yield the parents of a node, the nearest first."""
@@ -83,6 +84,18 @@ class Script:
             found = next((n for n in self.above(node) if isinstance(n, cst.FunctionDef)), None)
             self._functions[node] = found
         return self._functions[node]
+
+    def methods(self, owner: cst.ClassDef, name: str) -> list[cst.FunctionDef]:
+        """Return the methods of a class with this name: several, if they are under an `if`."""
+        bindings = self.scopes[owner].bindings.get(name, [])
+        return [b.node for b in bindings if isinstance(b.node, cst.FunctionDef)]
+
+    @cached_property
+    def imports(self) -> list[str]:
+        """The paths that the script imports, in any scope."""
+        scopes = self.scopes.values()
+        every = (b for scope in scopes for bound in scope.bindings.values() for b in bound)
+        return [binding.path for binding in every if binding.kind == "import"]
 
     def class_of(self, node: cst.CSTNode) -> cst.ClassDef | None:
         """Return the class that holds a node."""
@@ -128,6 +141,11 @@ class Script:
         """Return the first and last line and column, computed on first use."""
         return self._positions[node]
 
+    def span(self, node: cst.CSTNode) -> tuple[tuple[int, int], tuple[int, int]]:
+        """Return the start and the end of a node, each as its line and column."""
+        place = self.place(node)
+        return (place.start.line, place.start.column), (place.end.line, place.end.column)
+
     def _index(self, tree: cst.CSTNode) -> None:
         """Note parents, order and names; without recursion, since a chain of elif may be long."""
         waiting = [(tree, self.top)]
@@ -160,3 +178,26 @@ class Script:
                     place = inner if type(child) is cst.Parameters else scope
                 below.append((child, place))
             waiting.extend(reversed(below))
+
+
+@dataclass(frozen=True, eq=False)
+class Origin:
+    """An expression that a value may come from, and the script that it stands in."""
+
+    script: Script
+    node: cst.CSTNode
+    index: tuple[int | str, ...] = ()
+    """The part of the expression that is meant, if it gives several values."""
+
+    @property
+    def call(self) -> cst.Call | None:
+        """The expression, if it is a call and its whole result is meant."""
+        return self.node if isinstance(self.node, cst.Call) and not self.index else None
+
+
+Use = tuple[Script, cst.Call]
+"""A call, and the script that it stands in."""
+Function = tuple[Script, cst.FunctionDef]
+"""A function, and the script that defines it."""
+Class = tuple[Script, cst.ClassDef]
+"""A class, and the script that defines it."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import libcst as cst
@@ -12,7 +12,7 @@ import libcst as cst
 from lockstep.source.gradients import is_backward
 from lockstep.source.models import inner_call
 from lockstep.source.project import DEPTH
-from lockstep.source.script import Script
+from lockstep.source.script import Function, Script
 from lockstep.source.training import Training
 from lockstep.source.tree import argument, children, dotted
 
@@ -80,20 +80,20 @@ def _acts(
             yield from _acts(training, script, item, kind, at, inside)
             if isinstance(item, cst.If) and item.orelse is None and _goes_on(item.body):
                 # After `if not ready: continue`, the rest is its other branch.
-                at = _deeper(at, branches=(*at.branches, (script, item, False)))
+                at = replace(at, branches=(*at.branches, (script, item, False)))
         return
     if isinstance(node, cst.If):
         yield from _acts(training, script, node.test, kind, at, inside)
         for side, branch in ((True, node.body), (False, node.orelse)):
             if branch is not None:
-                deeper = _deeper(at, branches=(*at.branches, (script, node, side)))
+                deeper = replace(at, branches=(*at.branches, (script, node, side)))
                 yield from _acts(training, script, branch, kind, deeper, inside)
         return
     inner = at
     if isinstance(node, cst.With):
-        inner = _deeper(at, withs=(*at.withs, (script, node)))
+        inner = replace(at, withs=(*at.withs, (script, node)))
     elif isinstance(node, cst.For | cst.While):
-        inner = _deeper(at, loops=(*at.loops, (script, node)))
+        inner = replace(at, loops=(*at.loops, (script, node)))
     for child in children(node):
         part = inner if child is getattr(node, "body", None) else at
         yield from _acts(training, script, child, kind, part, inside)
@@ -101,16 +101,11 @@ def _acts(
         return
     found = kind(script, node)
     if found is not None:
-        yield Act(found, script, node, at.branches, at.withs, at.loops)
+        yield replace(at, kind=found, script=script, call=node)
         return
     for where, function in called(training, script, node):
         if function not in inside and len(inside) < DEPTH:
             yield from _acts(training, where, function.body, kind, at, (*inside, function))
-
-
-def _deeper(at: Act, **changes: object) -> Act:
-    held = {"branches": at.branches, "withs": at.withs, "loops": at.loops} | changes
-    return Act(at.kind, at.script, at.call, **held)  # type: ignore[arg-type]
 
 
 def _goes_on(body: cst.BaseSuite) -> bool:
@@ -120,15 +115,13 @@ def _goes_on(body: cst.BaseSuite) -> bool:
     return isinstance(last, cst.Continue | cst.Return)
 
 
-def called(
-    training: Training, script: Script, call: cst.Call
-) -> list[tuple[Script, cst.FunctionDef]]:
+def called(training: Training, script: Script, call: cst.Call) -> list[Function]:
     """Return the functions of the project that a call runs; for a module, its forward."""
     project = training.project
-    made = project.definition(script, call.func)
-    if made is not None:
-        return [(made[0], made[1])] if isinstance(made[1], cst.FunctionDef) else []
-    found: list[tuple[Script, cst.FunctionDef]] = []
+    if project.definition(script, call.func) is not None:
+        function = project.function(script, call.func)
+        return [function] if function is not None else []
+    found: list[Function] = []
     plain = isinstance(call.func, cst.Name | cst.Call)
     if not plain and not (dotted(call.func) or "").startswith("self."):
         return found
@@ -136,15 +129,13 @@ def called(
     for origin in waiting:
         if origin.call is None or len(waiting) > 32:
             continue
-        made = project.definition(origin.script, origin.call.func)
-        if made is None:
+        if project.definition(origin.script, origin.call.func) is None:
             wrapped = any(wrap.call is origin.call for wrap in training.wraps)
             inner = argument(origin.call, "module", 0) if wrapped else inner_call(origin.call)
             waiting += project.origins(origin.script, inner) if inner is not None else []
-        if made is not None and isinstance(made[1], cst.ClassDef):
-            for binding in made[0].scopes[made[1]].bindings.get("forward", []):
-                if isinstance(binding.node, cst.FunctionDef):
-                    found.append((made[0], binding.node))
+        made = project.class_named(origin.script, origin.call.func)
+        if made is not None:
+            found += [(made[0], method) for method in made[0].methods(made[1], "forward")]
     return found
 
 

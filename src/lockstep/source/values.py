@@ -9,15 +9,21 @@ import libcst as cst
 from lockstep.source.definitions import Definitions
 from lockstep.source.flags import default_of
 from lockstep.source.names import DEEPEST
-from lockstep.source.origin import Origin
 from lockstep.source.scopes import Binding
-from lockstep.source.script import Script
+from lockstep.source.script import Function, Origin, Script
 from lockstep.source.tree import EACH, argument, constant, dotted, parts, returned
 
 Index = tuple[int | str, ...]
 """The part of a value that is meant: `(1, "x")` for `value[1]["x"]`."""
 Go = Callable[..., None]
 """Called with an expression that the value also comes from, the part of it, and its script."""
+_CHOICES: dict[type[cst.CSTNode], tuple[str, ...]] = {
+    cst.IfExp: ("body", "orelse"),
+    cst.BooleanOperation: ("left", "right"),
+    cst.NamedExpr: ("value",),
+    cst.Await: ("expression",),
+}
+"""Expressions whose value is that of one of their parts, and the names of these parts."""
 MOST_NESTED = 4
 """The most values that are followed in order to follow another one."""
 MOST_STEPS = 300
@@ -81,19 +87,9 @@ class Values(Definitions):
         elif isinstance(node, cst.Attribute):
             if self._follow_attribute(script, node, index, go):
                 return
-        elif isinstance(node, cst.IfExp):
-            go(node.body, index)
-            go(node.orelse, index)
-            return
-        elif isinstance(node, cst.BooleanOperation):
-            go(node.left, index)
-            go(node.right, index)
-            return
-        elif isinstance(node, cst.NamedExpr):
-            go(node.value, index)
-            return
-        elif isinstance(node, cst.Await):
-            go(node.expression, index)
+        elif type(node) in _CHOICES:
+            for field in _CHOICES[type(node)]:
+                go(getattr(node, field), index)
             return
         elif index and (taken := self._parts(script, node, index[0])):
             for part in taken:
@@ -130,17 +126,14 @@ class Values(Definitions):
                 return
             if isinstance(node.func, cst.Name) and not index:
                 # `make = lambda data: DataLoader(data)`
-                bound = (
-                    script.scope_of(node).find(node.func.value) if node in script.order else None
-                )
-                if bound is not None and len(bound[1]) == 1:
-                    maker = bound[1][0].value
-                    if bound[1][0].kind == "assign" and isinstance(maker, cst.Lambda):
-                        go(maker.body, index)
-                        return
+                bound = script.scope_of(node).find(node.func.value)
+                maker = bound[1][0] if bound is not None and len(bound[1]) == 1 else None
+                if maker and maker.kind == "assign" and isinstance(maker.value, cst.Lambda):
+                    go(maker.value.body, index)
+                    return
         found.append(Origin(script, node, index))
 
-    def _called(self, script: Script, node: cst.CSTNode) -> list[tuple[Script, cst.FunctionDef]]:
+    def _called(self, script: Script, node: cst.CSTNode) -> list[Function]:
         """Return the functions that a call may run: several, if they are defined under an `if`."""
         made = self.function(script, node)
         if made is None:
@@ -159,10 +152,10 @@ class Values(Definitions):
         """Follow everything that a name may hold; return False if nothing is known."""
         name = dotted(node)
         assert name is not None
-        scope = script.scope_of(node) if node in script.order else script.top
+        scope = script.scope_of(node)
         found = scope.find(name)
         if found is None and name.startswith("self."):
-            owner = script.class_of(node) if node in script.order else None
+            owner = script.class_of(node)
             bindings = script.scopes[owner].bindings.get(name, []) if owner else []
             found = (script.scopes[owner], bindings) if owner and bindings else None
         known = self._follow_items(script, node, name, index, go)
@@ -208,8 +201,8 @@ class Values(Definitions):
         """Follow `loaders["train"] = ...`, where `loaders["train"]` is asked for."""
         if not index:
             return False
-        scope = script.scope_of(node) if node in script.order else script.top
-        owner = script.class_of(node) if name.startswith("self.") and node in script.order else None
+        scope = script.scope_of(node)
+        owner = script.class_of(node) if name.startswith("self.") else None
         known = False
         for binding in (script.scopes[owner] if owner else scope).put(name):
             if binding.value is not None and (
@@ -245,7 +238,7 @@ class Values(Definitions):
         name = node.attr.value
         head = node.value
         if isinstance(head, cst.Name) and head.value in ("self", "cls"):
-            owner = script.class_of(node) if node in script.order else None
+            owner = script.class_of(node)
             made = (script, owner) if owner is not None else None
         else:
             for origin in self.origins(script, head):

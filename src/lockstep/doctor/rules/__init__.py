@@ -1,1 +1,1 @@
-"""One file for each rule."""
+"""Find the bugs in the source: one file per rule, named as in rules.toml."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import libcst as cst
 
-from lockstep.doctor.findings import Found, Rule
+from lockstep.doctor.findings import Found
 from lockstep.source.gradients import is_backward
 from lockstep.source.models import Model, Wrap
 from lockstep.source.script import Script
@@ -24,14 +24,8 @@ _DTYPE = re.compile(
 )
 
 
-@dataclass(frozen=True, eq=False)
-class _Place:
-    """A node that runs after a wrap."""
-
-    script: Script
-    node: cst.CSTNode
-    straight: bool
-    """Whether the node is in the function of the wrap and outside any loop."""
+_Place = tuple[Script, cst.CSTNode, bool]
+"""A node that runs after a wrap, and whether it is in the wrap's function and outside any loop."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,22 +50,21 @@ def look(training: Training) -> Iterator[Found]:
     for wrap in training.copies:
         model = Model(training.project, wrap)
         places = list(_after(training, wrap))
-        for place in places:
-            reason = _changed(model, place)
+        for script, node, straight in places:
+            reason = _changed(model, script, node, straight)
             if reason is not None:
-                sure = "converted" not in reason
-                yield Found(place.script, place.node, reason, certain=sure)
-        yield from _switched(model, {place.node for place in places})
+                yield Found(script, node, reason, certain="converted" not in reason)
+        yield from _switched(model, {node for _, node, _ in places})
 
 
 def _after(training: Training, wrap: Wrap) -> Iterator[_Place]:
     """Yield nodes that run between the wrap and the end of training, also in called functions."""
-    script, call = wrap.script, wrap.call
+    script, call, project = wrap.script, wrap.call, training.project
     function = script.function_of(call)
     if isinstance(script.statement_of(call), cst.Return):
         return
     chain = [p for p in script.above(call) if isinstance(p, cst.Call)]
-    yield from (_Place(script, node, True) for node in chain)
+    yield from ((script, node, True) for node in chain)
     trained: cst.CSTNode | None = None
     for node in walk_shallow(function.body if function else script.tree):
         if script.order[node] <= script.order[call] or script.inside(node, call):
@@ -82,26 +75,24 @@ def _after(training: Training, wrap: Wrap) -> Iterator[_Place]:
             return
         if _excludes(script, call, node):
             continue
-        yield _Place(script, node, not loops)
+        yield script, node, not loops
         if isinstance(node, cst.Call):
             ends = is_backward(script, node)
-            made = training.project.definition(script, node.func)
-            if made is not None and isinstance(made[1], cst.FunctionDef):
-                for where, inside in training.project.reached(
-                    made[0], made[1].body, lambda s, n: True
-                ):
-                    yield _Place(where, inside, False)
+            made = project.function(script, node.func)
+            if made is not None:
+                for where, inside in project.reached(made[0], made[1].body, lambda s, n: True):
+                    yield where, inside, False
                     ends = ends or is_backward(where, inside)
             if ends and trained is None:
                 trained = loops[-1] if loops else node
     owner = script.class_of(call)
     if owner is not None and function is not None and function.name.value == "__init__":
         calls = (n for n in walk(function.body) if isinstance(n, cst.Call))
-        made_first = [training.project.definition(script, n.func) for n in calls]
+        made_first = [project.definition(script, n.func) for n in calls]
         early = [function, *(made[1] for made in made_first if made is not None)]
         for method in owner.body.body:
             if isinstance(method, cst.FunctionDef) and method not in early:
-                yield from (_Place(script, n, False) for n in walk_shallow(method.body))
+                yield from ((script, n, False) for n in walk_shallow(method.body))
 
 
 def _excludes(script: Script, one: cst.CSTNode, other: cst.CSTNode) -> bool:
@@ -118,10 +109,9 @@ def _excludes(script: Script, one: cst.CSTNode, other: cst.CSTNode) -> bool:
     return False
 
 
-def _changed(model: Model, place: _Place) -> str | None:
+def _changed(model: Model, script: Script, node: cst.CSTNode, straight: bool) -> str | None:
     """Return what this node changes in the model, or None."""
-    script, node, project = place.script, place.node, model.project
-    wrap = model.wrap
+    wrap, project = model.wrap, model.project
     if isinstance(node, cst.Assign) and isinstance(node.value, cst.Call):
         target = node.targets[0].target
         here = script is wrap.script and script.function_of(node) is script.function_of(wrap.call)
@@ -129,9 +119,9 @@ def _changed(model: Model, place: _Place) -> str | None:
         new = _LAYER.fullmatch(project.name(script, node.value.func) or "")
         if new and here and owner is not None and model.depth(script, owner) is not None:
             return "this layer was added after the wrap, so DDP does not exchange its gradients"
-    if not isinstance(node, cst.Call) or not place.straight:
+    if not isinstance(node, cst.Call) or not straight:
         return None
-    name = project.name(script, node.func) or script.code(node.func)
+    name = project.title(script, node.func)
     if name.endswith("SyncBatchNorm.convert_sync_batchnorm") and node.args:
         value = node.args[0].value
         if value is wrap.call or model.depth(script, value) is not None:
@@ -204,12 +194,3 @@ def _switch(model: Model, script: Script, node: cst.CSTNode) -> _Switch | None:
     if not isinstance(flag, bool):
         return None
     return _Switch(script, node, script.code(subject), flag, part or bool(depth))
-
-
-RULE = Rule(
-    name="changed_after_wrap",
-    code="LS11",
-    summary="DDP exchanges gradients only for the parameters that it saw at the wrap.",
-    advice="Move, convert, freeze and replace layers first, then wrap. Wrap again after a change.",
-    look=look,
-)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from itertools import takewhile
 
 import libcst as cst
 
-from lockstep.doctor.findings import Found, Rule
+from lockstep.doctor.findings import Found
 from lockstep.source.collectives import COLLECTIVES
 from lockstep.source.gradients import is_backward
 from lockstep.source.loaders import SAMPLER
@@ -35,9 +36,10 @@ def _unmatched(
     training: Training, script: Script, branch: cst.If, branches: list[cst.If]
 ) -> Iterator[Found]:
     """Find collectives on one side of a branch that the other side does not call."""
-    sides = [dict(_made(training, script, branch.body)), {}]
-    if branch.orelse is not None:
-        sides[1] = dict(_made(training, script, branch.orelse))
+    sides = [
+        dict(_made(training, script, side)) if side is not None else {}
+        for side in (branch.body, branch.orelse)
+    ]
     owner = script.class_of(branch) or script.function_of(branch) or script.tree
     elsewhere: set[str] = set()
     for other in branches:
@@ -69,8 +71,8 @@ def _made(training: Training, script: Script, node: cst.CSTNode) -> Iterator[tup
 
 def _within(training: Training, script: Script, call: cst.Call) -> str | None:
     """Return the collective that a function of the project calls, or None."""
-    found = training.project.definition(script, call.func)
-    if found is None or not isinstance(found[1], cst.FunctionDef):
+    found = training.project.function(script, call.func)
+    if found is None:
         return None
     own = script.code(call.func).startswith("self.")
     handed = own or any(_is_wrapped(training, script, arg.value) for arg in call.args)
@@ -89,19 +91,13 @@ def _switched(script: Script, inner: cst.Call, function: cst.FunctionDef, call: 
 
     Example: `load(evaluate=True)`, where `load` contains `if not evaluate: barrier()`.
     """
-    every = [*function.params.params, *function.params.kwonly_params]
-    given = set()
-    for place, parameter in enumerate(every):
-        name = parameter.name.value
-        if isinstance(constant(argument(call, name, place)), bool):
-            given.add(name)
-    for parent in script.above(inner):
-        if isinstance(parent, cst.If):
-            names = {n.value for n in walk(parent.test) if isinstance(n, cst.Name)}
-            if names & given:
-                return True
-        if parent is function:
-            break
+    names = [p.name.value for p in (*function.params.params, *function.params.kwonly_params)]
+    switches = enumerate(names)
+    given = {n for place, n in switches if isinstance(constant(argument(call, n, place)), bool)}
+    for parent in takewhile(lambda above: above is not function, script.above(inner)):
+        parts = walk(parent.test) if isinstance(parent, cst.If) else ()
+        if any(isinstance(n, cst.Name) and n.value in given for n in parts):
+            return True
     return False
 
 
@@ -119,10 +115,9 @@ def _is_wrapped(training: Training, script: Script, node: cst.CSTNode) -> bool:
     if dotted(node) is None:
         return False
     origins = training.project.origins(script, node)
-    calls = [(o.script, o.call) for o in origins if o.call is not None]
     if any(isinstance(o.node, cst.Attribute) for o in origins):
         return False
-    return any(training.project.name(where, call.func) in WRAPPERS for where, call in calls)
+    return training.project.made_by(script, node, *WRAPPERS)
 
 
 def _ends(body: cst.BaseSuite) -> bool:
@@ -174,13 +169,3 @@ def _is_local(training: Training, script: Script, test: cst.BaseExpression) -> b
             return False
     text = "\n".join(other.text for other in training.project.scripts)
     return re.search(r"torchmetrics|all_reduce|gather|broadcast|distributed\.nn", text) is None
-
-
-RULE = Rule(
-    name="collective_in_branch",
-    code="LS29",
-    summary="A collective that some ranks skip waits forever, or is paired with a different one.",
-    advice="Call the collective on all ranks, outside the branch; let one rank only print, save or "
-    "decide.",
-    look=look,
-)

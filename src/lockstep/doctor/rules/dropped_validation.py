@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from lockstep.doctor.findings import Fix, Found, Rule
+from lockstep.doctor.findings import Fix, Found
 from lockstep.source.edits import Edit
 from lockstep.source.loaders import Loader
 from lockstep.source.script import Script
@@ -27,7 +27,10 @@ def look(training: Training) -> Iterator[Found]:
             drop = argument(call, "drop_last", place)
             if drop is not None and constant(drop) is True:
                 reason = "every rank skips its last, shorter batch in the evaluation"
-                yield Found(script, drop, reason, fix=_fix(script, drop))
+                # Other code may rely on batches of one size.
+                edit = Edit(*script.span(drop), "False")
+                fix = Fix("evaluate the last batch too", (edit,), safe=False)
+                yield Found(script, drop, reason, fix=fix)
         for origin in loader.split_by()[0]:
             drop = argument(origin.call, "drop_last", 5) if origin.call else None
             if drop is not None and constant(drop) is True and not _rest_is_seen(training):
@@ -38,10 +41,10 @@ def look(training: Training) -> Iterator[Found]:
 def _batching(training: Training, loader: Loader) -> Iterator[tuple[Script, cst.Call, int]]:
     """Yield the calls that cut the samples into batches, with the position of their drop_last."""
     yield loader.script, loader.call, 8
-    for origin in loader.origins("batch_sampler"):
-        name = origin.call and training.project.name(origin.script, origin.call.func)
-        if origin.call and name in _BATCHES:
-            yield origin.script, origin.call, 2
+    sampler = loader.given("batch_sampler")
+    for script, call, name in training.project.makers(loader.script, sampler) if sampler else ():
+        if name in _BATCHES:
+            yield script, call, 2
 
 
 def _is_estimate(loader: Loader) -> bool:
@@ -58,19 +61,3 @@ def _rest_is_seen(training: Training) -> bool:
     """Match `Subset(data, range(len(sampler) * world_size, len(data)))`: the remaining part."""
     subsets = training.named("torch.utils.data.Subset", "torch.utils.data.dataset.Subset")
     return any(_REST.search(script.code(call)) for script, call in subsets)
-
-
-def _fix(script: Script, drop: cst.BaseExpression) -> Fix:
-    place = script.place(drop)
-    start, end = (place.start.line, place.start.column), (place.end.line, place.end.column)
-    # Other code may rely on batches of one size.
-    return Fix("evaluate the last batch too", (Edit(start, end, "False"),), safe=False)
-
-
-RULE = Rule(
-    name="dropped_validation",
-    code="LS07",
-    summary="With drop_last, every rank leaves its last samples out of the evaluation.",
-    advice="Set drop_last=False in evaluation loaders, and weight each batch by its size.",
-    look=look,
-)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from lockstep.doctor.findings import Found, Rule
+from lockstep.doctor.findings import Found
 from lockstep.source.outputs import SAVES
 from lockstep.source.ranks import asks_rank, guarded
 from lockstep.source.script import Script
@@ -25,10 +25,10 @@ def look(training: Training) -> Iterator[Found]:
         if training.project.made_by(script, path, "io.BytesIO") or _is_cache(script, call):
             continue
         # Each rank writes its own file.
-        texts = [o.node for o in training.project.origins(script, path)]
-        if asks_rank(path) or any(asks_rank(node) for node in texts if _is_text(node)):
-            continue
-        yield Found(script, call, "every rank writes this file at the same time")
+        nodes = [o.node for o in training.project.origins(script, path)]
+        texts = [node for node in nodes if not isinstance(node, cst.Name | cst.Attribute)]
+        if not any(asks_rank(node) for node in (path, *texts)):
+            yield Found(script, call, "every rank writes this file at the same time")
 
 
 def _is_called(training: Training, script: Script, call: cst.Call) -> bool:
@@ -47,17 +47,3 @@ def _is_cache(script: Script, call: cst.Call) -> bool:
     owner = script.class_of(call)
     inside = statements(owner.body) if owner is not None else []
     return any(isinstance(n, cst.FunctionDef) and n.name.value == "__getitem__" for n in inside)
-
-
-def _is_text(node: cst.CSTNode) -> bool:
-    return not isinstance(node, cst.Name | cst.Attribute)
-
-
-RULE = Rule(
-    name="every_rank_saves",
-    code="LS25",
-    summary="When several processes write one file at the same time, the file may be damaged.",
-    advice="Save on rank 0 only: if dist.get_rank() == 0.",
-    look=look,
-    handled_by=frozenset({"Lightning", "Hugging Face Trainer"}),
-)

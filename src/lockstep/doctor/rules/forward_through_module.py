@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from lockstep.doctor.findings import Found, Rule
+from lockstep.doctor.findings import Found
 from lockstep.source.gradients import is_backward, without_gradient
 from lockstep.source.project import DEPTH
 from lockstep.source.script import Script
@@ -31,34 +31,29 @@ def look(training: Training) -> Iterator[Found]:
             if not _is_bare(training, script, _called(call), inner):
                 continue
             place = _trained(training, script, call)
-            if place is None or _is_probe(training, *place) or _wrapper_runs(training, *place):
+            if place is None or _is_probe(*place) or _wrapper_runs(training, *place):
                 continue
-            yield Found(
-                script,
-                call,
-                "this calls the model inside the DDP wrapper, so DDP exchanges no gradients",
-            )
+            reason = "this calls the model inside the DDP wrapper, so DDP exchanges no gradients"
+            yield Found(script, call, reason)
 
 
-def _is_probe(training: Training, script: Script, body: cst.CSTNode) -> bool:
+def _is_probe(script: Script, body: cst.CSTNode) -> bool:
     """Return whether a loop discards its gradients without a step: such a loop trains nothing."""
     text = script.code(body)
     return _THROWN.search(text) is not None and "step(" not in text
 
 
 def _exchanged_by_hand(training: Training) -> bool:
-    for script in training.project.scripts:
-        for call in script.calls:
-            text = script.code(call)
-            if _BY_HAND.search(script.code(call.func)) and "grad" in text:
-                return True
-    return False
+    return any(
+        _BY_HAND.search(script.code(call.func)) and "grad" in script.code(call)
+        for script in training.project.scripts
+        for call in script.calls
+    )
 
 
 def _called(call: cst.Call) -> cst.BaseExpression:
     func = call.func
-    plain = isinstance(func, cst.Attribute) and func.attr.value == "forward"
-    return func.value if plain and isinstance(func, cst.Attribute) else func
+    return func.value if isinstance(func, cst.Attribute) and func.attr.value == "forward" else func
 
 
 def _is_bare(
@@ -70,9 +65,7 @@ def _is_bare(
     name = dotted(node) or ""
     if not name.startswith("self.") and script.scope_of(node).find(name) is None:
         return False
-    if training.project.definition(script, node) is not None:
-        return False
-    if training.wrapped(script, node):
+    if training.project.definition(script, node) or training.wrapped(script, node):
         return False
     origins = training.project.origins(script, node)
     return any(o.call in inner or _is_module(training, o.script, o.node) for o in origins)
@@ -112,20 +105,9 @@ def _wrapper_runs(training: Training, script: Script, body: cst.CSTNode) -> bool
             return False
         if training.wrapped(script, _called(node)):
             return not without_gradient(script, node, perhaps=True)
-        made = training.project.definition(script, node.func)
-        if made is not None and isinstance(made[1], cst.FunctionDef):
-            return False
-        if isinstance(script.parents.get(node), cst.Expr):
+        unused = isinstance(script.parents.get(node), cst.Expr)
+        if unused or training.project.function(script, node.func) is not None:
             return False
         return any(training.wrapped(script, arg.value) for arg in node.args)
 
     return training.project.reaches(script, body, wanted)
-
-
-RULE = Rule(
-    name="forward_through_module",
-    code="LS10",
-    summary="DDP exchanges gradients only for forward passes that go through the wrapper.",
-    advice="Call the DDP model itself. Use .module only for saving and for the model's methods.",
-    look=look,
-)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from lockstep.doctor.findings import Found, Rule
+from lockstep.doctor.findings import Found
 from lockstep.source.loss import feeding, loss_of
 from lockstep.source.script import Script
 from lockstep.source.training import Training
@@ -38,12 +38,8 @@ def look(training: Training) -> Iterator[Found]:
             parts = list(feeding(training, act.script, loss)) if loss is not None else []
             for where, node in sorted(parts, key=lambda part: part[0].order[part[1]]):
                 if _targets_the_batch(training, where, node) or _contrasts(where, node):
-                    yield Found(
-                        where,
-                        node,
-                        "each sample is compared only with the samples of its own rank",
-                        certain=False,
-                    )
+                    reason = "each sample is compared only with the samples of its own rank"
+                    yield Found(where, node, reason, certain=False)
                     break
 
 
@@ -51,8 +47,7 @@ def _targets_the_batch(training: Training, script: Script, node: cst.CSTNode) ->
     """Match a cross entropy with targets 0, 1, 2, ...: each sample's target is its own position."""
     if not isinstance(node, cst.Call):
         return False
-    made = [(o.script, o.call) for o in training.project.origins(script, node.func) if o.call]
-    names = [training.project.name(s, c.func) or "" for s, c in [(script, node), *made]]
+    names = [name for _, _, name in training.project.made(script, node)]
     if not any(name.endswith((".cross_entropy", ".CrossEntropyLoss")) for name in names):
         return False
     target = argument(node, "target", 1)
@@ -71,15 +66,12 @@ def _contrasts(script: Script, node: cst.CSTNode) -> bool:
 
 
 def _is_similarity(script: Script, node: cst.CSTNode) -> bool:
-    left: cst.CSTNode | None = None
-    right: cst.CSTNode | None = None
     if isinstance(node, cst.BinaryOperation) and isinstance(node.operator, cst.MatrixMultiply):
-        left, right = node.left, node.right
+        code = script.code(node.right)
     elif isinstance(node, cst.Call) and script.code(node.func) in _PRODUCTS and node.args[1:]:
-        left, right = node.args[0].value, node.args[1].value
-    if left is None or right is None:
+        code = script.code(node.args[1].value)
+    else:
         return False
-    code = script.code(right)
     return _TRANSPOSED.search(code) is not None and "weight" not in code
 
 
@@ -97,12 +89,3 @@ def _gathers(training: Training, script: Script, body: cst.CSTNode) -> bool:
         return None
 
     return any(act.kind == "gather" for act in acts(training, script, body, kind))
-
-
-RULE = Rule(
-    name="in_batch_loss",
-    code="LS18",
-    summary="The more ranks there are, the fewer negatives a contrastive loss per rank sees.",
-    advice="Gather the features of all ranks, with gradients, before you compare them.",
-    look=look,
-)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from lockstep.doctor.findings import Fix, Found, Rule
+from lockstep.doctor.findings import Fix, Found
 from lockstep.source.edits import Edit
 from lockstep.source.ranks import guarded
 from lockstep.source.script import Script
@@ -97,21 +97,8 @@ def _fix(script: Script, call: cst.Call) -> Fix | None:
     title = 'load to the CPU: map_location="cpu"'
     given = argument(call, "map_location", 1)
     if given is not None:
-        place = script.place(given)
-        start, end = (place.start.line, place.start.column), (place.end.line, place.end.column)
-        return Fix(title, (Edit(start, end, '"cpu"'),))
+        return Fix(title, (Edit(*script.span(given), '"cpu"'),))
     if not call.args:
         return None
-    last = script.place(call.args[-1]).end
-    here = (last.line, last.column)
+    here = script.span(call.args[-1])[1]
     return Fix(title, (Edit(here, here, ', map_location="cpu"'),))
-
-
-RULE = Rule(
-    name="load_without_map_location",
-    code="LS26",
-    summary="torch.load puts a checkpoint on the GPU that saved it, and all ranks fill that GPU.",
-    advice='Load with map_location="cpu"; load_state_dict copies it to the device of the model.',
-    look=look,
-    handled_by=frozenset({"Lightning", "Hugging Face Trainer"}),
-)

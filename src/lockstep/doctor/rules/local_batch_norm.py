@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from lockstep.doctor.findings import Found, Rule
+from lockstep.doctor.findings import Found
 from lockstep.source.loaders import Loader
 from lockstep.source.project import DEPTH
 from lockstep.source.script import Script
@@ -39,12 +39,8 @@ def look(training: Training) -> Iterator[Found]:
     for wrap in training.copies:
         model = wrap.model
         if model is not None and _has_batch_norm(training, wrap.script, model, DEPTH):
-            yield Found(
-                wrap.script,
-                wrap.call,
-                f"batch norm sees only the {max(batches)} samples of its own rank",
-                certain=False,
-            )
+            reason = f"batch norm sees only the {max(batches)} samples of its own rank"
+            yield Found(wrap.script, wrap.call, reason, certain=False)
 
 
 def _batch(loader: Loader) -> int:
@@ -95,12 +91,3 @@ def _brings(training: Training, script: Script, call: cst.Call, seen: set[cst.CS
         return False
     seen.add(made[1])
     return any(_brings(training, made[0], inner, seen) for inner in _calls(made[1].body))
-
-
-RULE = Rule(
-    name="local_batch_norm",
-    code="LS28",
-    summary="Each rank computes its own batch-norm statistics: with few samples they are noisy.",
-    advice="Before the wrap: model = nn.SyncBatchNorm.convert_sync_batchnorm(model).",
-    look=look,
-)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from lockstep.doctor.findings import Found, Rule
+from lockstep.doctor.findings import Found
 from lockstep.source.loaders import Loader
 from lockstep.source.loop_metrics import Tally, tallies
 from lockstep.source.script import Script
@@ -25,13 +25,9 @@ def look(training: Training) -> Iterator[Found]:
         for tally in tallies(training, loader):
             if tally.reduced or not tally.known:
                 continue
+            reason = "this divides the count of one rank's samples by the number of all samples"
             for script, node in global_divisions(training, tally):
-                yield Found(
-                    script,
-                    node,
-                    "this divides the count of one rank's samples by the number of all samples",
-                    certain=only,
-                )
+                yield Found(script, node, reason, certain=only)
 
 
 def global_divisions(training: Training, tally: Tally) -> Iterator[tuple[Script, cst.CSTNode]]:
@@ -57,13 +53,3 @@ def _is_length(training: Training, script: Script, call: cst.Call, loader: Loade
         return any(o.node is loader.call for o in project.origins(script, measured.value))
     whole = [(o.node, o.index) for o in loader.origins("dataset")]
     return any((o.node, o.index) in whole for o in project.origins(script, measured))
-
-
-RULE = Rule(
-    name="local_count_over_global_length",
-    code="LS08",
-    summary="One rank's count divided by the number of all samples is N times too low.",
-    advice="Sum the count over the ranks with dist.all_reduce before dividing by len(dataset).",
-    look=look,
-    handled_by=frozenset({"Lightning", "Hugging Face Trainer"}),
-)

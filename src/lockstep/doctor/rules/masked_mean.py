@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from lockstep.doctor.findings import Found, Rule
+from lockstep.doctor.findings import Found
 from lockstep.source.loss import feeding, loss_of
 from lockstep.source.script import Script
 from lockstep.source.training import Training
@@ -73,9 +73,7 @@ def _is_padded_entropy(training: Training, script: Script, node: cst.CSTNode) ->
     """Match a mean cross entropy that ignores places; 255 is a label for pixels, not padding."""
     if not isinstance(node, cst.Call):
         return False
-    made = [(o.script, o.call) for o in training.project.origins(script, node.func) if o.call]
-    for where, call in [(script, node), *made]:
-        name = training.project.name(where, call.func) or ""
+    for _, call, name in training.project.made(script, node):
         ignored = argument(call, "ignore_index")
         # Report the line that computes the loss, not the line that creates its module.
         computes = name.endswith("Loss") != (call is node)
@@ -108,13 +106,3 @@ def _shares(training: Training, script: Script, body: cst.CSTNode | None) -> boo
     return training.project.reaches(script, below, tells) or any(
         tells(script, node) for node in walk_shallow(below)
     )
-
-
-RULE = Rule(
-    name="masked_mean",
-    code="LS17",
-    summary="Averaging each rank's mean over valid tokens gives tokens different weights per rank.",
-    advice="all_reduce the token count; divide the local loss sum times the world size by it.",
-    look=look,
-    handled_by=frozenset({"Hugging Face Trainer"}),
-)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from lockstep.doctor.findings import Found, Rule
+from lockstep.doctor.findings import Found
 from lockstep.source.accumulation import Window, is_one, timed, windows
 from lockstep.source.training import Training
 from lockstep.source.training_loops import Act, training_loops
@@ -50,7 +50,9 @@ def _reason(
     training: Training, clip: Act, before: list[Act], after: list[Act], apart: bool
 ) -> str | None:
     """Return what is wrong with the order, or None."""
-    if any(_is_no_sync(item) for _, block in clip.withs for item in block.items):
+    around = (item.item for _, block in clip.withs for item in block.items)
+    calls = (call.func for call in around if isinstance(call, cst.Call))
+    if any(isinstance(func, cst.Attribute) and func.attr.value == "no_sync" for func in calls):
         return "under no_sync every rank clips its own gradients before they are averaged"
     past = [act.kind for act in before if act.kind in ("backward", "step")]
     next_ = [act.kind for act in after if act.kind in ("backward", "step", "clip")]
@@ -68,28 +70,10 @@ def _reason(
     return None
 
 
-def _is_no_sync(item: cst.WithItem) -> bool:
-    call = item.item
-    if not isinstance(call, cst.Call) or not isinstance(call.func, cst.Attribute):
-        return False
-    return call.func.attr.value == "no_sync"
-
-
 def _is_scaled(training: Training, step: Act) -> bool:
     """Return whether this is the step of a GradScaler that the source does not switch off."""
     assert isinstance(step.call.func, cst.Attribute)
-    for origin in training.project.origins(step.script, step.call.func.value):
-        name = training.project.name(origin.script, origin.call.func) if origin.call else None
-        if origin.call is not None and name is not None and name.endswith("GradScaler"):
-            return constant(argument(origin.call, "enabled")) is not False
+    for _, call, name in training.project.makers(step.script, step.call.func.value):
+        if name.endswith("GradScaler"):
+            return constant(argument(call, "enabled")) is not False
     return False
-
-
-RULE = Rule(
-    name="misplaced_clipping",
-    code="LS19",
-    summary="Clipping anywhere but between the last backward and the step clips wrong gradients.",
-    advice="Clip once per step: after the last backward and scaler.unscale_, before the step.",
-    look=look,
-    handled_by=frozenset({"Accelerate", "Lightning", "DeepSpeed", "Hugging Face Trainer"}),
-)

@@ -6,23 +6,24 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from lockstep.doctor.findings import Found, Rule
+from lockstep.doctor.findings import Found
 from lockstep.source.accumulation import is_one, windows
 from lockstep.source.ranks import guarded
 from lockstep.source.script import Script
 from lockstep.source.training import Training
 from lockstep.source.training_loops import Act, Kind, acts, kind_of
 
-_DDP = "torch.nn.parallel.DistributedDataParallel"
+_DDP = "DistributedDataParallel"
 _SWITCHES = "no_sync", "require_backward_grad_sync", "set_requires_gradient_sync"
 """Names that switch the all-reduce off for a while."""
 
 
 def look(training: Training) -> Iterator[Found]:
     """Find windows of a DDP model in which every backward reduces the gradients."""
-    wraps = [wrap.call for wrap in training.wraps if _is_ddp(training, wrap.script, wrap.call)]
-    if not wraps or len(wraps) != len(training.wraps):
+    names = [training.project.name(wrap.script, wrap.call.func) or "" for wrap in training.wraps]
+    if not names or not all(n.startswith("torch.") and n.endswith(_DDP) for n in names):
         return
+    wraps = [wrap.call for wrap in training.wraps]
     texts = [script.text for script in training.project.scripts]
     known = any(switch in text for text in texts for switch in _SWITCHES)
     for window in windows(training):
@@ -50,11 +51,6 @@ def look(training: Training) -> Iterator[Found]:
             )
 
 
-def _is_ddp(training: Training, script: Script, call: cst.Call) -> bool:
-    name = training.project.name(script, call.func) or ""
-    return name.startswith("torch.") and name.endswith(_DDP.rsplit(".", 1)[-1])
-
-
 def _with_forward(training: Training, wraps: list[cst.Call]) -> Kind:
     def kind(script: Script, call: cst.Call) -> str | None:
         if isinstance(call.func, cst.Name | cst.Attribute):
@@ -75,15 +71,3 @@ def _unsynced(training: Training, act: Act) -> list[tuple[Script, cst.With]]:
         for node in [item.item, *(o.node for o in training.project.origins(script, item.item))]
         if "no_sync" in script.code(node)
     ]
-
-
-RULE = Rule(
-    name="missing_no_sync",
-    code="LS14",
-    summary="Without no_sync, DDP reduces the gradients in every micro-step: K times the traffic.",
-    advice="Run forward and backward of every micro-step but the last under model.no_sync().",
-    look=look,
-    handled_by=frozenset(
-        {"Accelerate", "Lightning", "DeepSpeed", "Hugging Face Trainer", "Horovod"}
-    ),
-)

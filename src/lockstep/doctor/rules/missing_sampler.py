@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from lockstep.doctor.findings import Found, Rule
+from lockstep.doctor.findings import Found
 from lockstep.source.loaders import Loader
 from lockstep.source.training import Training
 from lockstep.source.tree import constant, spreads
@@ -17,20 +17,12 @@ def look(training: Training) -> Iterator[Found]:
     for loader in training.loaders:
         if not loader.trains or spreads(loader.call):
             continue
-        if any(_given(loader, name) for name in ("sampler", "batch_sampler")):
+        samplers = [loader.given(name) for name in ("sampler", "batch_sampler")]
+        if any(one is not None and constant(one) is not None for one in samplers):
             continue
-        if _is_split(training, loader):
-            continue
-        yield Found(
-            loader.script,
-            loader.call,
-            "every rank reads all samples: this DataLoader has no distributed sampler",
-        )
-
-
-def _given(loader: Loader, name: str) -> bool:
-    value = loader.given(name)
-    return value is not None and constant(value) is not None
+        if not _is_split(training, loader):
+            reason = "every rank reads all samples: this DataLoader has no distributed sampler"
+            yield Found(loader.script, loader.call, reason)
 
 
 def _is_split(training: Training, loader: Loader) -> bool:
@@ -42,9 +34,8 @@ def _is_split(training: Training, loader: Loader) -> bool:
         if "rank" in text.lower() or "shard" in text.lower():
             return True
         if origin.call is not None:
-            made = training.project.definition(origin.script, origin.call.func)
-            bases = made[1].bases if made and isinstance(made[1], cst.ClassDef) else ()
-            if made and any("Iterable" in made[0].code(base) for base in bases):
+            made = training.project.class_named(origin.script, origin.call.func)
+            if made is not None and any("Iterable" in made[0].code(b) for b in made[1].bases):
                 return True
             name = training.project.name(origin.script, origin.call.func) or ""
             if "Iterable" in name or name.startswith("webdataset"):
@@ -60,13 +51,3 @@ def _is_iterable(loader: Loader) -> bool:
             if "IterableDataset" in test and not test.startswith("not "):
                 return True
     return False
-
-
-RULE = Rule(
-    name="missing_sampler",
-    code="LS02",
-    summary="Without a distributed sampler, every rank computes every sample: N times the work.",
-    advice="Give the DataLoader a DistributedSampler, and let the sampler shuffle.",
-    look=look,
-    handled_by=frozenset({"Accelerate", "Lightning", "Hugging Face Trainer", "Ray Train"}),
-)

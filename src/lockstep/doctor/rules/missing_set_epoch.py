@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from lockstep.doctor.findings import Fix, Found, Rule
+from lockstep.doctor.findings import Fix, Found
 from lockstep.source.edits import Edit
 from lockstep.source.loaders import SAMPLER, Loader
 from lockstep.source.script import Script
@@ -19,8 +19,9 @@ def look(training: Training) -> Iterator[Found]:
     if any(True for _ in training.methods("set_epoch")):
         return
     for loader in training.loaders:
-        origins = loader.origins("sampler")
-        made = [o.call for o in origins if o.call and _is_sampler(training, o.script, o.call)]
+        sampler = loader.given("sampler")
+        makers = training.project.makers(loader.script, sampler) if sampler is not None else []
+        made = [call for _, call, name in makers if name in SAMPLER]
         if not made or any(constant(argument(call, "shuffle", 3)) is False for call in made):
             continue
         for loop in loader.loops:
@@ -36,10 +37,6 @@ def look(training: Training) -> Iterator[Found]:
                 break
 
 
-def _is_sampler(training: Training, script: Script, call: cst.Call) -> bool:
-    return training.project.name(script, call.func) in SAMPLER
-
-
 def _fix(loader: Loader, script: Script, epochs: cst.For | cst.While) -> Fix | None:
     """Insert `sampler.set_epoch(epoch)` at the start of the loop, if both names are in scope."""
     sampler = loader.given("sampler")
@@ -50,17 +47,6 @@ def _fix(loader: Loader, script: Script, epochs: cst.For | cst.While) -> Fix | N
     name = dotted(sampler)
     if name is None or script.function_of(loader.call) is not script.function_of(epochs):
         return None
-    first = script.place(epochs.body.body[0]).start
-    line = f"{name}.set_epoch({epochs.target.value})\n{' ' * first.column}"
-    place = (first.line, first.column)
-    return Fix(f"call {name}.set_epoch({epochs.target.value})", (Edit(place, place, line),))
-
-
-RULE = Rule(
-    name="missing_set_epoch",
-    code="LS01",
-    summary="Without set_epoch, a DistributedSampler repeats the order of epoch 0 forever.",
-    advice="Call sampler.set_epoch(epoch) at the start of every epoch.",
-    look=look,
-    handled_by=frozenset({"Accelerate", "Lightning", "Hugging Face Trainer", "Ray Train"}),
-)
+    place = script.span(epochs.body.body[0])[0]
+    call = f"{name}.set_epoch({epochs.target.value})"
+    return Fix(f"call {call}", (Edit(place, place, f"{call}\n{' ' * place[1]}"),))

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from lockstep.doctor.findings import Found, Rule
+from lockstep.doctor.findings import Found
 from lockstep.source.loaders import Loader
 from lockstep.source.loop_metrics import Tally, tallies
-from lockstep.source.origin import Origin
+from lockstep.source.script import Origin
 from lockstep.source.training import Training
 from lockstep.source.tree import argument, constant
 
@@ -77,13 +77,3 @@ def _is_even(training: Training, origin: Origin) -> bool:
             size = constant(inner.node.args[0].value)
             return isinstance(size, int) and size % 8 == 0
     return False
-
-
-RULE = Rule(
-    name="padded_validation",
-    code="LS06",
-    summary="A DistributedSampler repeats samples to fill its last round, so metrics depend on N.",
-    advice="Evaluate Subset(data, range(rank, len(data), world_size)), or remove the duplicates.",
-    look=look,
-    handled_by=frozenset({"Accelerate", "Hugging Face Trainer"}),
-)

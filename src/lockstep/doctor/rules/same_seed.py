@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from lockstep.doctor.findings import Found, Rule
+from lockstep.doctor.findings import Found
 from lockstep.source.ranks import asks_rank, guarded
 from lockstep.source.script import Script
 from lockstep.source.training import Training
@@ -26,7 +26,9 @@ _NOISE = re.compile(r"torch\.(rand|randn|randint|rand_like|randn_like|bernoulli|
 
 def look(training: Training) -> Iterator[Found]:
     """Find torch.manual_seed with a constant, where no seed contains the rank."""
-    if any(_differs(training, script, call) for script, call in _all_seedings(training)):
+    calls = ((script, call) for script in training.project.scripts for call in script.calls)
+    seedings = (c for c in calls if _SEEDING.search(c[0].code(c[1].func).rsplit(".", 1)[-1]))
+    if any(_differs(training, *seeding) for seeding in seedings):
         return
     random = _random_part(training)
     if random is None or next(training.methods("backward"), None) is None:
@@ -45,13 +47,6 @@ def look(training: Training) -> Iterator[Found]:
                 certain=False,
             )
             return
-
-
-def _all_seedings(training: Training) -> Iterator[tuple[Script, cst.Call]]:
-    for script in training.project.scripts:
-        for call in script.calls:
-            if _SEEDING.search(script.code(call.func).rsplit(".", 1)[-1]):
-                yield script, call
 
 
 def _differs(training: Training, script: Script, call: cst.Call) -> bool:
@@ -86,10 +81,10 @@ def _on_the_ranks(training: Training, script: Script, call: cst.Call) -> bool:
     if function is None:
         return not any(isinstance(parent, cst.If) for parent in script.above(call))
     for where, spawn in spawns:
-        target = training.project.definition(where, spawn.args[0].value) if spawn.args else None
-        if target is None or not isinstance(target[1], cst.FunctionDef):
-            continue
-        if training.project.reaches(target[0], target[1].body, lambda _, node: node is call):
+        target = training.project.function(where, spawn.args[0].value) if spawn.args else None
+        if target is not None and training.project.reaches(
+            target[0], target[1].body, lambda _, node: node is call
+        ):
             return True
     return False
 
@@ -117,13 +112,3 @@ def _drops(training: Training, script: Script, call: cst.Call) -> bool:
     place = 1 if "functional" in (training.project.name(script, call.func) or "") else 0
     share = argument(call, "p", place)
     return share is None or any(v != 0 for v in training.project.constants(script, share))
-
-
-RULE = Rule(
-    name="same_seed",
-    code="LS20",
-    summary="With one seed, all ranks draw the same augmentation, dropout and noise.",
-    advice="Add the rank to the seed: seed + dist.get_rank(). DDP makes the weights equal anyway.",
-    look=look,
-    handled_by=frozenset({"Accelerate", "Lightning", "Hugging Face Trainer", "Ray Train"}),
-)

@@ -7,10 +7,8 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from lockstep.doctor.findings import Found, Rule
-from lockstep.source.loaders import Loader
-from lockstep.source.origin import Origin
-from lockstep.source.script import Script
+from lockstep.doctor.findings import Found
+from lockstep.source.script import Origin, Script
 from lockstep.source.training import Training
 from lockstep.source.tree import argument, spreads
 
@@ -32,9 +30,10 @@ _FOLDERS = re.compile(r"torchvision\.datasets\.\w+")
 def look(training: Training) -> Iterator[Found]:
     """Find training loaders without workers over data whose items are expensive."""
     for loader in training.loaders:
-        if not loader.trains or spreads(loader.call):
+        if not loader.trains or spreads(loader.call) or _prefetched(training):
             continue
-        if _has_workers(loader) or _prefetched(training):
+        # An unknown number of workers may be more than none.
+        if any(value != 0 for value in loader.constants("num_workers")):
             continue
         kinds = [_cost(training, origin) for origin in loader.origins("dataset")]
         if kinds and all(kinds):
@@ -44,11 +43,6 @@ def look(training: Training) -> Iterator[Found]:
                 f"without workers each rank {kinds[0]} between its steps, while its GPU waits",
                 certain=False,
             )
-
-
-def _has_workers(loader: Loader) -> bool:
-    """Return whether the loader has workers, or may have some."""
-    return any(value != 0 for value in loader.constants("num_workers"))
 
 
 def _prefetched(training: Training) -> bool:
@@ -73,32 +67,18 @@ def _cost(training: Training, origin: Origin, depth: int = 3) -> str | None:
     if _FOLDERS.fullmatch(name):
         given = argument(call, "transform")
         return "decodes and transforms its images" if given is not None else None
-    made = training.project.definition(origin.script, call.func)
-    if made is None or not isinstance(made[1], cst.ClassDef):
-        return None
-    return _class_cost(training, made[0], made[1])
+    made = training.project.class_named(origin.script, call.func)
+    return _class_cost(training, *made) if made is not None else None
 
 
 def _class_cost(training: Training, script: Script, data: cst.ClassDef) -> str | None:
     if "cache" in script.code(data).lower():
         return None
     found = None
-    for binding in script.scopes[data].bindings.get("__getitem__", []):
-        if not isinstance(binding.node, cst.FunctionDef):
-            continue
-        for where, node in training.project.calls_below(script, binding.node.body):
-            text = training.project.name(where, node.func) or where.code(node.func)
-            if _READS.fullmatch(text):
+    for method in script.methods(data, "__getitem__"):
+        for where, node in training.project.calls_below(script, method.body):
+            if _READS.fullmatch(training.project.title(where, node.func)):
                 return "reads its samples from files"
             if _WORKS.fullmatch(where.code(node.func)):
                 found = "transforms its samples"
     return found
-
-
-RULE = Rule(
-    name="starving_loader",
-    code="LS30",
-    summary="Without workers, each GPU waits while its process prepares the next batch.",
-    advice="Give the DataLoader workers, for example num_workers=4, and set pin_memory=True.",
-    look=look,
-)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from lockstep.doctor.findings import Found, Rule
+from lockstep.doctor.findings import Found
 from lockstep.source.accumulation import Window, is_one, windows
 from lockstep.source.loss import feeding, loss_of
 from lockstep.source.script import Script
@@ -100,22 +100,19 @@ def _by(script: Script, node: cst.CSTNode, name: str) -> bool:
 
 def _certain(training: Training, window: Window, parts: list[tuple[Script, cst.CSTNode]]) -> bool:
     """Return whether the loss is known to be a mean and the optimizer depends on its size."""
-    project = training.project
-    means = False
-    for script, node in parts:
-        if isinstance(node, cst.Call):
-            made = [(o.script, o.call) for o in project.origins(script, node.func) if o.call]
-            for where, call in [(script, node), *made]:
-                known = _MEANS.match(project.name(where, call.func) or "") is not None
-                means |= known and argument(call, "reduction") is None
+    means = any(
+        _MEANS.match(name) and argument(call, "reduction") is None
+        for script, node in parts
+        if isinstance(node, cst.Call)
+        for _, call, name in training.project.made(script, node)
+    )
     return means and not _forgives(training, window.step)
 
 
 def _forgives(training: Training, step: Act) -> bool:
     assert isinstance(step.call.func, cst.Attribute)
     owner = step.call.args[0].value if step.call.args else step.call.func.value
-    origins = training.project.origins(step.script, owner)
-    names = [training.project.name(o.script, o.call.func) or "" for o in origins if o.call]
+    names = [name for _, _, name in training.project.makers(step.script, owner)]
     return not names or any(_FORGIVING.search(name) for name in names)
 
 
@@ -131,20 +128,19 @@ def _ends_early(window: Window, parts: list[tuple[Script, cst.CSTNode]]) -> bool
     return name is not None and divisors == [name] and " or " in test and "len(" in test
 
 
+def _names(node: cst.CSTNode) -> set[str]:
+    return {part.value for part in walk(node) if isinstance(part, cst.Name)}
+
+
 def _drops_the_rest(training: Training, window: Window) -> bool:
     """Return whether an epoch zeroes first and steps only after K batches, never after the loop."""
     script, loop, test = window.script, window.loop, window.test
-    counted = (
-        {node.value for node in walk(loop.target) if isinstance(node, cst.Name)}
-        if (isinstance(loop, cst.For))
-        else set()
-    )
     assert test is not None
-    names = {node.value for node in walk(test.test) if isinstance(node, cst.Name)}
     plain = isinstance(test.test, cst.Comparison) and isinstance(
         test.test.left, cst.BinaryOperation
     )
-    if not plain or not counted & names or constant(window.steps) == 1:
+    counted = _names(loop.target) & _names(test.test) if isinstance(loop, cst.For) else set()
+    if not plain or not counted or constant(window.steps) == 1:
         return False
     epochs = [n for n in script.above(loop) if isinstance(n, cst.For | cst.While | cst.FunctionDef)]
     if not epochs or not training.project.loops_around(script, loop):
@@ -157,13 +153,3 @@ def _drops_the_rest(training: Training, window: Window) -> bool:
         for a in outside
     )
     return zeroed and not any(a.kind == "step" for a in here if not a.loops)
-
-
-RULE = Rule(
-    name="undivided_accumulation",
-    code="LS16",
-    summary="Adding the mean losses of K micro-batches makes the gradient K times as large.",
-    advice="Divide each loss by the number of micro-batches in its window, also in the last one.",
-    look=look,
-    handled_by=frozenset({"Accelerate", "Lightning", "DeepSpeed", "Hugging Face Trainer"}),
-)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from lockstep.doctor.findings import Found, Rule
+from lockstep.doctor.findings import Found
 from lockstep.doctor.rules.local_count_over_global_length import global_divisions
 from lockstep.source.loop_metrics import tallies
 from lockstep.source.training import Training
@@ -40,13 +40,3 @@ def _decides(code: str, node: cst.CSTNode) -> bool:
         return True
     called = code.split("(")[0].rsplit(".", 1)[-1]
     return called == "step" or "stop" in called.lower()
-
-
-RULE = Rule(
-    name="unreduced_metric",
-    code="LS09",
-    summary="A metric that is not reduced covers one rank's samples, and the ranks disagree.",
-    advice="Sum counts and totals with dist.all_reduce first, then divide.",
-    look=look,
-    handled_by=frozenset({"Lightning", "Hugging Face Trainer"}),
-)

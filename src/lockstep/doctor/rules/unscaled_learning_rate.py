@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from lockstep.doctor.findings import Found, Rule
+from lockstep.doctor.findings import Found
 from lockstep.source.loaders import Loader
 from lockstep.source.script import Script
 from lockstep.source.training import Training
@@ -76,16 +76,3 @@ def _joins(script: Script, node: cst.CSTNode) -> bool:
         name = script.code(node.func)
         return bool(re.search(r"lr|rate|scale", name) and _WORLD.search(script.code(node)))
     return False
-
-
-RULE = Rule(
-    name="unscaled_learning_rate",
-    code="LS22",
-    summary="More ranks make a larger global batch, and the old learning rate then trains worse.",
-    advice="Multiply the rate by dist.get_world_size() with some warm-up, or divide the batch by "
-    "it. If you chose the rate for all ranks, add a comment that says so.",
-    look=look,
-    handled_by=frozenset(
-        {"Accelerate", "Lightning", "DeepSpeed", "Hugging Face Trainer", "Ray Train"}
-    ),
-)

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import TypeGuard
 
 import libcst as cst
 
-from lockstep.doctor.findings import Fix, Found, Rule
+from lockstep.doctor.findings import Fix, Found
 from lockstep.source.edits import Edit
 from lockstep.source.ranks import asks_rank, guarded
 from lockstep.source.script import Script
@@ -37,8 +36,7 @@ _STARTS = re.compile(r"(mp|multiprocessing)\.(spawn|Process|start_processes)$")
 
 def look(training: Training) -> Iterator[Found]:
     """Find orders that each rank draws by itself and that cut a loader's data set."""
-    shared = any(_SHARED.search(s.code(c.func)) for s in training.project.scripts for c in s.calls)
-    if shared:
+    if any(_SHARED.search(s.code(c.func)) for s in training.project.scripts for c in s.calls):
         return
     data = _behind_loaders(training)
     for script, call in training.named(*_DRAWS):
@@ -78,21 +76,18 @@ def _behind_loaders(training: Training) -> set[object]:
             if part in seen or part is getattr(script.parents.get(part), "attr", None):
                 continue
             seen.add(part)
-            made = training.project.definition(script, part.func) if _is_call(part) else None
-            if made is not None and isinstance(made[1], cst.ClassDef):
+            func = part.func if isinstance(part, cst.Call) else None
+            made = training.project.class_named(script, func) if func is not None else None
+            if made is not None:
                 # Only the constructor of a data set counts: elsewhere it may augment.
                 begins = made[0].scopes[made[1]].bindings.get("__init__", [])
                 waiting += [(made[0], begin.node) for begin in begins]
             name = dotted(part)
             if name is not None:
                 seen.add((_owner(script, part, name), name))
-            if name is not None or isinstance(part, cst.Call):
+            if name is not None or func is not None:
                 waiting += [(o.script, o.node) for o in training.project.origins(script, part)]
     return seen
-
-
-def _is_call(node: cst.CSTNode) -> TypeGuard[cst.Call]:
-    return isinstance(node, cst.Call)
 
 
 def _owner(script: Script, node: cst.CSTNode, name: str) -> object:
@@ -112,7 +107,7 @@ def _target(script: Script, call: cst.Call) -> object:
 def _seeds(training: Training, source: str) -> Iterator[tuple[Script, cst.Call]]:
     for script in training.project.scripts:
         for call in script.calls:
-            name = training.project.name(script, call.func) or script.code(call.func)
+            name = training.project.title(script, call.func)
             # A set_seed, seed_everything or seed_all_rng of another package.
             foreign = "seed" in name.rsplit(".", 1)[-1] and not name.startswith(
                 ("./", "torch.", "random.", "numpy.")
@@ -135,12 +130,8 @@ def _helps(
 
 def _drawn_once(training: Training, script: Script, call: cst.Call) -> bool:
     """Return whether the parent process draws this before it starts the ranks."""
-    starts = [
-        (s, c)
-        for s in training.project.scripts
-        for c in s.calls
-        if _STARTS.search(training.project.name(s, c.func) or s.code(c.func))
-    ]
+    calls = ((s, c) for s in training.project.scripts for c in s.calls)
+    starts = [(s, c) for s, c in calls if _STARTS.search(training.project.title(s, c.func))]
     function = script.function_of(call)
     if function is None:
         tests = (script.code(p.test) for p in script.above(call) if isinstance(p, cst.If))
@@ -154,16 +145,6 @@ def _fix(script: Script, call: cst.Call) -> Fix | None:
     # A generator must be on the device that randperm gets.
     if not known or not call.args or argument(call, "device") is not None:
         return None
-    end = script.place(call.args[-1].value).end
-    place = (end.line, end.column)
+    place = script.span(call.args[-1].value)[1]
     text = ", generator=torch.Generator().manual_seed(0)"
     return Fix("draw it with a seeded generator", (Edit(place, place, text),))
-
-
-RULE = Rule(
-    name="unseeded_split",
-    code="LS04",
-    summary="If each rank draws its own split, ranks test on samples that other ranks train on.",
-    advice="Use a fixed seed: generator=torch.Generator().manual_seed(0).",
-    look=look,
-)

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from lockstep.doctor.findings import Found, Rule
+from lockstep.doctor.findings import Found
 from lockstep.source.loaders import Loader
 from lockstep.source.script import Script
 from lockstep.source.training import Training
@@ -37,13 +37,11 @@ def look(training: Training) -> Iterator[Found]:
             continue
         start = loader.given("worker_init_fn")
         for origin in loader.origins("dataset"):
-            made = origin.call and training.project.definition(origin.script, origin.call.func)
-            if not made or not isinstance(made[1], cst.ClassDef):
-                continue
-            if start is None or constant(start) is None:
-                yield from _copied(training, made[0], made[1])
-            else:
-                yield from _repeated(training, loader.script, start, made[0], made[1])
+            made = origin.call and training.project.class_named(origin.script, origin.call.func)
+            if made and (start is None or constant(start) is None):
+                yield from _copied(training, *made)
+            elif made and start is not None:
+                yield from _repeated(training, loader.script, start, *made)
 
 
 def _has_workers(loader: Loader) -> bool:
@@ -53,9 +51,8 @@ def _has_workers(loader: Loader) -> bool:
 
 def _items(training: Training, script: Script, data: cst.ClassDef) -> list[tuple[Script, cst.Call]]:
     """Return all calls that __getitem__ makes, directly or through other methods."""
-    for binding in script.scopes[data].bindings.get("__getitem__", []):
-        if isinstance(binding.node, cst.FunctionDef):
-            return list(training.project.calls_below(script, binding.node.body))
+    for method in script.methods(data, "__getitem__"):
+        return list(training.project.calls_below(script, method.body))
     return []
 
 
@@ -123,13 +120,3 @@ def _is_known(training: Training, script: Script, call: cst.Call) -> bool:
             if "(" in re.sub(r"\bint\(", "", known) or _DIFFERS.search(text):
                 return False
     return bool(call.args)
-
-
-RULE = Rule(
-    name="worker_seed",
-    code="LS21",
-    summary="Workers with copies of one generator, or with one seed, draw the same augmentation.",
-    advice="Draw from the global generators, which torch seeds for each worker and epoch, or seed "
-    "from torch.initial_seed() in a worker_init_fn.",
-    look=look,
-)

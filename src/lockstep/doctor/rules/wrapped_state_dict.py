@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from lockstep.doctor.findings import Fix, Found, Rule
+from lockstep.doctor.findings import Fix, Found
 from lockstep.source.edits import Edit
 from lockstep.source.script import Script
 from lockstep.source.training import Training
@@ -103,18 +103,7 @@ def _is_one_of_two(script: Script, node: cst.CSTNode) -> bool:
 
 def _fix(script: Script, call: cst.Call) -> Fix:
     assert isinstance(call.func, cst.Attribute)
-    end = script.place(call.func.value).end
-    here = (end.line, end.column)
+    here = script.span(call.func.value)[1]
     name = script.code(call.func.value)
     # Code elsewhere may rely on the keys as they are.
     return Fix(f"save {name}.module.state_dict()", (Edit(here, here, ".module"),), safe=False)
-
-
-RULE = Rule(
-    name="wrapped_state_dict",
-    code="LS27",
-    summary="Keys that begin with module. do not fit the model outside the wrapper.",
-    advice="Save model.module.state_dict(), and load it into the model before the wrap.",
-    look=look,
-    handled_by=frozenset({"Lightning", "Hugging Face Trainer", "DeepSpeed"}),
-)

@@ -36,10 +36,8 @@ def _by_calls(trace: Trace) -> Iterator[Seen]:
         if len(there) < len(same):
             absent = next(n for n, event in enumerate(same) if event is None)
             if trace.outcome.how != "finished" and not _failed(trace.ranks[absent]):
-                yield Seen(
-                    first["place"],
-                    f"rank {number} calls {first['name']} and waits; rank {absent} never does",
-                )
+                reason = f"rank {number} calls {first['name']} and waits; rank {absent} never does"
+                yield Seen(first["place"], reason)
             return
 
 

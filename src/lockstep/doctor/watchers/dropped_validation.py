@@ -22,7 +22,5 @@ def seen(trace: Trace) -> Iterator[Seen]:
         missing = (first.loader["samples"] or 0) - len(met)
         if met and missing > 0 and missing not in rests:
             told.add(first.loader.number)
-            yield Seen(
-                first.loader.place,
-                f"{missing} of the {first.loader['samples']} samples were never evaluated",
-            )
+            reason = f"{missing} of the {first.loader['samples']} samples were never evaluated"
+            yield Seen(first.loader.place, reason)

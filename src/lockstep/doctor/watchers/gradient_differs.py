@@ -23,9 +23,7 @@ def seen(trace: Trace) -> Iterator[Seen]:
         factor = f"; it has the same direction and {ratio:.3g} times the length"
     yield Seen(
         first_step(trace),
-        f"in the first step the gradient on {trace.size} ranks is not that of one process on "
-        "the same "
-        f"samples: {oracle['first']} differs by {(oracle['difference'] or 1.0):.1%}, rounding "
-        "explains "
-        f"{oracle['tolerance']:.2g}{factor}",
+        f"in the first step the gradient on {trace.size} ranks is not that of one process on the "
+        f"same samples: {oracle['first']} differs by {(oracle['difference'] or 1.0):.1%}, rounding "
+        f"explains {oracle['tolerance']:.2g}{factor}",
     )

@@ -15,6 +15,5 @@ def seen(trace: Trace) -> Iterator[Seen]:
         yield Seen(
             first_step(trace),
             f"each rank compares its own {oracle['square']} samples only: the gradient differs "
-            "from that "
-            f"of one process by {oracle['worst']:.1%}",
+            f"from that of one process by {oracle['worst']:.1%}",
         )

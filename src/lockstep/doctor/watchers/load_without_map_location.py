@@ -19,11 +19,7 @@ def seen(trace: Trace) -> Iterator[Seen]:
         for event in rank.of("loaded"):
             on_gpu = any("cuda" in location for location in event["locations"])
             if not event["mapped"] and event["place"] and (on_gpu or event["path"] in saved):
-                yield Seen(
-                    event["place"],
-                    f"rank {rank.number} loads {Path(event['path']).name or 'a checkpoint'} to "
-                    "the GPU "
-                    f"that it was saved from",
-                    certain=False,
-                )
+                name = Path(event["path"]).name or "a checkpoint"
+                reason = f"rank {rank.number} loads {name} to the GPU that it was saved from"
+                yield Seen(event["place"], reason, certain=False)
                 return

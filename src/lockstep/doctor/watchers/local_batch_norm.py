@@ -17,10 +17,7 @@ def seen(trace: Trace) -> Iterator[Seen]:
     samples = max(step["samples"] // step["batches"] for step in steps)
     for wrap in trace.ranks[0].of("wrapped"):
         if wrap["norms"] and 0 < samples <= SMALL:
-            yield Seen(
-                wrap["place"],
-                f"{wrap['norms']} layers of batch norm see only the {samples} samples of their "
-                "own rank",
-                certain=False,
-            )
+            few = f"only the {samples} samples of their own rank"
+            reason = f"{wrap['norms']} layers of batch norm see {few}"
+            yield Seen(wrap["place"], reason, certain=False)
             return

@@ -16,6 +16,5 @@ def seen(trace: Trace) -> Iterator[Seen]:
         yield Seen(
             first_step(trace),
             f"the ranks count different numbers of targets ({by_rank(counts)}), and the gradient "
-            "differs from "
-            f"that of one process by {oracle['worst']:.1%}",
+            f"differs from that of one process by {oracle['worst']:.1%}",
         )

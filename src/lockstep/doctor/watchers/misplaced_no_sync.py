@@ -15,8 +15,7 @@ def seen(trace: Trace) -> Iterator[Seen]:
             yield Seen(
                 step["place"],
                 f"step {step['step'] + 1} came after {step['unsynced']} backward pass(es), all "
-                "under "
-                f"no_sync: each rank stepped on its own gradient",
+                "under no_sync: each rank stepped on its own gradient",
             )
             return
     for events in trace.looked("step"):
@@ -25,7 +24,6 @@ def seen(trace: Trace) -> Iterator[Seen]:
             yield Seen(
                 first["place"],
                 f"in step {first['step'] + 1} the ranks have different gradients: the last "
-                "backward "
-                f"pass before the step was under no_sync",
+                "backward pass before the step was under no_sync",
             )
             return

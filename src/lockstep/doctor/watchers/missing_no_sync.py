@@ -14,8 +14,7 @@ def seen(trace: Trace) -> Iterator[Seen]:
         if step["batches"] > 1 and step["synced"] > 1 and step["backwards"] == step["batches"]:
             yield Seen(
                 step["place"],
-                f"step {step['step'] + 1} took {step['batches']} batches and added the "
-                "gradients over "
-                f"the ranks {step['synced']} times; once is enough",
+                f"step {step['step'] + 1} took {step['batches']} batches and added the gradients "
+                f"over the ranks {step['synced']} times; once is enough",
             )
             return

@@ -17,10 +17,8 @@ def seen(trace: Trace) -> Iterator[Seen]:
         if any(one["parts"] or not _whole(one) for one in same):
             continue
         if first["samples"] > 1 and same_data(same):
-            yield Seen(
-                first.place,
-                f"each of the {len(same)} ranks goes over all {first['samples']} samples",
-            )
+            reason = f"each of the {len(same)} ranks goes over all {first['samples']} samples"
+            yield Seen(first.place, reason)
 
 
 def _whole(loader: Loader) -> bool:

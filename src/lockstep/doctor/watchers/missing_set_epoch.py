@@ -23,7 +23,6 @@ def seen(trace: Trace) -> Iterator[Seen]:
                 yield Seen(
                     after.place,
                     f"passes {before.turn + 1} and {after.turn + 1} took the first {length} "
-                    "samples "
-                    f"of each rank in the same order",
+                    "samples of each rank in the same order",
                 )
                 break

@@ -14,10 +14,6 @@ def seen(trace: Trace) -> Iterator[Seen]:
     steps = len({step["step"] for step in looked})
     finds = {wrap["place"] for wrap in trace.ranks[0].of("wrapped") if wrap["find_unused"]}
     for place in sorted(finds) if looked else ():
-        if any(place in step["unused"] or step["left_out"] for step in looked):
-            continue
-        yield Seen(
-            place,
-            f"every rank used every parameter in all {steps} checked steps",
-            certain=False,
-        )
+        if not any(place in step["unused"] or step["left_out"] for step in looked):
+            reason = f"every rank used every parameter in all {steps} checked steps"
+            yield Seen(place, reason, certain=False)

@@ -14,16 +14,15 @@ def seen(trace: Trace) -> Iterator[Seen]:
         {(e["worker"], e["number"], e["dataset"]): e["states"] for e in r.draws}
         for r in trace.ranks
     ]
-    loader = next((one for one in trace.ranks[0].loaders if one.trains), None)
-    for key, states in drawn[0].items() if loader is not None else ():
+    trained = [loader.place for loader in trace.ranks[0].loaders if loader.trains]
+    for key, states in drawn[0].items() if trained else ():
         for other in drawn[1:]:
             same = [name for name, state in states.items() if other.get(key, {}).get(name) == state]
-            if same and loader is not None:
+            if same:
                 yield Seen(
-                    loader.place,
-                    f"the ranks draw the same numbers from {' and '.join(same)} while they "
-                    "load data: "
-                    f"augmentation is the same on each",
+                    trained[0],
+                    f"the ranks draw the same numbers from {' and '.join(same)} while they load "
+                    "data: augmentation is the same on each",
                     certain=False,
                 )
                 return

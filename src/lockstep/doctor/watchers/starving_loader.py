@@ -21,9 +21,5 @@ def seen(trace: Trace) -> Iterator[Seen]:
     share, seconds, steps = trace.waiting()
     loader = next((one for one in trace.ranks[0].loaders if one.trains), None)
     if loader is not None and steps >= FEW and share > MUCH and seconds > LONG:
-        yield Seen(
-            loader.place,
-            f"{share:.0%} of the time is spent waiting for data, with {loader['workers']} "
-            "worker(s)",
-            certain=False,
-        )
+        spent = f"{share:.0%} of the time is spent waiting for data"
+        yield Seen(loader.place, f"{spent}, with {loader['workers']} worker(s)", certain=False)

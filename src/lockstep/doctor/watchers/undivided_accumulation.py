@@ -17,9 +17,8 @@ def seen(trace: Trace) -> Iterator[Seen]:
         if several and step["loaders"] == 1 and all(factor == 1.0 for factor in factors):
             yield Seen(
                 step["place"],
-                f"step {step['step'] + 1} adds the gradients of {step['batches']} batches "
-                "whose losses "
-                f"were not divided: the gradient is {step['batches']} times too large",
+                f"step {step['step'] + 1} adds the gradients of {step['batches']} batches whose "
+                f"losses were not divided: the gradient is {step['batches']} times too large",
                 certain=False,
             )
             return

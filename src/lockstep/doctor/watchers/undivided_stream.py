@@ -28,10 +28,8 @@ def seen(trace: Trace) -> Iterator[Seen]:
         copies = Counter(counts[0].values()).most_common(1)[0][0]
         if common >= HALF * least and first.trains:
             told.add(first.loader.number)
-            yield Seen(
-                first.loader.place,
-                f"{common} of the {least} samples that rank 0 took were taken by rank 1 too",
-            )
+            reason = f"{common} of the {least} samples that rank 0 took were taken by rank 1 too"
+            yield Seen(first.loader.place, reason)
         if workers > 1 and copies == workers:
             told.add(first.loader.number)
             yield Seen(

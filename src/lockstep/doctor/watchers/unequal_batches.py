@@ -32,8 +32,5 @@ def seen(trace: Trace) -> Iterator[Seen]:
             continue
         shown = counts if met else lengths
         told.add(first.loader.number)
-        yield Seen(
-            first.place,
-            f"the ranks have different numbers of batches: {by_rank(shown)}",
-            certain=met,
-        )
+        reason = f"the ranks have different numbers of batches: {by_rank(shown)}"
+        yield Seen(first.place, reason, certain=met)

@@ -39,8 +39,7 @@ def seen(trace: Trace) -> Iterator[Seen]:
         yield Seen(
             first.place,
             f"each rank evaluated its own part, {len(parts[0])} of {first.loader['samples']} "
-            "samples "
-            f"on rank 0, and nothing was exchanged afterwards",
+            "samples on rank 0, and nothing was exchanged afterwards",
         )
     if not told:
         yield from _said_apart(trace)
@@ -53,9 +52,8 @@ def _said_apart(trace: Trace) -> Iterator[Seen]:
         others = [one.get(place, []) for one in lines[1:]]
         for number, text in enumerate(texts):
             same = [one[number] for one in others if number < len(one)]
-            if len(same) < len(others) or {_NUMBER.sub("#", t) for t in same} != {
-                _NUMBER.sub("#", text)
-            }:
+            alike = {_NUMBER.sub("#", t) for t in same} == {_NUMBER.sub("#", text)}
+            if len(same) < len(others) or not alike:
                 continue
             if any(_CLOCK.sub("", t) != _CLOCK.sub("", text) for t in same):
                 said = " / ".join(f"'{t.strip()}'" for t in (text, *same)[:2])

@@ -15,8 +15,5 @@ def seen(trace: Trace) -> Iterator[Seen]:
     first = next((step for step in trace.ranks[0].of("step") if step["synced"]), {})
     for place, names in (first.get("unused") or {}).items():
         if place not in told:
-            more = f" and {len(names) - 1} more" * (len(names) > 1)
-            yield Seen(
-                place,
-                f"{names[0]}{more} got no gradient: DDP waits for it and fails in the next step",
-            )
+            who = names[0] + f" and {len(names) - 1} more" * (len(names) > 1)
+            yield Seen(place, f"{who} got no gradient: DDP waits for it and fails in the next step")
