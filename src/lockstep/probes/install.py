@@ -7,6 +7,12 @@ from importlib import import_module
 
 from lockstep.probes.recorder import Recorder, skip
 
+WATCHES = (
+    *("hooks.output", "hooks.files", "hooks.collectives", "hooks.randomness", "hooks.loaders"),
+    *("hooks.ddp", "hooks.optimizers", "hooks.scalers", "hooks.schedulers", "oracle"),
+)
+"""The probes, in the order in which they are installed."""
+
 
 def install(recorder: Recorder) -> None:
     """Install them as the recorder's settings ask."""
@@ -26,38 +32,14 @@ def install(recorder: Recorder) -> None:
         from lockstep.probes.fake_data import splits
 
         splits.install()
-    from lockstep.probes import oracle
-    from lockstep.probes.hooks import (
-        collectives,
-        ddp,
-        files,
-        loaders,
-        optimizers,
-        output,
-        randomness,
-        scalers,
-        schedulers,
-    )
-
     recorder.note("start")
     for name in settings.early:
         module = import_module(name)
         skip(module)
         module.install(recorder)
     if settings.watch:
-        for probe in (
-            output,
-            files,
-            collectives,
-            randomness,
-            loaders,
-            ddp,
-            optimizers,
-            scalers,
-            schedulers,
-        ):
-            probe.install(recorder)
-        oracle.install(recorder)
+        for name in WATCHES:
+            import_module(f"lockstep.probes.{name}").install(recorder)
 
 
 def once(call: Callable[[], None]) -> Callable[[], None]:

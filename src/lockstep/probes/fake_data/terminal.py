@@ -4,20 +4,15 @@ from __future__ import annotations
 
 import io
 import os
-from functools import wraps
 from typing import Any
+
+from lockstep.probes.patching import replaces
 
 
 def install() -> None:
     """Answer `stty size`, which many progress bars call."""
-    popen = os.popen
 
-    @wraps(popen)
-    def asked(cmd: str, *args: Any, **kwargs: Any) -> Any:
-        return (
-            io.StringIO("24 80\n")
-            if cmd.split() == ["stty", "size"]
-            else popen(cmd, *args, **kwargs)
-        )
-
-    os.popen = asked
+    @replaces("popen", os)
+    def asked(popen: Any, cmd: str, *args: Any, **kwargs: Any) -> Any:
+        stty = cmd.split() == ["stty", "size"]
+        return io.StringIO("24 80\n") if stty else popen(cmd, *args, **kwargs)

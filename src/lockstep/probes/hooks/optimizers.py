@@ -18,6 +18,7 @@ from torch.optim.optimizer import (
 
 from lockstep.probes.hooks import ddp
 from lockstep.probes.hooks.randomness import states
+from lockstep.probes.patching import replaces
 from lockstep.probes.recorder import Recorder, Window, place
 
 _SAME_SIZE = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
@@ -28,11 +29,9 @@ def install(recorder: Recorder) -> None:
     counts: WeakKeyDictionary[Optimizer, list[int]] = WeakKeyDictionary()
     forwards: WeakKeyDictionary[Optimizer, int] = WeakKeyDictionary()
     wraps_of: WeakKeyDictionary[Optimizer, list[ddp.Wrap]] = WeakKeyDictionary()
-    clip = clip_grad.clip_grad_norm_
-    create: Any = Optimizer.__init__
 
-    @wraps(create)
-    def created(self: Any, *args: Any, **kwargs: Any) -> None:
+    @replaces("__init__", Optimizer)
+    def created(create: Any, self: Any, *args: Any, **kwargs: Any) -> None:
         create(self, *args, **kwargs)
         for listen in recorder.on_optimizer:
             listen(self)
@@ -123,8 +122,8 @@ def install(recorder: Recorder) -> None:
             recorder.window = Window()
         recorder.step = step + 1
 
-    @wraps(clip)
-    def clipped(*args: Any, **kwargs: Any) -> Any:
+    @replaces("clip_grad_norm_", clip_grad, torch.nn.utils)
+    def clipped(clip: Any, *args: Any, **kwargs: Any) -> Any:
         norm = clip(*args, **kwargs)
         # For parameters in pieces (FSDP), all ranks would have to ask for the norm.
         if recorder.looks and type(norm) is Tensor and _clips(*args, **kwargs):
@@ -138,11 +137,8 @@ def install(recorder: Recorder) -> None:
             )
         return norm
 
-    setattr(Optimizer, "__init__", created)  # noqa: B010
     register_optimizer_step_pre_hook(before)
     register_optimizer_step_post_hook(after)
-    for owner in (clip_grad, torch.nn.utils):
-        setattr(owner, "clip_grad_norm_", clipped)  # noqa: B010
 
 
 def _clips(parameters: Any, max_norm: Any, *_: Any, **__: Any) -> bool:
@@ -172,14 +168,13 @@ def _looked(optimizer: Optimizer, number: int, window: Window) -> dict[str, Any]
         "gradients": digests(grads),
         "unused": ddp.unused(list(named.values())),
         "left_out": bool(window.reached)
-        and any(p.requires_grad and id(p) in known for p in _missing(named, window)),
+        and any(
+            p.requires_grad and id(p) in known and id(p) not in window.reached
+            for p in named.values()
+        ),
         "strangers": ddp.strangers(),
         "wrapped": sum(id(p) in known for p in named.values()),
     }
-
-
-def _missing(named: dict[str, Tensor], window: Window) -> list[Tensor]:
-    return [p for p in named.values() if id(p) not in window.reached]
 
 
 def digests(tensors: dict[str, Tensor]) -> dict[str, int]:
