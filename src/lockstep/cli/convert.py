@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import os
-import sys
 from collections.abc import Sequence
-from io import TextIOWrapper
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from lockstep.cli.script_command import read_standard_input, run_command
 from lockstep.console import Console
 from lockstep.errors import Already, ConvertError, UsageError
 
@@ -73,26 +71,7 @@ def parser() -> argparse.ArgumentParser:
 
 def run(arguments: Sequence[str]) -> int:
     """Run the command and return its exit code."""
-    arguments, own = list(arguments), []
-    if "--" in arguments:
-        at = arguments.index("--")
-        arguments, own = arguments[:at], arguments[at + 1 :]
-    given = parser().parse_args(arguments)
-    given.own = own
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, TextIOWrapper):
-            # File names may hold any character, and the terminal may only support ASCII.
-            stream.reconfigure(errors="backslashreplace")
-    try:
-        code = _run(given)
-        sys.stdout.flush()
-    except BrokenPipeError:
-        # The reader of the pipe, such as `head`, has exited.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-        return 1
-    except KeyboardInterrupt:
-        return 130
-    return code
+    return run_command(parser(), arguments, _run)
 
 
 def _run(given: argparse.Namespace) -> int:
@@ -173,7 +152,7 @@ def _verdict(
         return verify(
             original,
             result,
-            arguments=tuple(given.own),
+            arguments=tuple(given.own or ()),
             replicas=replicas,
             steps=given.steps,
             timeout=given.timeout,
@@ -202,15 +181,14 @@ def _proof(verdict: Verdict) -> list[str]:
 
 
 def _read(given: argparse.Namespace) -> Script:
-    from lockstep.source.reading import MOST_BYTES, decoded, parse, read_script
+    from lockstep.source.reading import read_script
 
     if str(given.script) == "-":
         if given.write:
             raise UsageError(
                 "--write has no file to replace when the script comes from standard input: give -o."
             )
-        name = Path("standard input")
-        return parse(name, decoded(name, sys.stdin.buffer.read(MOST_BYTES + 1)))
+        return read_standard_input()
     if given.script.suffix == ".ipynb" and given.write:
         raise UsageError("a notebook runs in one process: write a script with -o FILE.py.")
     return read_script(given.script)
@@ -243,9 +221,8 @@ def _document(found: Conversion) -> dict[str, Any]:
 
 
 def _write(found: Conversion, target: Path) -> None:
-    encoding = found.script.encoding
     try:
-        target.write_bytes(found.text.encode(encoding))
+        target.write_bytes(found.text.encode(found.script.encoding))
     except OSError as error:
         raise UsageError(
             f"{target} cannot be written: {error.strerror}. Give another file with -o."

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import os
-import sys
 from collections.abc import Sequence
-from io import TextIOWrapper
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from lockstep.console import Console
+from lockstep.cli.script_command import read_standard_input, run_command
+from lockstep.console import Console, duration
 from lockstep.errors import SourceError, UsageError
 
 if TYPE_CHECKING:
@@ -96,33 +94,13 @@ def parser() -> argparse.ArgumentParser:
 
 def run(arguments: Sequence[str]) -> int:
     """Run the command and return its exit code."""
-    arguments, own = list(arguments), None
-    if "--" in arguments:
-        at = arguments.index("--")
-        arguments, own = arguments[:at], arguments[at + 1 :]
-    given = parser().parse_args(arguments)
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, TextIOWrapper):
-            # File names may hold any character, and a terminal may support only ASCII.
-            stream.reconfigure(errors="backslashreplace")
-    try:
-        code = _run(given, own)
-        sys.stdout.flush()
-    except BrokenPipeError:
-        # The reader of the pipe, such as `head`, has closed it.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-        return 1
-    except KeyboardInterrupt:
-        return 130
-    return code
+    return run_command(parser(), arguments, _run)
 
 
-def _run(given: argparse.Namespace, own: list[str] | None) -> int:
+def _run(given: argparse.Namespace) -> int:
     from lockstep.doctor import RULES
-    from lockstep.doctor import output as show
 
     output = "json" if given.json else given.format
-    paths, select, ignore = given.paths, given.select, given.ignore
     if output not in FORMATS:
         raise UsageError(f"--format {output}: known are {', '.join(FORMATS)}.")
     console = Console(as_json=output != "text")
@@ -133,15 +111,16 @@ def _run(given: argparse.Namespace, own: list[str] | None) -> int:
             width = max(len(rule.name) for rule in RULES)
             console.lines(f"{r.code}  {r.name:{width}}  {r.summary}" for r in RULES)
         return 0
-    if not paths:
+    if not given.paths:
         raise UsageError("name a script, a notebook or a folder, or - for standard input.")
-    if own is not None and not given.run:
+    if given.own is not None and not given.run:
         raise UsageError("arguments after -- need --run: without it the script does not run.")
     if given.run:
         from lockstep.cli.doctor_run import refuse
 
         refuse(given)
-    checked = _check(paths, _chosen(RULES, select, ignore))
+    rules = _chosen(RULES, given.select, given.ignore)
+    checked = _check(given.paths, rules)
     if given.fix or given.unsafe_fixes:
         fixed, notes = _apply(checked, given.unsafe_fixes)
         for note in notes:
@@ -151,25 +130,38 @@ def _run(given: argparse.Namespace, own: list[str] | None) -> int:
             console.lines([done])
         else:
             console.say(done)
-        checked = _check(paths, _chosen(RULES, select, ignore))
+        checked = _check(given.paths, rules)
     for error in checked.errors:
         console.error(error)
     if given.run and not checked.errors:
         from lockstep.cli.doctor_run import examined
 
-        return examined(given, own or [], checked, _chosen(RULES, select, ignore), console, output)
+        return examined(given, checked, rules, console, output)
+    show(checked, console, output)
+    return 2 if checked.errors else 1 if checked.findings else 0
+
+
+def show(
+    checked: Checked, console: Console, output: str, run: dict[str, Any] | None = None
+) -> None:
+    """Print the findings in the format `output`, with the facts of a run if there was one."""
+    from lockstep.doctor import output as written
+
     if output == "json":
-        console.emit(show.document(checked))
+        console.emit(written.document(checked) | ({} if run is None else {"run": run}))
     elif output == "sarif":
         from importlib.metadata import version
 
-        console.emit(show.sarif(checked, version("lockstep")))
+        console.emit(written.sarif(checked, version("lockstep")))
     elif output == "github":
-        console.lines(show.github(finding) for finding in checked.findings)
+        console.lines(written.github(finding) for finding in checked.findings)
     else:
-        console.lines(show.text(finding) for finding in checked.findings)
-        console.lines([show.summary(checked)])
-    return 2 if checked.errors else 1 if checked.findings else 0
+        console.lines(written.text(finding) for finding in checked.findings)
+        last = written.summary(checked)
+        if run is not None:
+            console.lines(written.running(run))
+            last += f" The run took {duration(run['seconds'])}."
+        console.lines([last])
 
 
 def _chosen(rules: tuple[Rule, ...], select: str, ignore: str) -> list[Rule]:
@@ -189,17 +181,12 @@ def _chosen(rules: tuple[Rule, ...], select: str, ignore: str) -> list[Rule]:
 
 def _check(paths: list[Path], rules: list[Rule]) -> Checked:
     from lockstep.doctor.check import Checked, check, check_scripts
-    from lockstep.source.reading import MOST_BYTES, decoded, parse
 
     if Path("-") not in paths:
         return check(paths, rules)
     if len(paths) > 1:
         raise UsageError("- means standard input: give no other path with it.")
-    name = Path("standard input")
-    content = sys.stdin.buffer.read(MOST_BYTES + 1)
-    if len(content) > MOST_BYTES:
-        raise SourceError(f"{name} has more than {MOST_BYTES / 1e6:g} MB, too much for a script.")
-    return check_scripts([parse(name, decoded(name, content))], rules, Checked())
+    return check_scripts([read_standard_input()], rules, Checked())
 
 
 def _apply(checked: Checked, unsafe: bool) -> tuple[int, list[str]]:
