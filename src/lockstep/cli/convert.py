@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -32,40 +33,29 @@ def parser() -> argparse.ArgumentParser:
         allow_abbrev=False,
     )
     add = found.add_argument
+    switch = partial(add, action="store_true")
     add("script", type=Path, help="a script or a notebook; - for standard input")
-    add("--write", action="store_true", help="replace the old script by the new one")
+    switch("--write", help="replace the old script by the new one")
     add("-o", "--out", type=Path, metavar="FILE", help="write the new script to this file")
-    add(
+    switch(
         "--scale-batch",
-        action="store_true",
         help="keep the batch of each process and adapt the learning rate; by default the global "
         "batch stays the same",
     )
-    add(
+    switch(
         "--local-batch-norm",
-        action="store_true",
         help="let batch norm see only the samples of its process; by default it sees the whole "
         "batch",
     )
-    proof = found.add_argument_group(
-        "prove the result by running both scripts on this machine"
-    ).add_argument
+    what = "prove the result by running both scripts on this machine"
+    proof = found.add_argument_group(what).add_argument
     proof("--verify", action="store_true", help="run the original and the result, and compare them")
     proof("--steps", type=int, default=6, metavar="N", help="steps to compare (default: 6)")
-    proof(
-        "--replicas",
-        default="1,2,4",
-        metavar="N,N,...",
-        help="numbers of processes to run the result on (default: 1,2,4)",
-    )
-    proof(
-        "--timeout",
-        type=float,
-        default=60.0,
-        metavar="S",
-        help="give up after S seconds without progress (default: 60)",
-    )
-    add("--json", action="store_true", help="print one JSON document")
+    sizes = "numbers of processes to run the result on (default: 1,2,4)"
+    proof("--replicas", default="1,2,4", metavar="N,N,...", help=sizes)
+    late = "give up after S seconds without progress (default: 60)"
+    proof("--timeout", type=float, default=60.0, metavar="S", help=late)
+    switch("--json", help="print one JSON document")
     return found
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,65 +31,33 @@ def parser() -> argparse.ArgumentParser:
         allow_abbrev=False,
     )
     add = found.add_argument
-    add(
-        "paths",
-        nargs="*",
-        type=Path,
-        help="scripts, notebooks or folders; - reads a script from standard input",
-    )
-    add(
-        "--select",
-        default="",
-        metavar="RULES",
-        help="check only these rules, by name or code: a,b,c",
-    )
-    add("--ignore", default="", metavar="RULES", help="skip these rules, by name or code")
+    switch = partial(add, action="store_true")
+    where = "scripts, notebooks or folders; - reads a script from standard input"
+    add("paths", nargs="*", type=Path, help=where)
+    rules = partial(add, default="", metavar="RULES")
+    rules("--select", help="check only these rules, by name or code: a,b,c")
+    rules("--ignore", help="skip these rules, by name or code")
     add("--format", default="text", metavar="FORMAT", help=f"one of {', '.join(FORMATS)}")
-    add("--json", action="store_true", help="short for --format json")
-    add("--fix", action="store_true", help="apply the fixes that are safe")
-    add("--unsafe-fixes", action="store_true", help="also apply fixes that you should review")
-    add("--rules", action="store_true", help="list all rules")
+    switch("--json", help="short for --format json")
+    switch("--fix", help="apply the fixes that are safe")
+    switch("--unsafe-fixes", help="also apply fixes that you should review")
+    switch("--rules", help="list all rules")
     run = found.add_argument_group("run the script too, unchanged, on this machine").add_argument
-    run("--run", action="store_true", help="run the script on several ranks and watch them")
-    run("--replicas", type=int, default=2, metavar="N", help="number of ranks (2)")
-    run(
-        "--steps",
-        type=int,
-        default=30,
-        metavar="N",
-        help="stop after N steps (30); 0: no limit",
-    )
-    run("--batches", type=int, metavar="N", help="end each pass over a loader after N batches")
-    run(
-        "--timeout",
-        type=float,
-        default=60.0,
-        metavar="S",
-        help="stop after S seconds without progress (60)",
-    )
-    run(
-        "--launch",
-        default="auto",
-        metavar="HOW",
-        help="torchrun or python; auto decides by the script",
-    )
+    switch = partial(run, action="store_true")
+    number = partial(run, type=int, metavar="N")
+    switch("--run", help="run the script on several ranks and watch them")
+    number("--replicas", default=2, help="number of ranks (2)")
+    number("--steps", default=30, help="stop after N steps (30); 0: no limit")
+    number("--batches", help="end each pass over a loader after N batches")
+    late = "stop after S seconds without progress (60)"
+    run("--timeout", type=float, default=60.0, metavar="S", help=late)
+    how = "torchrun or python; auto decides by the script"
+    run("--launch", default="auto", metavar="HOW", help=how)
     run("--resume", metavar="ARGS", help="run the script a second time with these arguments added")
-    run(
-        "--stand-in-data",
-        action="store_true",
-        help="replace missing data and libraries by synthetic ones",
-    )
-    run(
-        "--no-oracle",
-        action="store_true",
-        help="do not repeat the first step on one rank to check the gradient",
-    )
-    run(
-        "--out",
-        type=Path,
-        metavar="FOLDER",
-        help="write report.html, report.json and the logs there",
-    )
+    switch("--stand-in-data", help="replace missing data and libraries by synthetic ones")
+    switch("--no-oracle", help="do not repeat the first step on one rank to check the gradient")
+    written = "write report.html, report.json and the logs there"
+    run("--out", type=Path, metavar="FOLDER", help=written)
     return found
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from functools import cache
 from importlib import import_module
 
 from lockstep.probes.recorder import Recorder, skip
@@ -22,12 +22,12 @@ def install(recorder: Recorder) -> None:
 
         fake_cuda.install(settings.gpus)
 
-        def tell(*_: object) -> None:
+        def tell() -> None:
             recorder.note("fake_cuda", what=fake_cuda.answered())
 
         recorder.on_end.append(tell)
-        # Also early, for a run that never reaches its end.
-        recorder.on_backward.append(once(tell))
+        # Also once early, for a run that never reaches its end.
+        recorder.on_backward.append(cache(tell))
     if settings.stand_in_data:
         from lockstep.probes.fake_data import splits
 
@@ -40,14 +40,3 @@ def install(recorder: Recorder) -> None:
     if settings.watch:
         for name in WATCHES:
             import_module(f"lockstep.probes.{name}").install(recorder)
-
-
-def once(call: Callable[[], None]) -> Callable[[], None]:
-    """Return a function that makes the call the first time only."""
-    left = [call]
-
-    def made() -> None:
-        if left:
-            left.pop()()
-
-    return made

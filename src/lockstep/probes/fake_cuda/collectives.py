@@ -12,6 +12,8 @@ from torch.distributed import device_mesh, distributed_c10d
 from lockstep.probes.fake_cuda.patching import answering, cpu, given, note, without
 from lockstep.probes.patching import replaces, swap
 
+_OF_BATCH_NORM = "track_running_stats running_mean running_var eps affine weight bias"
+
 
 def install() -> None:
     """Make every process group use gloo, whichever backend the script names."""
@@ -93,13 +95,7 @@ def _synced(original: Any, self: nn.SyncBatchNorm, input: Tensor) -> Tensor:
         training=True,
         shards=SimpleNamespace(counts=True),
         reduce=reduce,
-        track_running_stats=self.track_running_stats,
-        running_mean=self.running_mean,
-        running_var=self.running_var,
         momentum=momentum,
-        eps=self.eps,
-        affine=self.affine,
-        weight=self.weight,
-        bias=self.bias,
+        **{name: getattr(self, name) for name in _OF_BATCH_NORM.split()},
     )
     return SyncedBatchNorm.forward(layer, input)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -180,21 +180,23 @@ def around(parameters: Iterable[Tensor]) -> list[Wrap]:
 
 def strangers() -> dict[str, list[str]]:
     """Return parameters replaced or unfrozen since the wrap, by place of the wrap."""
-    found: dict[str, list[str]] = {}
-    for model, wrap in wrapped_models.items():
-        for name, p in model.module.named_parameters():
-            meant = name in model.parameters_to_ignore
-            if p.requires_grad and id(p) not in wrap.reduced and not meant:
-                found.setdefault(wrap.place, []).append(name)
-    return found
+    return _by_wrap(
+        lambda model, wrap, name, p: (
+            p.requires_grad and id(p) not in wrap.reduced and name not in model.parameters_to_ignore
+        )
+    )
 
 
 def unused(parameters: list[Tensor]) -> dict[str, list[str]]:
     """Return the parameters without a gradient that DDP waits for, by place of the wrap."""
     lacking = {id(p) for p in parameters if p.requires_grad and p.grad is None}
+    return _by_wrap(lambda model, wrap, name, p: id(p) in lacking & wrap.reduced)
+
+
+def _by_wrap(wanted: Callable[[Any, Wrap, str, Tensor], bool]) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     for model, wrap in wrapped_models.items():
         for name, p in model.module.named_parameters():
-            if id(p) in lacking & wrap.reduced:
+            if wanted(model, wrap, name, p):
                 found.setdefault(wrap.place, []).append(name)
     return found

@@ -179,7 +179,8 @@ def _looked(optimizer: Optimizer, number: int, window: Window) -> dict[str, Any]
 
 def digests(tensors: dict[str, Tensor]) -> dict[str, int]:
     """Return a number for each tensor that follows from its bits."""
-    sums, found = [], []
+    sums: dict[str, Tensor] = {}
+    by_device: dict[torch.device, list[str]] = {}
     for name, tensor in tensors.items():
         # Pieces of a parameter (FSDP, tensor parallel) differ between ranks.
         if type(tensor) not in (Tensor, torch.nn.Parameter) or tensor.layout != torch.strided:
@@ -187,12 +188,9 @@ def digests(tensors: dict[str, Tensor]) -> dict[str, int]:
         if tensor.is_complex():
             tensor = torch.view_as_real(tensor)
         bits = tensor.detach().view(_SAME_SIZE[tensor.element_size()])
-        sums.append(bits.sum(dtype=torch.int64))
-        found.append(name)
-    by_device: dict[torch.device, list[int]] = {}
-    for number, total in enumerate(sums):
-        by_device.setdefault(total.device, []).append(number)
-    values: dict[int, int] = {}
-    for numbers in by_device.values():
-        values.update(zip(numbers, torch.stack([sums[n] for n in numbers]).tolist(), strict=True))
-    return {name: values[number] for number, name in enumerate(found)}
+        sums[name] = bits.sum(dtype=torch.int64)
+        by_device.setdefault(tensor.device, []).append(name)
+    values: dict[str, int] = {}
+    for names in by_device.values():
+        values |= zip(names, torch.stack([sums[n] for n in names]).tolist(), strict=True)
+    return {name: values[name] for name in sums}
