@@ -130,10 +130,7 @@ def _code(process: Process, folder: Path) -> int | None:
 
 
 def _watch(
-    job: ScriptRun,
-    processes: list[Process],
-    outcome: Outcome,
-    progress: Callable[[], None],
+    job: ScriptRun, processes: list[Process], outcome: Outcome, progress: Callable[[], None]
 ) -> None:
     folder = Path(job.settings.folder)
     pulse, work, ended = "", 0.0, 0

@@ -6,7 +6,7 @@ import os
 import time
 from collections import defaultdict
 from functools import cache
-from types import SimpleNamespace, TracebackType
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -80,9 +80,7 @@ class _Device:
     def __enter__(self) -> None:
         self.prev_idx = _exchange(self.idx)
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: Any, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         Machine.current = self.prev_idx
 
 

@@ -87,48 +87,44 @@ def _own(tensor: Tensor) -> Tensor:
 
 def _tensors() -> None:
     swap(_NEW, calling(_with_device), Tensor)
-    swap("to", calling(_to), Tensor)
-    swap("cpu", calling(_to_host), Tensor)
-    swap("cuda", answering(_cuda), Tensor)
-    swap("type", calling(_type), Tensor)
     swap("pin_memory", answering(lambda self, *_, **__: self), Tensor)
     swap("record_stream", answering(lambda *_, **__: None), Tensor)
     for name in [name for name in vars(torch.cuda) if name.endswith("Tensor")]:
         if hasattr(torch, name):
             setattr(torch.cuda, name, getattr(torch, name))
 
+    @replaces("to", Tensor)
+    def to(original: Any, self: Tensor, *args: Any, **kwargs: Any) -> Any:
+        device = args[0] if args else kwargs.get("device")
+        target = cpu(device)
+        if target is device:
+            result = original(self, *args, **kwargs)
+            # The script wrote a string itself; a device object may come from another tensor.
+            return self.clone() if result is self and type(device) is str else result
+        if args:
+            return _own(original(self, target, *args[1:], **kwargs))
+        return _own(original(self, **kwargs | {"device": target}))
 
-def _to(original: Any, self: Tensor, *args: Any, **kwargs: Any) -> Any:
-    device = args[0] if args else kwargs.get("device")
-    target = cpu(device)
-    if target is device:
+    @replaces("cpu", Tensor)
+    def to_host(original: Any, self: Tensor, *args: Any, **kwargs: Any) -> Any:
         result = original(self, *args, **kwargs)
-        # The script wrote a string itself; a device object may come from another tensor.
-        return self.clone() if result is self and type(device) is str else result
-    if args:
-        return _own(original(self, target, *args[1:], **kwargs))
-    return _own(original(self, **kwargs | {"device": target}))
+        # From a GPU this is a copy. Scripts keep their best weights this way.
+        return self.clone() if result is self else result
 
-
-def _to_host(original: Any, self: Tensor, *args: Any, **kwargs: Any) -> Any:
-    result = original(self, *args, **kwargs)
-    # From a GPU this is a copy. Scripts keep their best weights this way.
-    return self.clone() if result is self else result
-
-
-def _cuda(self: Tensor, device: Any = None, non_blocking: bool = False, **kwargs: Any) -> Tensor:
-    note("cuda")
-    index(device)
-    if kwargs.get("memory_format") is not None:
-        return self.to(memory_format=kwargs["memory_format"])
-    return _own(self)
-
-
-def _type(original: Any, self: Tensor, *args: Any, **kwargs: Any) -> Any:
-    if args and isinstance(args[0], str) and args[0].startswith("torch.cuda."):
+    @replaces("cuda", Tensor)
+    def to_cuda(_: Any, self: Tensor, device: Any = None, *args: Any, **kwargs: Any) -> Tensor:
         note("cuda")
-        args = (args[0].replace("torch.cuda.", "torch."), *args[1:])
-    return original(self, *args, **kwargs)
+        index(device)
+        if kwargs.get("memory_format") is not None:
+            return self.to(memory_format=kwargs["memory_format"])
+        return _own(self)
+
+    @replaces("type", Tensor)
+    def to_type(original: Any, self: Tensor, *args: Any, **kwargs: Any) -> Any:
+        if args and isinstance(args[0], str) and args[0].startswith("torch.cuda."):
+            note("cuda")
+            args = (args[0].replace("torch.cuda.", "torch."), *args[1:])
+        return original(self, *args, **kwargs)
 
 
 def _modules() -> None:

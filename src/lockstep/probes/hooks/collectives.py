@@ -30,8 +30,8 @@ def install(recorder: Recorder) -> None:
         recorder.note(
             "collective",
             name=name,
-            what=_what(args, kwargs),
-            group=_size(args, kwargs),
+            what=_described(_first(Tensor, args, kwargs)),
+            group=dist.get_world_size(_first(dist.ProcessGroup, args, kwargs)),
             place=where,
             step=recorder.step,
         )
@@ -79,16 +79,10 @@ def _never_delete(group: object) -> None:
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(group))
 
 
-def _what(args: Any, kwargs: Any) -> str:
-    """Return the type and shape of the tensor sent."""
-    for value in [*args, *kwargs.values()]:
-        if isinstance(value, Tensor):
-            return f"{str(value.dtype).removeprefix('torch.')}{list(value.shape)}"
-    return ""
+def _first(kind: type, args: Any, kwargs: Any) -> Any:
+    return next((value for value in (*args, *kwargs.values()) if isinstance(value, kind)), None)
 
 
-def _size(args: Any, kwargs: Any) -> int:
-    for value in [*args, *kwargs.values()]:
-        if isinstance(value, dist.ProcessGroup):
-            return value.size()
-    return dist.get_world_size()
+def _described(sent: Tensor | None) -> str:
+    """Return the type and shape of a tensor."""
+    return "" if sent is None else f"{str(sent.dtype).removeprefix('torch.')}{list(sent.shape)}"

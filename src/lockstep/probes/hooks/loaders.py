@@ -55,14 +55,15 @@ def install(recorder: Recorder) -> None:
         number = numbers[self]
         turn, turns[number] = turns[number], turns[number] + 1
         where = place(2)
-        facts = _epoch(self)
+        epoch = getattr(_sampler(self), "epoch", None)
+        epoch = epoch if isinstance(epoch, int) else None
         state = LoaderPass(number, turn, where, isinstance(self.dataset, IterableDataset))
         for listen in recorder.on_pass:
             listen(self, state)
         recorder.window.left(number)
         recorder.now(f"starting to load data at {where}")
         iterator: Any = begin(self)
-        recorder.note("pass", loader=number, turn=turn, place=where, **facts)
+        recorder.note("pass", loader=number, turn=turn, place=where, epoch=epoch)
         # Not a wrapper: scripts and libraries check the type of the iterator.
         iterator._lockstep = state
         return iterator
@@ -138,13 +139,8 @@ def _over(recorder: Recorder, state: LoaderPass, complete: bool) -> None:
         listen(state)
     if not state.over:
         state.over = True
-        recorder.note(
-            "passed",
-            loader=state.loader,
-            turn=state.turn,
-            batches=state.count,
-            complete=complete,
-        )
+        facts = {"loader": state.loader, "turn": state.turn, "batches": state.count}
+        recorder.note("passed", **facts, complete=complete)
 
 
 def described(loader: Any) -> dict[str, Any]:
@@ -175,11 +171,6 @@ def described(loader: Any) -> dict[str, Any]:
     if not streams:
         facts["contents"] = fingerprints(loader.dataset)
     return facts
-
-
-def _epoch(loader: Any) -> dict[str, Any]:
-    found = getattr(_sampler(loader), "epoch", None)
-    return {"epoch": found if isinstance(found, int) else None}
 
 
 def _sampler(loader: Any) -> Any:

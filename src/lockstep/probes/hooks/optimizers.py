@@ -123,10 +123,11 @@ def install(recorder: Recorder) -> None:
         recorder.step = step + 1
 
     @replaces("clip_grad_norm_", clip_grad, torch.nn.utils)
-    def clipped(clip: Any, *args: Any, **kwargs: Any) -> Any:
-        norm = clip(*args, **kwargs)
-        # For parameters in pieces (FSDP), all ranks would have to ask for the norm.
-        if recorder.looks and type(norm) is Tensor and _clips(*args, **kwargs):
+    def clipped(clip: Any, parameters: Any, max_norm: Any, *args: Any, **kwargs: Any) -> Any:
+        norm = clip(parameters, max_norm, *args, **kwargs)
+        # For parameters in pieces (FSDP), all ranks would have to ask for the norm. Some scripts
+        # set no limit: they only ask for the norm, to print it.
+        if recorder.looks and type(norm) is Tensor and float(max_norm) < math.inf:
             recorder.note(
                 "clip",
                 step=recorder.step,
@@ -139,11 +140,6 @@ def install(recorder: Recorder) -> None:
 
     register_optimizer_step_pre_hook(before)
     register_optimizer_step_post_hook(after)
-
-
-def _clips(parameters: Any, max_norm: Any, *_: Any, **__: Any) -> bool:
-    """Whether the norm has a limit. Some scripts only ask for the norm, to print it."""
-    return float(max_norm) < math.inf
 
 
 def parameters_of(optimizer: Optimizer) -> list[Tensor]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from contextlib import suppress
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -48,8 +49,6 @@ def install(recorder: Recorder) -> None:
 
 def _metric(scheduler: Any, given: Any) -> float | None:
     if isinstance(scheduler, lr_scheduler.ReduceLROnPlateau) and given is not None:
-        try:
+        with suppress(TypeError, ValueError):
             return float(given)
-        except (TypeError, ValueError):
-            return None
     return None

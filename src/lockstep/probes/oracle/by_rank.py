@@ -56,12 +56,7 @@ class Joined:
         return torch.cat([original(part, None, None, *args, **kwargs) for part in x.split(parts)])
 
     def _dropout(
-        self,
-        original: Any,
-        x: Tensor,
-        p: float = 0.5,
-        training: bool = True,
-        inplace: bool = False,
+        self, original: Any, x: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False
     ) -> Tensor:
         parts = self.parts(x.shape[0]) if training and p > 0 and x.dim() else None
         if parts is None:
