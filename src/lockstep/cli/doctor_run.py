@@ -85,9 +85,8 @@ def _alone(found: dict[str, Any], replicas: int) -> str:
         return "the script hung before its ranks met; the lines above show where."
     return (
         f"the script did not train on {replicas} ranks: it ended without a process group of "
-        "several. "
-        "If it starts its ranks by itself, add --launch python; if it takes their number as an "
-        "argument, give it after --."
+        "several. If it starts its ranks by itself, add --launch python; if it takes their number "
+        "as an argument, give it after --."
     )
 
 

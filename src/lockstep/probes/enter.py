@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
 from importlib.machinery import ModuleSpec
 from importlib.util import find_spec
-from types import ModuleType
+from typing import Any
 
 from lockstep import world
 from lockstep.probes.imports import behind
@@ -42,9 +41,7 @@ class _AfterTorch:
     def __init__(self, recorder: Recorder) -> None:
         self.recorder = recorder
 
-    def find_spec(
-        self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
-    ) -> ModuleSpec | None:
+    def find_spec(self, name: str, path: Any, target: Any = None) -> ModuleSpec | None:
         """Return torch's own spec, with a loader that then installs the probes."""
         if name != "torch" or self not in sys.meta_path:
             return None

@@ -26,7 +26,8 @@ def install() -> None:
     _modules()
     _generators()
     _files()
-    _loaders()
+    # There is no memory to pin, and no need for a thread that pins it.
+    swap("__init__", without("pin_memory", "pin_memory_device"), torch.utils.data.DataLoader)
     _precision()
 
 
@@ -144,13 +145,10 @@ def _modules() -> None:
     swap("cuda", answering(cuda), nn.Module)
     swap("to_empty", given(_translate("device")), nn.Module)
 
-    # DataParallel splits a batch over GPUs and computes what the module alone computes.
-    def whole(*_: Any) -> None:
-        note("DataParallel")
-
     # import_module, because torch.nn.parallel.data_parallel is also a function.
     home = importlib.import_module("torch.nn.parallel.data_parallel")
-    swap("_get_available_device_type", answering(whole), home)
+    # DataParallel splits a batch over GPUs and computes what the module alone computes.
+    swap("_get_available_device_type", answering(lambda *_: note("DataParallel")), home)
 
 
 def _generators() -> None:
@@ -183,11 +181,6 @@ def _files() -> None:
     for storage in (torch.UntypedStorage, torch.TypedStorage):
         swap("cuda pin_memory", answering(lambda self, *_, **__: self), storage)
         swap("to", given(_translate("device")), storage)
-
-
-def _loaders() -> None:
-    # There is no memory to pin, and no need for a thread that pins it.
-    swap("__init__", without("pin_memory", "pin_memory_device"), torch.utils.data.DataLoader)
 
 
 def _precision() -> None:

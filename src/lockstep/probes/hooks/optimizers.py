@@ -67,15 +67,10 @@ def install(recorder: Recorder) -> None:
         for listen in recorder.on_step:
             listen(optimizer)
         window, recorder.window = recorder.window, Window()
-        facts: dict[str, Any] = {}
-        if recorder.looks or optimizer not in wraps_of:
+        # The first step is looked at, so the wraps are known from then on.
+        if recorder.looks:
             wraps_of[optimizer] = ddp.around(parameters_of(optimizer))
         through = sum(wrap.forwards[0] for wrap in wraps_of[optimizer])
-        if recorder.looks:
-            facts = _looked(optimizer, number, window) | {
-                "random": states(),
-                "factors": window.factors,
-            }
         recorder.note(
             "step",
             optimizer=number,
@@ -90,7 +85,7 @@ def install(recorder: Recorder) -> None:
             unsynced=max(window.unsynced.values(), default=0),
             backwards=window.backwards,
             forwards=through - forwards.get(optimizer, 0),
-            **facts,
+            **(_looked(optimizer, number, window) if recorder.looks else {}),
         )
         forwards[optimizer] = through
 
@@ -170,6 +165,8 @@ def _looked(optimizer: Optimizer, number: int, window: Window) -> dict[str, Any]
         ),
         "strangers": ddp.strangers(),
         "wrapped": sum(id(p) in known for p in named.values()),
+        "random": states(),
+        "factors": window.factors,
     }
 
 
