@@ -19,7 +19,7 @@ import textwrap
 from pathlib import Path
 from typing import Any
 
-from lockstep.probes.run_script import Job, run
+from lockstep.probes.run_script import ScriptRun, run
 from lockstep.probes.settings import Settings
 from measuring import save
 
@@ -75,7 +75,7 @@ def measured(script: Path, kind: str, steps: int, watch: bool) -> tuple[float, f
     """Run the script; return the seconds of its loop and of the whole, and rank 0's losses."""
     with tempfile.TemporaryDirectory() as folder:
         outcome = run(
-            Job(
+            ScriptRun(
                 script=script,
                 arguments=(kind, str(steps)),
                 settings=Settings(folder=folder, watch=watch),

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from lockstep.probes.run_script import Job, run
+from lockstep.probes.run_script import ScriptRun, run
 from lockstep.probes.settings import Settings
 from lockstep.probes.trace import Event, read
 
@@ -68,7 +68,7 @@ def events(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Event]:
     source = Path(__file__).parents[2] / "src"
     monkeypatch.setenv("PYTHONPATH", f"{tmp_path}:{source}")
     settings = Settings(folder=str(notes), early=("listener",))
-    outcome = run(Job(script=script, ranks=0, settings=settings, fork=False))
+    outcome = run(ScriptRun(script=script, ranks=0, settings=settings, fork=False))
     assert outcome.how == "finished", outcome.logs[0].read_text()
     return read(notes, outcome, alone=True).ranks[0].events
 

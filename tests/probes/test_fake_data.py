@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from lockstep.probes.run_script import Job, Outcome
+from lockstep.probes.run_script import Outcome, ScriptRun
 from lockstep.probes.run_script import run as start
 from lockstep.probes.settings import Settings
 from lockstep.probes.trace import read
@@ -52,7 +52,7 @@ class Runs:
         script.write_text(body)
         told = Settings(folder=str(self.folder), **{"stand_in_data": True, **settings})
         # A fork would not read the sitecustomize that hides libraries.
-        return start(Job(script=script, ranks=0, settings=told, fork=False))
+        return start(ScriptRun(script=script, ranks=0, settings=told, fork=False))
 
     def __call__(self, body: str, hide: str = LIBRARIES, **settings: object) -> list[str]:
         """Run a script to its end, and return what was replaced."""

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
 from statistics import median
@@ -21,7 +22,7 @@ import torch
 
 from lockstep.bench.assignment import Assignment
 from lockstep.bench.entries import Entry
-from lockstep.bench.side_processes import Crew, Failure
+from lockstep.bench.side_processes import Crew, Failure, RunReplica
 from lockstep.bench.turns import Piped, Report, Turn
 from lockstep.bench.works import Work
 from lockstep.data import Resident
@@ -69,6 +70,17 @@ class Taken:
     peak_memory_bytes: int | None = None
     path: str = ""
     failure: Failure | None = None
+    crew: Crew = field(default_factory=Crew)
+
+    def note(self, reports: list[Report] | Failure) -> None:
+        """Note what does not change from round to round; end a side that failed."""
+        if isinstance(reports, Failure):
+            self.failure = reports
+            self.crew.end()
+            return
+        self.parameters = reports[0].parameters
+        self.peak_memory_bytes = max(r.peak_memory_bytes for r in reports)
+        self.path = reports[0].path
 
 
 def measure(
@@ -83,22 +95,20 @@ def measure(
     precision = settings.precision or (work.precision if settings.device == "cuda" else "fp32")
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="lockstep-")))
-        crews: dict[str, Crew] = {}
         taken: dict[str, Taken] = {}
         for entry in entries:
             own: PrecisionName = "fp32" if entry.side.only_fp32 else precision
-            crew = crews[entry.name] = Crew()
-            stack.callback(crew.end)
+            side = taken[entry.name] = Taken(entry, own)
+            stack.callback(side.crew.end)
             place = folder / entry.name
             place.mkdir()
-            replica = _replica(work, samples, entry, settings, own, place)
-            taken[entry.name] = Taken(entry, own)
-            _start(crew, replica, place / "log", taken[entry.name], settings)
+            replica = partial(_run, free_port(), work, samples, entry, settings, own, place)
+            _start(side, replica, place / "log", settings)
             advance(entry.name)
         try:
             for number in range(settings.rounds):
                 for name in order(list(taken), number):
-                    _round(crews[name], taken[name], settings)
+                    _round(taken[name], settings)
                     advance(name)
         except KeyboardInterrupt:
             if not all(t.rates or t.failure for t in taken.values()):
@@ -124,41 +134,35 @@ def order(names: list[str], number: int) -> list[str]:
     return names if number % 2 == 0 else names[::-1]
 
 
-def _replica(
+def _run(
+    port: int,
     work: Work,
     samples: Resident,
     entry: Entry,
     settings: Settings,
     precision: PrecisionName,
     folder: Path,
-) -> Callable[[int, Connection], None]:
-    port = free_port()
-
-    def run(rank: int, pipe: Connection) -> None:
-        device = "cpu" if settings.device == "cpu" else f"cuda:{rank}"
-        assignment = Assignment(
-            work=work,
-            samples=samples,
-            world=World(rank=rank, size=entry.replicas, local_rank=rank, device=device),
-            pace=Piped(pipe, torch.device(device)),
-            port=port,
-            folder=folder,
-            precision=precision,
-            speed=settings.speed,
-        )
-        entry.side.run(assignment)
-
-    return run
-
-
-def _start(
-    crew: Crew,
-    replica: Callable[[int, Connection], None],
-    log: Path,
-    taken: Taken,
-    settings: Settings,
+    rank: int,
+    pipe: Connection,
 ) -> None:
+    """Run one replica of a side."""
+    device = "cpu" if settings.device == "cpu" else f"cuda:{rank}"
+    assignment = Assignment(
+        work=work,
+        samples=samples,
+        world=World(rank=rank, size=entry.replicas, local_rank=rank, device=device),
+        pace=Piped(pipe, torch.device(device)),
+        port=port,
+        folder=folder,
+        precision=precision,
+        speed=settings.speed,
+    )
+    entry.side.run(assignment)
+
+
+def _start(taken: Taken, replica: RunReplica, log: Path, settings: Settings) -> None:
     """Start a side, warm it up, and find how many steps fill a turn."""
+    crew = taken.crew
     started = time.perf_counter()
     reports = crew.start(taken.entry.replicas, replica, log)
     taken.seconds_to_first_step = time.perf_counter() - started
@@ -178,30 +182,18 @@ def _start(
     if not isinstance(reports, Failure):
         reports = crew.turn(Turn(lead=0, steps=1, frees=True))
     taken.steps = settings.steps or max(3, round(ROUND_SECONDS / pace) if pace else 0)
-    _note(crew, taken, reports)
+    taken.note(reports)
 
 
-def _round(crew: Crew, taken: Taken, settings: Settings) -> None:
+def _round(taken: Taken, settings: Settings) -> None:
     if taken.failure is not None:
         return
     # On a GPU the side must allocate again the memory that it gave back.
     lead = 3 if settings.device == "cuda" else 1
-    reports = crew.turn(Turn(lead=lead, steps=taken.steps, frees=True))
-    if _note(crew, taken, reports):
-        assert not isinstance(reports, Failure)
+    reports = taken.crew.turn(Turn(lead=lead, steps=taken.steps, frees=True))
+    taken.note(reports)
+    if not isinstance(reports, Failure):
         taken.rates.append(rate(reports))
-
-
-def _note(crew: Crew, taken: Taken, reports: list[Report] | Failure) -> bool:
-    """Note what does not change from round to round; end a side that failed."""
-    if isinstance(reports, Failure):
-        taken.failure = reports
-        crew.end()
-        return False
-    taken.parameters = reports[0].parameters
-    taken.peak_memory_bytes = max(r.peak_memory_bytes for r in reports)
-    taken.path = reports[0].path
-    return True
 
 
 def rate(reports: Sequence[Report]) -> float:

@@ -23,17 +23,9 @@ def _row(name: str, side: dict[str, Any], base: str) -> list[str]:
     if side["error"] is not None:
         return [*start, "failed", "", side["error"]]
     rate, memory = side["rate"], side["peak_memory_bytes"]
-    ratio = "" if name == base or side["ratio"] is None else _ratio(side["ratio"])
-    return [
-        *start,
-        f"{rate['median']:,.0f}",
-        f"{memory / 2**20:,.0f}",
-        ratio,
-    ]
-
-
-def _ratio(ratio: dict[str, float]) -> str:
-    return f"{ratio['median']:.2f}x ({ratio['min']:.2f} - {ratio['max']:.2f})"
+    ratio = "{median:.2f}x ({min:.2f} - {max:.2f})"
+    said = "" if name == base or side["ratio"] is None else ratio.format(**side["ratio"])
+    return [*start, f"{rate['median']:,.0f}", f"{memory / 2**20:,.0f}", said]
 
 
 def markdown(document: dict[str, Any]) -> str:

@@ -47,7 +47,7 @@ FIRST = Turn(lead=0, steps=1, frees=False)
 class Pace(Protocol):
     """Counts the steps of a side."""
 
-    facts: Callable[[], tuple[int, str]] | None
+    facts: Callable[[], tuple[int, str]] | None = None
     """Returns peak memory in bytes and path, for a side that knows better than the allocator."""
 
     def begin(self, model: nn.Module) -> None:
@@ -57,13 +57,12 @@ class Pace(Protocol):
         """Count one step of this replica on that number of `samples`."""
 
 
-class Piped:
+class Piped(Pace):
     """The pace of a side in a bench: it gets turns through a pipe and sends reports back."""
 
     def __init__(self, pipe: Connection, device: torch.device) -> None:
         self.pipe, self.device = pipe, device
         self.parameters = 0
-        self.facts: Callable[[], tuple[int, str]] | None = None
         self._start(FIRST)
 
     def begin(self, model: nn.Module) -> None:
@@ -117,12 +116,11 @@ class Enough(BaseException):
     """Ends a side that has done its `Few` steps; not an Exception, so no library catches it."""
 
 
-class Few:
+class Few(Pace):
     """The pace of a side outside a bench: it raises `Enough` after a few steps."""
 
     def __init__(self, steps: int) -> None:
         self.left, self.samples = steps, 0
-        self.facts: Callable[[], tuple[int, str]] | None = None
         self.model: nn.Module | None = None
 
     def begin(self, model: nn.Module) -> None:

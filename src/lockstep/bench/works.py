@@ -42,7 +42,7 @@ class Work:
     """Samples per replica and step."""
     optimizer: Callable[..., torch.optim.Optimizer]
     """An optimizer of torch, called with the parameters and `lr`."""
-    learning_rate: float
+    learning_rate: float = 0.05
     loss: Callable[[Tensor, Tensor], Tensor] = functional.cross_entropy
     """Returns the mean over the batch. lockstep uses its own loss, with one value per item."""
     clip: float | None = None
@@ -80,9 +80,22 @@ class Work:
         )
 
 
-_nesterov = partial(SGD, momentum=0.9, nesterov=True, weight_decay=5e-4)
 # As many images as Fashion-MNIST has, and as large.
 _small_images = partial(images, 60_000, (1, 28, 28), 10)
+
+
+def _wideresnet(name: str, width: int, batch: int, device: str) -> Work:
+    return Work(
+        name=name,
+        sentence=f"WideResNet-16-{width}, 28x28, batch {batch}",
+        model=partial(models.wideresnet, 16, width, channels=1),
+        samples=_small_images,
+        batch=batch,
+        optimizer=partial(SGD, momentum=0.9, nesterov=True, weight_decay=5e-4),
+        channels_last=True,
+        devices=(device,),
+    )
+
 
 _ALL = (
     Work(
@@ -92,44 +105,13 @@ _ALL = (
         samples=_small_images,
         batch=64,
         optimizer=partial(SGD, momentum=0.9),
-        learning_rate=0.05,
         precision="fp32",
         capture=True,
         devices=("cpu", "cuda"),
     ),
-    Work(
-        name="wrn-16-2",
-        sentence="WideResNet-16-2, 28x28, batch 64",
-        model=partial(models.wideresnet, 16, 2, channels=1),
-        samples=_small_images,
-        batch=64,
-        optimizer=_nesterov,
-        learning_rate=0.05,
-        channels_last=True,
-        devices=("cpu",),
-    ),
-    Work(
-        name="wrn-16-10",
-        sentence="WideResNet-16-10, 28x28, batch 128",
-        model=partial(models.wideresnet, 16, 10, channels=1),
-        samples=_small_images,
-        batch=128,
-        optimizer=_nesterov,
-        learning_rate=0.05,
-        channels_last=True,
-        devices=("cuda",),
-    ),
-    Work(
-        name="wrn-16-10-512",
-        sentence="WideResNet-16-10, 28x28, batch 512",
-        model=partial(models.wideresnet, 16, 10, channels=1),
-        samples=_small_images,
-        batch=512,
-        optimizer=_nesterov,
-        learning_rate=0.05,
-        channels_last=True,
-        devices=("cuda",),
-    ),
+    _wideresnet("wrn-16-2", 2, 64, "cpu"),
+    _wideresnet("wrn-16-10", 10, 128, "cuda"),
+    _wideresnet("wrn-16-10-512", 10, 512, "cuda"),
     Work(
         name="resnet50",
         sentence="ResNet-50, 224x224, batch 256",
@@ -137,7 +119,6 @@ _ALL = (
         samples=lambda: Repeated(images(1024, (3, 224, 224), 1000), 250),
         batch=256,
         optimizer=partial(SGD, momentum=0.9, nesterov=True, weight_decay=5e-5),
-        learning_rate=0.05,
         channels_last=True,
         workers=8,
         devices=("cuda",),

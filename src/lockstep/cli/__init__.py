@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import traceback
+from importlib import import_module
 from typing import NoReturn
 
 from lockstep.errors import Interrupted, LockstepError, NotFinite, PlanError, RecipeError
@@ -17,14 +18,8 @@ def main() -> None:
 
     try:
         # Importing Typer and the other commands takes longer than checking a script.
-        if sys.argv[1:2] == ["doctor"]:
-            from lockstep.cli import doctor
-
-            sys.exit(doctor.run(sys.argv[2:]))
-        if sys.argv[1:2] == ["convert"]:
-            from lockstep.cli import convert
-
-            sys.exit(convert.run(sys.argv[2:]))
+        if sys.argv[1:2] in (["doctor"], ["convert"]):
+            sys.exit(import_module(f"lockstep.cli.{sys.argv[1]}").run(sys.argv[2:]))
         from lockstep.cli.app import app
 
         app()
@@ -36,12 +31,11 @@ def main() -> None:
             Console().error(str(error))
         _leave(error.exit_code)
     except ModuleNotFoundError as error:
-        if error.name == "libcst":
-            Console().error("this needs libcst. Install it with: pip install lockstep")
-            sys.exit(2)
-        if error.name not in ("torch", "numpy", "safetensors", "plotly", "scipy"):
+        extra = ("torch", "numpy", "safetensors", "plotly", "scipy")
+        if error.name not in (*extra, "libcst"):
             raise
-        Console().error(f"this needs {error.name}. Install it with: pip install 'lockstep[train]'")
+        package = "'lockstep[train]'" if error.name in extra else "lockstep"
+        Console().error(f"this needs {error.name}. Install it with: pip install {package}")
         sys.exit(2)
     except Exception:
         if launched() is None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable, Sequence
 
 import typer
 
@@ -24,24 +25,17 @@ app.command("lab")(lab.command)
 app.add_typer(assess.app, name="assess")
 
 
-@app.command(
-    "doctor",
-    add_help_option=False,
-    context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
-)
-def _doctor(context: typer.Context) -> None:
-    """Find data-parallel bugs in a training script."""
-    sys.exit(doctor.run(context.args))
+def _add(name: str, text: str, run: Callable[[Sequence[str]], int]) -> None:
+    """Add a command that parses its arguments itself."""
+    settings = {"allow_extra_args": True, "ignore_unknown_options": True}
+
+    @app.command(name, help=text, add_help_option=False, context_settings=settings)
+    def command(context: typer.Context) -> None:
+        sys.exit(run(context.args))
 
 
-@app.command(
-    "convert",
-    add_help_option=False,
-    context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
-)
-def _convert(context: typer.Context) -> None:
-    """Convert a single-GPU script to DistributedDataParallel."""
-    sys.exit(convert.run(context.args))
+_add("doctor", "Find data-parallel bugs in a training script.", doctor.run)
+_add("convert", "Convert a single-GPU script to DistributedDataParallel.", convert.run)
 
 
 @app.callback(invoke_without_command=True)

@@ -93,9 +93,7 @@ def grade(
     line = history.attempt(result, task, who)
     history.append(folder, line)
     _keep_labs(folder)
-    written: list[Path] = []
-    if result.passed:
-        written = _certify(folder, result, task, who, signer, console)
+    written = _certify(folder, result, task, who, signer, console) if result.passed else []
     if json:
         console.emit(line | {"certificate": [str(path) for path in written]})
     else:
@@ -202,11 +200,9 @@ def verify(
         console.emit({"valid": True, "key": found.by, **found.payload})
         return
     said = found.payload
-    who = (
-        f"this machine's own key, {found.by}: self-graded"
-        if public_key is None
-        else f"{public_key} ({found.by})" + ("" if said["by"] == "instructor" else ": self-graded")
-    )
+    who = f"this machine's own key, {found.by}" if given is None else f"{public_key} ({found.by})"
+    if given is None or said["by"] != "instructor":
+        who += ": self-graded"
     late = "" if said["in_time"] else ", late"
     console.lines(
         [

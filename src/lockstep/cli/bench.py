@@ -2,12 +2,14 @@
 
 import shlex
 import sys
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from lockstep.cli.flags import Json
+from lockstep.cli.several_runs import write_json
 from lockstep.console import Console, LiveProgress, reserved_output
 from lockstep.errors import Interrupted, UsageError
 from lockstep.world import launched, writable
@@ -143,19 +145,15 @@ def _measure(
     from lockstep.processes.signals import stop_as_interrupt
 
     progress = LiveProgress(console, "bench", still=True)
-    done = 0
-
-    def advance(name: str) -> None:
-        nonlocal done
-        done += 1
-        progress.step(done)
-
+    turns = count(1)
     measured, stopped = [], False
     progress.begin(len(works) * len(entries) * (1 + settings.rounds), 0, 1)
     try:
         with stop_as_interrupt():
             for work in works:
-                measured.append(measure(work, entries, settings, advance))
+                measured.append(
+                    measure(work, entries, settings, lambda _: progress.step(next(turns)))
+                )
     except Stopped as error:
         measured.append(error.document)
         stopped = True
@@ -179,13 +177,10 @@ def _measure(
 
 
 def _tell(console: Console, document: dict[str, Any], save: Path | None, as_markdown: bool) -> None:
-    import json
-
     from lockstep.bench import machine, table
-    from lockstep.engine.run.atomic_write import replace_file
 
     if save is not None:
-        replace_file(save, (json.dumps(document, indent=2) + "\n").encode())
+        write_json(save, document)
     if console.as_json:
         console.emit(document)
     elif as_markdown:

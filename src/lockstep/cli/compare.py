@@ -1,17 +1,17 @@
 """lockstep compare: train on one replica and on N, then compare result and speed."""
 
-import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from statistics import fmean
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lockstep.cli.flags import Json, with_recipe_flags
+from lockstep.cli.flags import Json, Margin, with_recipe_flags
+from lockstep.cli.several_runs import check_runs, new_folder, write_json
 from lockstep.console import Console, duration
-from lockstep.errors import FolderError, Interrupted, PlanError
-from lockstep.world import launched
+from lockstep.errors import Interrupted, PlanError
 
 if TYPE_CHECKING:
     from lockstep.engine.recipe.recipe import Recipe
@@ -28,10 +28,7 @@ def command(
     seeds: Annotated[
         int, typer.Option(help="Seeds to train with. Two or more allow a paired test.")
     ] = 1,
-    margin: Annotated[
-        float,
-        typer.Option(help="How much worse the first metric may be and still count as retained."),
-    ] = 0.01,
+    margin: Margin = 0.01,
     out: Annotated[
         Path | None, typer.Option(help="Folder for the runs. Default: runs/compare-RECIPE-TIME.")
     ] = None,
@@ -40,23 +37,15 @@ def command(
     """Compare one replica with N: is the result the same, and is it faster?"""
     from lockstep.cluster.launch import choose, launch
     from lockstep.engine.recipe.job import Job
-    from lockstep.engine.run.atomic_write import replace_file
     from lockstep.engine.run.comparison import compare_mode, judge
     from lockstep.report.comparison import write_comparison_report
 
     if replicas < 2:
         raise PlanError(f"--replicas {replicas}: give 2 or more to compare with one replica.")
-    if seeds < 1:
-        raise PlanError(f"--seeds {seeds}: give 1 or more.")
-    if margin < 0:
-        raise PlanError(f"--margin {margin}: give 0 or more.")
-    if launched() is not None:
-        raise PlanError("compare starts its replicas itself: run it without torchrun.")
+    check_runs("compare", seeds, margin)
     console = Console(as_json=json)
     device, _ = choose(run.pop("device"), replicas, run["share_gpu"])
-    out = out or Path("runs") / f"compare-{recipe.name}-{time.strftime('%Y%m%d-%H%M%S')}"
-    if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise FolderError(f"--out {out} is not empty. Name a new or an empty folder.")
+    out = new_folder(out, "compare", recipe.name)
     modes = [mode for mode, wanted in (("fast", fast), ("exact", exact)) if wanted]
     # Exact mode refuses these options, so compare them in fast mode only.
     only_fast = recipe.batch_norm == "sync" or run["wire"] != "fp32" or run["speed"] == "compile"
@@ -91,7 +80,7 @@ def command(
     compared = {m: compare_mode(summaries[m, 1], summaries[m, replicas]) for m in modes}
     document = judge(recipe, replicas, compared, numbers, margin)
     report = write_comparison_report(document, out / "report.html")
-    _save(replace_file, out, document)
+    write_json(out / "compare.json", document)
     if json:
         console.emit(document | {"folder": str(out), "report": str(report)})
     else:
@@ -99,58 +88,41 @@ def command(
     raise typer.Exit(0 if document["verdict"]["ok"] else 1)
 
 
-def _save(write: Callable[[Path, bytes], None], out: Path, document: dict[str, Any]) -> None:
-    import json
-
-    write(out / "compare.json", (json.dumps(document, indent=2) + "\n").encode())
-
-
 def _show(console: Console, document: dict[str, Any], out: Path, report: Path) -> None:
-    from statistics import fmean
-
     modes, replicas, metric = document["modes"], document["replicas"], document["metric"]
+    counts = {"one": "1 replica", "many": f"{replicas} replicas"}
 
-    def mean(mode: dict[str, Any], side: str, field: str) -> float | None:
-        values = [summary[field] for summary in mode[side]]
-        return None if None in values else fmean(values)
+    def both(label: str, get: Callable[[Any], Any], say: Callable[[float], str]) -> list[list[str]]:
+        """Return a row for each side, with the means of all modes."""
+        values = {s: [[get(run) for run in mode[s]] for mode in modes.values()] for s in counts}
+        return [
+            [
+                f"{label}, {count}",
+                *("not reached" if None in v else say(fmean(v)) for v in values[s]),
+            ]
+            for s, count in counts.items()
+        ]
 
-    def timed(seconds: float | None) -> str:
-        return "not reached" if seconds is None else duration(seconds)
+    def row(label: str, name: str, say: Callable[[Any], str]) -> list[str]:
+        return [label, *(say(mode[name]) for mode in modes.values())]
 
-    name = metric.replace("_", " ")
-    rows: list[tuple[str, Callable[[dict[str, Any]], str]]] = [
-        ("time, 1 replica", lambda m: timed(mean(m, "one", "seconds"))),
-        (f"time, {replicas} replicas", lambda m: timed(mean(m, "many", "seconds"))),
-        ("speed-up", lambda m: f"{m['speed_up']:.2f}x"),
-        ("efficiency", lambda m: f"{m['efficiency']:.0%}"),
-        (f"{name}, 1 replica", lambda m: _metric(m, "one", metric)),
-        (f"{name}, {replicas} replicas", lambda m: _metric(m, "many", metric)),
+    rows = [
+        *both("time", lambda run: run["seconds"], duration),
+        row("speed-up", "speed_up", "{:.2f}x".format),
+        row("efficiency", "efficiency", "{:.0%}".format),
+        *both(metric.replace("_", " "), lambda run: run["metrics"][metric], "{:.4f}".format),
     ]
     if document["target"] is not None:
-        goal = f"{document['target']:g}"
-        rows += [
-            (f"time to {goal}, 1 replica", lambda m: timed(mean(m, "one", "seconds_to_target"))),
-            (
-                f"time to {goal}, {replicas} replicas",
-                lambda m: timed(mean(m, "many", "seconds_to_target")),
-            ),
-        ]
-    rows += [
-        ("largest difference of a weight", lambda m: f"{m['largest_difference']:.1e}"),
-        ("identical to the bit", lambda m: "yes" if m["identical"] else "no"),
-    ]
+        goal = f"time to {document['target']:g}"
+        rows += both(goal, lambda run: run["seconds_to_target"], duration)
+    rows.append(row("largest difference of a weight", "largest_difference", "{:.1e}".format))
+    rows.append(row("identical to the bit", "identical", lambda same: "yes" if same else "no"))
     console.table(
         f"{document['recipe']}: 1 replica against {replicas}",
         ["", *(f"{mode} mode" for mode in modes)],
-        [[label, *(cell(mode) for mode in modes.values())] for label, cell in rows],
+        rows,
     )
     console.say(f"Accuracy test: {document['accuracy']['sentence']}.")
     verdict = document["verdict"]
     console.say(f"Verdict: {'OK' if verdict['ok'] else 'FAILED'}: {verdict['sentence']}.")
     console.say(f"Report: {report}")
-
-
-def _metric(mode: dict[str, Any], side: str, metric: str) -> str:
-    from statistics import fmean
-
-    return f"{fmean(summary['metrics'][metric] for summary in mode[side]):.4f}"

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import os
-import sys
 from collections.abc import Sequence
-from io import TextIOWrapper
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from lockstep.cli.script_command import read_standard_input, run_command
 from lockstep.console import Console
 from lockstep.errors import Already, ConvertError, UsageError
 
@@ -34,65 +33,35 @@ def parser() -> argparse.ArgumentParser:
         allow_abbrev=False,
     )
     add = found.add_argument
+    switch = partial(add, action="store_true")
     add("script", type=Path, help="a script or a notebook; - for standard input")
-    add("--write", action="store_true", help="replace the old script by the new one")
+    switch("--write", help="replace the old script by the new one")
     add("-o", "--out", type=Path, metavar="FILE", help="write the new script to this file")
-    add(
+    switch(
         "--scale-batch",
-        action="store_true",
         help="keep the batch of each process and adapt the learning rate; by default the global "
         "batch stays the same",
     )
-    add(
+    switch(
         "--local-batch-norm",
-        action="store_true",
         help="let batch norm see only the samples of its process; by default it sees the whole "
         "batch",
     )
-    proof = found.add_argument_group(
-        "prove the result by running both scripts on this machine"
-    ).add_argument
+    what = "prove the result by running both scripts on this machine"
+    proof = found.add_argument_group(what).add_argument
     proof("--verify", action="store_true", help="run the original and the result, and compare them")
     proof("--steps", type=int, default=6, metavar="N", help="steps to compare (default: 6)")
-    proof(
-        "--replicas",
-        default="1,2,4",
-        metavar="N,N,...",
-        help="numbers of processes to run the result on (default: 1,2,4)",
-    )
-    proof(
-        "--timeout",
-        type=float,
-        default=60.0,
-        metavar="S",
-        help="give up after S seconds without progress (default: 60)",
-    )
-    add("--json", action="store_true", help="print one JSON document")
+    sizes = "numbers of processes to run the result on (default: 1,2,4)"
+    proof("--replicas", default="1,2,4", metavar="N,N,...", help=sizes)
+    late = "give up after S seconds without progress (default: 60)"
+    proof("--timeout", type=float, default=60.0, metavar="S", help=late)
+    switch("--json", help="print one JSON document")
     return found
 
 
 def run(arguments: Sequence[str]) -> int:
     """Run the command and return its exit code."""
-    arguments, own = list(arguments), []
-    if "--" in arguments:
-        at = arguments.index("--")
-        arguments, own = arguments[:at], arguments[at + 1 :]
-    given = parser().parse_args(arguments)
-    given.own = own
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, TextIOWrapper):
-            # File names may hold any character, and the terminal may only support ASCII.
-            stream.reconfigure(errors="backslashreplace")
-    try:
-        code = _run(given)
-        sys.stdout.flush()
-    except BrokenPipeError:
-        # The reader of the pipe, such as `head`, has exited.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-        return 1
-    except KeyboardInterrupt:
-        return 130
-    return code
+    return run_command(parser(), arguments, _run)
 
 
 def _run(given: argparse.Namespace) -> int:
@@ -173,7 +142,7 @@ def _verdict(
         return verify(
             original,
             result,
-            arguments=tuple(given.own),
+            arguments=tuple(given.own or ()),
             replicas=replicas,
             steps=given.steps,
             timeout=given.timeout,
@@ -202,15 +171,14 @@ def _proof(verdict: Verdict) -> list[str]:
 
 
 def _read(given: argparse.Namespace) -> Script:
-    from lockstep.source.reading import MOST_BYTES, decoded, parse, read_script
+    from lockstep.source.reading import read_script
 
     if str(given.script) == "-":
         if given.write:
             raise UsageError(
                 "--write has no file to replace when the script comes from standard input: give -o."
             )
-        name = Path("standard input")
-        return parse(name, decoded(name, sys.stdin.buffer.read(MOST_BYTES + 1)))
+        return read_standard_input()
     if given.script.suffix == ".ipynb" and given.write:
         raise UsageError("a notebook runs in one process: write a script with -o FILE.py.")
     return read_script(given.script)
@@ -243,9 +211,8 @@ def _document(found: Conversion) -> dict[str, Any]:
 
 
 def _write(found: Conversion, target: Path) -> None:
-    encoding = found.script.encoding
     try:
-        target.write_bytes(found.text.encode(encoding))
+        target.write_bytes(found.text.encode(found.script.encoding))
     except OSError as error:
         raise UsageError(
             f"{target} cannot be written: {error.strerror}. Give another file with -o."

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import os
-import sys
 from collections.abc import Sequence
-from io import TextIOWrapper
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from lockstep.console import Console
+from lockstep.cli.script_command import read_standard_input, run_command
+from lockstep.console import Console, duration
 from lockstep.errors import SourceError, UsageError
 
 if TYPE_CHECKING:
@@ -32,97 +31,45 @@ def parser() -> argparse.ArgumentParser:
         allow_abbrev=False,
     )
     add = found.add_argument
-    add(
-        "paths",
-        nargs="*",
-        type=Path,
-        help="scripts, notebooks or folders; - reads a script from standard input",
-    )
-    add(
-        "--select",
-        default="",
-        metavar="RULES",
-        help="check only these rules, by name or code: a,b,c",
-    )
-    add("--ignore", default="", metavar="RULES", help="skip these rules, by name or code")
+    switch = partial(add, action="store_true")
+    where = "scripts, notebooks or folders; - reads a script from standard input"
+    add("paths", nargs="*", type=Path, help=where)
+    rules = partial(add, default="", metavar="RULES")
+    rules("--select", help="check only these rules, by name or code: a,b,c")
+    rules("--ignore", help="skip these rules, by name or code")
     add("--format", default="text", metavar="FORMAT", help=f"one of {', '.join(FORMATS)}")
-    add("--json", action="store_true", help="short for --format json")
-    add("--fix", action="store_true", help="apply the fixes that are safe")
-    add("--unsafe-fixes", action="store_true", help="also apply fixes that you should review")
-    add("--rules", action="store_true", help="list all rules")
+    switch("--json", help="short for --format json")
+    switch("--fix", help="apply the fixes that are safe")
+    switch("--unsafe-fixes", help="also apply fixes that you should review")
+    switch("--rules", help="list all rules")
     run = found.add_argument_group("run the script too, unchanged, on this machine").add_argument
-    run("--run", action="store_true", help="run the script on several ranks and watch them")
-    run("--replicas", type=int, default=2, metavar="N", help="number of ranks (2)")
-    run(
-        "--steps",
-        type=int,
-        default=30,
-        metavar="N",
-        help="stop after N steps (30); 0: no limit",
-    )
-    run("--batches", type=int, metavar="N", help="end each pass over a loader after N batches")
-    run(
-        "--timeout",
-        type=float,
-        default=60.0,
-        metavar="S",
-        help="stop after S seconds without progress (60)",
-    )
-    run(
-        "--launch",
-        default="auto",
-        metavar="HOW",
-        help="torchrun or python; auto decides by the script",
-    )
+    switch = partial(run, action="store_true")
+    number = partial(run, type=int, metavar="N")
+    switch("--run", help="run the script on several ranks and watch them")
+    number("--replicas", default=2, help="number of ranks (2)")
+    number("--steps", default=30, help="stop after N steps (30); 0: no limit")
+    number("--batches", help="end each pass over a loader after N batches")
+    late = "stop after S seconds without progress (60)"
+    run("--timeout", type=float, default=60.0, metavar="S", help=late)
+    how = "torchrun or python; auto decides by the script"
+    run("--launch", default="auto", metavar="HOW", help=how)
     run("--resume", metavar="ARGS", help="run the script a second time with these arguments added")
-    run(
-        "--stand-in-data",
-        action="store_true",
-        help="replace missing data and libraries by synthetic ones",
-    )
-    run(
-        "--no-oracle",
-        action="store_true",
-        help="do not repeat the first step on one rank to check the gradient",
-    )
-    run(
-        "--out",
-        type=Path,
-        metavar="FOLDER",
-        help="write report.html, report.json and the logs there",
-    )
+    switch("--stand-in-data", help="replace missing data and libraries by synthetic ones")
+    switch("--no-oracle", help="do not repeat the first step on one rank to check the gradient")
+    written = "write report.html, report.json and the logs there"
+    run("--out", type=Path, metavar="FOLDER", help=written)
     return found
 
 
 def run(arguments: Sequence[str]) -> int:
     """Run the command and return its exit code."""
-    arguments, own = list(arguments), None
-    if "--" in arguments:
-        at = arguments.index("--")
-        arguments, own = arguments[:at], arguments[at + 1 :]
-    given = parser().parse_args(arguments)
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, TextIOWrapper):
-            # File names may hold any character, and a terminal may support only ASCII.
-            stream.reconfigure(errors="backslashreplace")
-    try:
-        code = _run(given, own)
-        sys.stdout.flush()
-    except BrokenPipeError:
-        # The reader of the pipe, such as `head`, has closed it.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-        return 1
-    except KeyboardInterrupt:
-        return 130
-    return code
+    return run_command(parser(), arguments, _run)
 
 
-def _run(given: argparse.Namespace, own: list[str] | None) -> int:
+def _run(given: argparse.Namespace) -> int:
     from lockstep.doctor import RULES
-    from lockstep.doctor import output as show
 
     output = "json" if given.json else given.format
-    paths, select, ignore = given.paths, given.select, given.ignore
     if output not in FORMATS:
         raise UsageError(f"--format {output}: known are {', '.join(FORMATS)}.")
     console = Console(as_json=output != "text")
@@ -133,15 +80,16 @@ def _run(given: argparse.Namespace, own: list[str] | None) -> int:
             width = max(len(rule.name) for rule in RULES)
             console.lines(f"{r.code}  {r.name:{width}}  {r.summary}" for r in RULES)
         return 0
-    if not paths:
+    if not given.paths:
         raise UsageError("name a script, a notebook or a folder, or - for standard input.")
-    if own is not None and not given.run:
+    if given.own is not None and not given.run:
         raise UsageError("arguments after -- need --run: without it the script does not run.")
     if given.run:
         from lockstep.cli.doctor_run import refuse
 
         refuse(given)
-    checked = _check(paths, _chosen(RULES, select, ignore))
+    rules = _chosen(RULES, given.select, given.ignore)
+    checked = _check(given.paths, rules)
     if given.fix or given.unsafe_fixes:
         fixed, notes = _apply(checked, given.unsafe_fixes)
         for note in notes:
@@ -151,25 +99,38 @@ def _run(given: argparse.Namespace, own: list[str] | None) -> int:
             console.lines([done])
         else:
             console.say(done)
-        checked = _check(paths, _chosen(RULES, select, ignore))
+        checked = _check(given.paths, rules)
     for error in checked.errors:
         console.error(error)
     if given.run and not checked.errors:
         from lockstep.cli.doctor_run import examined
 
-        return examined(given, own or [], checked, _chosen(RULES, select, ignore), console, output)
+        return examined(given, checked, rules, console, output)
+    show(checked, console, output)
+    return 2 if checked.errors else 1 if checked.findings else 0
+
+
+def show(
+    checked: Checked, console: Console, output: str, run: dict[str, Any] | None = None
+) -> None:
+    """Print the findings in the format `output`, with the facts of a run if there was one."""
+    from lockstep.doctor import output as written
+
     if output == "json":
-        console.emit(show.document(checked))
+        console.emit(written.document(checked) | ({} if run is None else {"run": run}))
     elif output == "sarif":
         from importlib.metadata import version
 
-        console.emit(show.sarif(checked, version("lockstep")))
+        console.emit(written.sarif(checked, version("lockstep")))
     elif output == "github":
-        console.lines(show.github(finding) for finding in checked.findings)
+        console.lines(written.github(finding) for finding in checked.findings)
     else:
-        console.lines(show.text(finding) for finding in checked.findings)
-        console.lines([show.summary(checked)])
-    return 2 if checked.errors else 1 if checked.findings else 0
+        console.lines(written.text(finding) for finding in checked.findings)
+        last = written.summary(checked)
+        if run is not None:
+            console.lines(written.running(run))
+            last += f" The run took {duration(run['seconds'])}."
+        console.lines([last])
 
 
 def _chosen(rules: tuple[Rule, ...], select: str, ignore: str) -> list[Rule]:
@@ -189,17 +150,12 @@ def _chosen(rules: tuple[Rule, ...], select: str, ignore: str) -> list[Rule]:
 
 def _check(paths: list[Path], rules: list[Rule]) -> Checked:
     from lockstep.doctor.check import Checked, check, check_scripts
-    from lockstep.source.reading import MOST_BYTES, decoded, parse
 
     if Path("-") not in paths:
         return check(paths, rules)
     if len(paths) > 1:
         raise UsageError("- means standard input: give no other path with it.")
-    name = Path("standard input")
-    content = sys.stdin.buffer.read(MOST_BYTES + 1)
-    if len(content) > MOST_BYTES:
-        raise SourceError(f"{name} has more than {MOST_BYTES / 1e6:g} MB, too much for a script.")
-    return check_scripts([parse(name, decoded(name, content))], rules, Checked())
+    return check_scripts([read_standard_input()], rules, Checked())
 
 
 def _apply(checked: Checked, unsafe: bool) -> tuple[int, list[str]]:

@@ -11,7 +11,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
-from lockstep.console import Console, LiveProgress, duration
+from lockstep.cli.doctor import show
+from lockstep.console import Console, LiveProgress
 from lockstep.errors import FolderError, UsageError
 
 if TYPE_CHECKING:
@@ -47,21 +48,16 @@ def refuse(given: argparse.Namespace) -> None:
 
 
 def examined(
-    given: argparse.Namespace,
-    own: list[str],
-    checked: Checked,
-    rules: list[Rule],
-    console: Console,
-    output: str,
+    given: argparse.Namespace, checked: Checked, rules: list[Rule], console: Console, output: str
 ) -> int:
     """Run the script, print the findings, and return the exit code."""
-    from lockstep.doctor import output as show
     from lockstep.doctor.facts import facts
+    from lockstep.doctor.output import document
     from lockstep.doctor.run import acquitted, examine
 
     progress = LiveProgress(console, "steps")
     with TemporaryDirectory(prefix="lockstep-doctor-") as folder:
-        what = _examination(given, own)
+        what = _examination(given)
         progress.begin(given.steps or 1, 0, 1)
         try:
             result = examine(what, Path(folder), rules, progress)
@@ -69,29 +65,12 @@ def examined(
             progress.end()
         found = facts(result)
         shown = {finding.rule.code for finding in result.findings}
-        checked.findings = [
-            *result.findings,
-            *(
-                finding
-                for finding in checked.findings
-                if finding.rule.code not in shown and not acquitted(finding, result.trace)
-            ),
-        ]
-        document = show.document(checked) | {"run": found}
+        only_read = [f for f in checked.findings if f.rule.code not in shown]
+        not_refuted = [f for f in only_read if not acquitted(f, result.trace)]
+        checked.findings = [*result.findings, *not_refuted]
         if given.out is not None:
-            _write(given.out, document, Path(folder), given.paths[0])
-    if output == "json":
-        console.emit(document)
-    elif output == "sarif":
-        from importlib.metadata import version
-
-        console.emit(show.sarif(checked, version("lockstep")))
-    elif output == "github":
-        console.lines(show.github(finding) for finding in checked.findings)
-    else:
-        console.lines(show.text(finding) for finding in checked.findings)
-        console.lines(show.running(found))
-        console.lines([f"{show.summary(checked)} The run took {duration(found['seconds'])}."])
+            _write(given.out, document(checked) | {"run": found}, Path(folder), given.paths[0])
+    show(checked, console, output, found)
     if len(result.trace.ranks) < 2:
         console.error(_alone(found, given.replicas))
         return 2
@@ -106,19 +85,19 @@ def _alone(found: dict[str, Any], replicas: int) -> str:
         return "the script hung before its ranks met; the lines above show where."
     return (
         f"the script did not train on {replicas} ranks: it ended without a process group of "
-        "several. "
-        "If it starts its ranks by itself, add --launch python; if it takes their number as an "
-        "argument, give it after --."
+        "several. If it starts its ranks by itself, add --launch python; if it takes their number "
+        "as an argument, give it after --."
     )
 
 
-def _examination(given: argparse.Namespace, own: list[str]) -> Examination:
+def _examination(given: argparse.Namespace) -> Examination:
     from lockstep.doctor.run import Examination, starts_itself
     from lockstep.source.programs import programs
     from lockstep.source.reading import read_script
     from lockstep.source.training import Training
     from lockstep.world import gpus_here
 
+    own = given.own or []
     training = Training(programs([read_script(given.paths[0])])[0])
     by_python = given.launch == "python" or (given.launch == "auto" and starts_itself(training))
     # A framework asks the machine which devices it has, so nothing stands in for them.

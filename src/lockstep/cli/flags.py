@@ -20,6 +20,11 @@ RecipeArgument = Annotated[
     str, typer.Argument(help="A built-in recipe, path/to/file.py, or package.module:recipe.")
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on standard output.")]
+Margin = Annotated[
+    float, typer.Option(help="How much worse the first metric may be and still count as retained.")
+]
+Flags = dict[str, tuple[type, Any, str]]
+"""Type, default and help of each flag."""
 
 _FUNCTION = "a name, name(arguments), or module:function"
 _FLAGS: dict[str, tuple[type, str]] = {
@@ -47,7 +52,7 @@ _FLAGS: dict[str, tuple[type, str]] = {
     "channels_last": (bool, "Keep images and convolutions in channels_last order."),
     "lower_is_better": (bool, "Whether a smaller first metric is better."),
 }
-_RUN: dict[str, tuple[type, Any, str]] = {
+_RUN: Flags = {
     "device": (str, "auto", "auto, cpu or cuda."),
     "micro_batch": (int, None, "Samples that pass through the model at once (fast mode)."),
     "speed": (str, "auto", "How to execute steps: auto, eager, compile or graph."),
@@ -62,8 +67,13 @@ _RUN: dict[str, tuple[type, Any, str]] = {
 }
 
 
-def with_recipe_flags(command: Callable[..., None]) -> Callable[..., None]:
-    """Add the shared flags to `command`, and pass it the changed `recipe` and the `run` options."""
+def with_recipe_flags(
+    command: Callable[..., None], own: Flags | None = None
+) -> Callable[..., None]:
+    """Add the shared flags to `command`, and pass it the changed `recipe` and the `run` options.
+
+    `own` are flags that only this command has, beside those in its signature.
+    """
 
     @functools.wraps(command)
     def wrapped(recipe: str, **given: Any) -> None:
@@ -76,22 +86,26 @@ def with_recipe_flags(command: Callable[..., None]) -> Callable[..., None]:
         with reserved_output(given["json"]):
             command(override(find_recipe(recipe), overrides), run=run, **given)
 
-    own = inspect.signature(command).parameters
-    first = [p for n, p in own.items() if n not in ("recipe", "run")]
-    parameters = [_parameter("recipe", RecipeArgument, inspect.Parameter.empty), *first]
+    given = inspect.signature(command).parameters
+    taken = [p for n, p in given.items() if n not in ("recipe", "run") and p.kind != p.VAR_KEYWORD]
+    parameters = [_parameter("recipe", RecipeArgument, inspect.Parameter.empty)]
+    parameters += [_flag(name, *flag) for name, flag in (own or {}).items()] + taken
     for name, (kind, text) in _FLAGS.items():
-        parameters.append(_flag(name, kind | None, None, text, "Recipe"))
-    for name, (kind, default, text) in _RUN.items():
-        wanted = kind if default is not None else kind | None
-        parameters.append(_flag(name, wanted, default, text, "Run"))
+        parameters.append(_flag(name, kind, None, text, "Recipe"))
+    parameters += [_flag(name, *flag, "Run") for name, flag in _RUN.items()]
     wrapped.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     wrapped.__annotations__ = {p.name: p.annotation for p in parameters}
     return wrapped
 
 
-def _flag(name: str, kind: Any, default: Any, text: str, panel: str) -> inspect.Parameter:
-    option = typer.Option(help=text, rich_help_panel=panel, show_default=default is not None)
-    return _parameter(name, Annotated[kind, option], default)
+def _flag(
+    name: str, kind: type, default: Any, text: str, panel: str | None = None
+) -> inspect.Parameter:
+    shown = default is not None
+    # A command's own switches have no --no-NAME beside them.
+    names = [f"--{name}"] if kind is bool and panel is None else []
+    option = typer.Option(*names, help=text, rich_help_panel=panel, show_default=shown)
+    return _parameter(name, Annotated[kind if shown else kind | None, option], default)
 
 
 def _parameter(name: str, kind: Any, default: Any) -> inspect.Parameter:
@@ -110,12 +124,11 @@ def override(recipe: Recipe, given: dict[str, Any]) -> Recipe:
             if name.startswith("grow") and number is not None and number.is_integer():
                 number = int(number)
             changes[name] = number
-        elif name == "metrics":
-            texts = [text.strip() for text in value.split(";")]
-            changes[name] = {t: resolve.find_function(name, t, KNOWN[name]) for t in texts}
-        elif name == "augment":
-            texts = [] if value == "none" else [text.strip() for text in value.split(";")]
-            changes[name] = tuple(resolve.find_function(name, t, KNOWN[name]) for t in texts)
+        elif name in ("metrics", "augment"):
+            none = name == "augment" and value == "none"
+            texts = [] if none else [text.strip() for text in value.split(";")]
+            found = [(t, resolve.find_function(name, t, KNOWN[name])) for t in texts]
+            changes[name] = dict(found) if name == "metrics" else tuple(f for _, f in found)
         elif name in KNOWN:
             changes[name] = resolve.find_function(name, value, KNOWN[name])
         else:

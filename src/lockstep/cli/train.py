@@ -1,11 +1,10 @@
 """lockstep train: train a recipe on N replicas."""
 
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import typer
-
-from lockstep.cli.flags import Json, with_recipe_flags
+from lockstep.cli.flags import Flags, Json, with_recipe_flags
 from lockstep.console import Console, duration
 from lockstep.world import launched
 
@@ -14,60 +13,26 @@ if TYPE_CHECKING:
     from lockstep.training import Run
 
 
-@with_recipe_flags
-def command(
-    recipe: "Recipe",
-    run: dict[str, Any],
-    *,
-    replicas: Annotated[
-        int | None,
-        typer.Option(help="Number of processes, each with one device. Default: all GPUs."),
-    ] = None,
-    exact: Annotated[
-        bool, typer.Option("--exact", help="Same bits on any number of replicas.")
-    ] = False,
-    out: Annotated[
-        Path | None, typer.Option(help="Folder of the run. Default: runs/RECIPE-TIME.")
-    ] = None,
-    resume: Annotated[
-        bool, typer.Option("--resume", help="Continue the run in --out from its last checkpoint.")
-    ] = False,
-    checkpoint_every: Annotated[
-        int | None, typer.Option(help="Steps between checkpoints. 0: none. Default: one per epoch.")
-    ] = None,
-    keep: Annotated[int, typer.Option(help="Number of checkpoints to keep.")] = 3,
-    max_restarts: Annotated[
-        int, typer.Option(help="How often to restart from the last checkpoint if a replica dies.")
-    ] = 0,
-    timeline: Annotated[
-        bool,
-        typer.Option(
-            "--timeline", help="Measure how long each of the fifteen parts of a step takes."
-        ),
-    ] = False,
-    noise: Annotated[
-        bool, typer.Option("--noise", help="Measure the gradient noise scale while training.")
-    ] = False,
-    json: Json = False,
-) -> None:
+_OWN: Flags = {
+    "replicas": (int, None, "Number of processes, each with one device. Default: all GPUs."),
+    "exact": (bool, False, "Same bits on any number of replicas."),
+    "out": (Path, None, "Folder of the run. Default: runs/RECIPE-TIME."),
+    "resume": (bool, False, "Continue the run in --out from its last checkpoint."),
+    "checkpoint_every": (int, None, "Steps between checkpoints. 0: none. Default: one per epoch."),
+    "keep": (int, 3, "Number of checkpoints to keep."),
+    "max_restarts": (int, 0, "How often to restart from the last checkpoint if a replica dies."),
+    "timeline": (bool, False, "Measure how long each of the fifteen parts of a step takes."),
+    "noise": (bool, False, "Measure the gradient noise scale while training."),
+}
+
+
+@partial(with_recipe_flags, own=_OWN)
+def command(recipe: "Recipe", run: dict[str, Any], *, json: Json = False, **own: Any) -> None:
     """Train a recipe on N replicas."""
     from lockstep.training import train_here
 
     console = Console(as_json=json)
-    done = train_here(
-        recipe,
-        console,
-        replicas=replicas,
-        exact=exact,
-        out=out,
-        resume=resume,
-        checkpoint_every=checkpoint_every,
-        keep=keep,
-        max_restarts=max_restarts,
-        timeline=timeline,
-        noise=noise,
-        **run,
-    )
+    done = train_here(recipe, console, **own, **run)
     joined = launched()
     if joined is not None and joined[0] != 0:
         return

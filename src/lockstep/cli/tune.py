@@ -1,17 +1,16 @@
 """lockstep tune: choose batch size, learning rate and warmup for N replicas."""
 
 import sys
-import time
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lockstep.cli.flags import Json, with_recipe_flags
+from lockstep.cli.flags import Json, Margin, with_recipe_flags
+from lockstep.cli.several_runs import check_runs, new_folder, write_json
 from lockstep.console import Console, duration
-from lockstep.errors import FolderError, PlanError
-from lockstep.world import launched
+from lockstep.errors import PlanError
 
 if TYPE_CHECKING:
     from lockstep.engine.recipe.recipe import Recipe
@@ -38,10 +37,7 @@ def command(
         ),
     ] = False,
     seeds: Annotated[int, typer.Option(help="Seeds for --verify.")] = 3,
-    margin: Annotated[
-        float,
-        typer.Option(help="How much worse the first metric may be and still count as retained."),
-    ] = 0.01,
+    margin: Margin = 0.01,
     out: Annotated[
         Path | None, typer.Option(help="Folder for the result. Default: runs/tune-RECIPE-TIME.")
     ] = None,
@@ -49,29 +45,21 @@ def command(
 ) -> None:
     """Choose global batch, learning rate and warmup for each number of replicas."""
     from lockstep.cluster.launch import choose
-    from lockstep.engine.run.atomic_write import replace_file
     from lockstep.report.tuning import write_tuning_report
     from lockstep.tune import Probe, check_replicas, command_of, tune
 
     numbers = check_replicas(replicas)
     if steps < 10:
         raise PlanError(f"--steps {steps}: give 10 or more; 200 give a reliable estimate.")
-    if seeds < 1:
-        raise PlanError(f"--seeds {seeds}: give 1 or more.")
-    if margin < 0:
-        raise PlanError(f"--margin {margin}: give 0 or more.")
     if link is not None and not 0 < link < float("inf"):
         raise PlanError(f"--link {link}: give gigabytes per second, above 0.")
     for name in ("micro_batch", "max_steps"):
         if run.pop(name) is not None:
             raise PlanError(f"--{name.replace('_', '-')}: tune chooses this itself. Leave it out.")
-    if launched() is not None:
-        raise PlanError("tune starts its replicas itself: run it without torchrun.")
+    check_runs("tune", seeds, margin)
     console = Console(as_json=json)
     device, _ = choose(run.pop("device"), 1)
-    out = out or Path("runs") / f"tune-{recipe.name}-{time.strftime('%Y%m%d-%H%M%S')}"
-    if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise FolderError(f"--out {out} is not empty. Name a new or an empty folder.")
+    out = new_folder(out, "tune", recipe.name)
     probe = Probe(recipe, device, run, out, console)
     document = tune(probe, numbers, steps=steps, link=link, console=console)
     for advice in document["advice"]:
@@ -79,7 +67,7 @@ def command(
     if verify:
         document["verified"] = _verify(recipe, document, probe, seeds, margin)
     report = write_tuning_report(document, out / "report.html")
-    _save(replace_file, out, document)
+    write_json(out / "tune.json", document)
     if json:
         console.emit(document | {"folder": str(out), "report": str(report)})
     else:
@@ -127,12 +115,6 @@ def _verify(
         "speed_up": times["one"] / times["many"],
         "expected_speed_up": advice["speed_up"],
     }
-
-
-def _save(write: Any, out: Path, document: dict[str, Any]) -> None:
-    import json
-
-    write(out / "tune.json", (json.dumps(document, indent=2) + "\n").encode())
 
 
 def _show(console: Console, document: dict[str, Any], report: Path) -> None:

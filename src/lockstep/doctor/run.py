@@ -11,7 +11,7 @@ from lockstep.console import Progress
 from lockstep.doctor.findings import Finding, Rule, witnessed
 from lockstep.doctor.registry import watchers
 from lockstep.probes.names import FIRST_STEP, MORE_BATCHES
-from lockstep.probes.run_script import Job, run
+from lockstep.probes.run_script import ScriptRun, run
 from lockstep.probes.settings import Settings
 from lockstep.probes.trace import Event, Trace, read
 from lockstep.source.script import lines_of
@@ -165,7 +165,7 @@ def _started(
     alone: bool = False,
 ) -> Trace:
     outcome = run(
-        Job(
+        ScriptRun(
             script=what.script,
             arguments=arguments,
             ranks=0 if what.starts_itself else ranks,

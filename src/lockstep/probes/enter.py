@@ -1,12 +1,11 @@
-"""Enter a process that is to be watched: the first thing that runs there."""
+"""Start watching a process, before its script runs."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
 from importlib.machinery import ModuleSpec
 from importlib.util import find_spec
-from types import ModuleType
+from typing import Any
 
 from lockstep import world
 from lockstep.probes.imports import behind
@@ -15,9 +14,10 @@ from lockstep.probes.settings import Settings
 
 
 def enter() -> None:
-    """Open the notes and install the probes, at once or when the script imports torch.
+    """Start the recorder and install the probes, at once or when the script imports torch.
 
-    A new interpreter calls this through sitecustomize, a forked process before its script starts.
+    A new interpreter calls this function through sitecustomize. A forked process calls it before
+    its script starts.
     """
     path = world.watched_by()
     if path is None:
@@ -36,15 +36,13 @@ def enter() -> None:
 
 
 class _AfterTorch:
-    """Installs the probes when `import torch` is over, before the script goes on."""
+    """Installs the probes at the end of `import torch`."""
 
     def __init__(self, recorder: Recorder) -> None:
         self.recorder = recorder
 
-    def find_spec(
-        self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
-    ) -> ModuleSpec | None:
-        """Torch's own spec, with the probes behind its loader."""
+    def find_spec(self, name: str, path: Any, target: Any = None) -> ModuleSpec | None:
+        """Return torch's own spec, with a loader that then installs the probes."""
         if name != "torch" or self not in sys.meta_path:
             return None
         sys.meta_path.remove(self)

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from functools import cache
 from importlib import import_module
 
 from lockstep.probes.recorder import Recorder, skip
+
+WATCHES = (
+    *("hooks.output", "hooks.files", "hooks.collectives", "hooks.randomness", "hooks.loaders"),
+    *("hooks.ddp", "hooks.optimizers", "hooks.scalers", "hooks.schedulers", "oracle"),
+)
+"""The probes, in the order in which they are installed."""
 
 
 def install(recorder: Recorder) -> None:
@@ -16,56 +22,21 @@ def install(recorder: Recorder) -> None:
 
         fake_cuda.install(settings.gpus)
 
-        def tell(*_: object) -> None:
+        def tell() -> None:
             recorder.note("fake_cuda", what=fake_cuda.answered())
 
         recorder.on_end.append(tell)
-        # Also early, for a run that never reaches its end.
-        recorder.on_backward.append(once(tell))
+        # Also once early, for a run that never reaches its end.
+        recorder.on_backward.append(cache(tell))
     if settings.stand_in_data:
         from lockstep.probes.fake_data import splits
 
         splits.install()
-    from lockstep.probes import oracle
-    from lockstep.probes.hooks import (
-        collectives,
-        ddp,
-        files,
-        loaders,
-        optimizers,
-        output,
-        randomness,
-        scalers,
-        schedulers,
-    )
-
     recorder.note("start")
     for name in settings.early:
         module = import_module(name)
         skip(module)
         module.install(recorder)
     if settings.watch:
-        for probe in (
-            output,
-            files,
-            collectives,
-            randomness,
-            loaders,
-            ddp,
-            optimizers,
-            scalers,
-            schedulers,
-        ):
-            probe.install(recorder)
-        oracle.install(recorder)
-
-
-def once(call: Callable[[], None]) -> Callable[[], None]:
-    """Return a function that makes the call the first time only."""
-    left = [call]
-
-    def made() -> None:
-        if left:
-            left.pop()()
-
-    return made
+        for name in WATCHES:
+            import_module(f"lockstep.probes.{name}").install(recorder)

@@ -3,27 +3,12 @@
 from array import array
 
 COLLECTIVES = (
-    "all_reduce",
-    "reduce",
-    "broadcast",
-    "barrier",
-    "monitored_barrier",
-    "all_gather",
-    "gather",
-    "scatter",
-    "all_gather_into_tensor",
-    "reduce_scatter",
-    "reduce_scatter_tensor",
-    "all_to_all",
-    "all_to_all_single",
-    "all_gather_object",
-    "gather_object",
-    "scatter_object_list",
-    "broadcast_object_list",
-    "all_reduce_coalesced",
-    "all_gather_coalesced",
+    "all_reduce reduce broadcast barrier monitored_barrier all_gather gather scatter "
+    "all_gather_into_tensor reduce_scatter reduce_scatter_tensor all_to_all all_to_all_single "
+    "all_gather_object gather_object scatter_object_list broadcast_object_list "
+    "all_reduce_coalesced all_gather_coalesced"
 )
-"""Collectives of torch.distributed that the probes watch."""
+"""Collectives of torch.distributed that the probes watch, separated by spaces."""
 FIRST_STEP = "first-step-{}.pt"
 """The file in which a rank keeps its first step for the gradient oracle."""
 MORE_BATCHES = "asks for more batches"

@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 from importlib import import_module
-from pkgutil import walk_packages
 
-from lockstep.probes import hooks, oracle
+from lockstep.probes.install import WATCHES
 
-for package in (hooks, oracle):
-    for module in walk_packages(package.__path__, f"{package.__name__}."):
-        import_module(module.name)
-for name in ("enter", "install", "fake_cuda", "fake_data"):
+for name in (*WATCHES, "enter", "fake_cuda", "fake_data"):
     import_module(f"lockstep.probes.{name}")

@@ -1,4 +1,4 @@
-"""Starts a script as several ranks on this machine, and watches until it ends, crashes or hangs."""
+"""Run a script as several ranks on this machine, and watch until it ends, crashes or hangs."""
 
 from __future__ import annotations
 
@@ -20,42 +20,42 @@ from lockstep.processes.fresh import Process, start_fresh
 from lockstep.processes.ports import free_port
 
 POLL, LOOK = 0.05, 0.5
-"""Seconds between looks at whether a process has ended, and at how far they are."""
+"""Seconds between two checks whether a process has ended, and whether one made progress."""
 GRACE = 5.0
-"""Seconds without progress that other ranks have when one has failed, or was ended as asked."""
+"""Seconds without progress before the other ranks are ended, once one has failed or stopped."""
 FOREVER = 10
-"""Timeouts after which a rank that computes, and of which nothing else is seen, has hung too."""
+"""Timeouts after which a rank that only computes, and records nothing, counts as hung."""
 BUSY = 0.2
-"""Share of the time that a process works if it is not waiting."""
-NEEDS_OTHERS = (*COLLECTIVES, "backward", "wrapping", "init_process_group")
+"""Share of the time above which a process counts as computing, not waiting."""
+NEEDS_OTHERS = (*COLLECTIVES.split(), "backward", "wrapping", "init_process_group")
 ENTRY = Path(__file__).parent / "entry"
 """A folder whose sitecustomize.py installs the probes in a new interpreter."""
 PRELOAD = ("lockstep.probes.preload",)
-"""What a server imports, beside torch, before it forks scripts."""
+"""Modules that a server imports, beside torch, before it forks scripts."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Job:
-    """A script and how to start it."""
+class ScriptRun:
+    """A script and how to run it."""
 
     script: Path
     arguments: tuple[str, ...] = ()
     ranks: int = 2
-    """Processes to start, as torchrun would; 0: a plain one, which starts its ranks itself."""
+    """Processes to start, as torchrun does; 0 starts one process, which starts its own ranks."""
     settings: Settings
     timeout: float = 60.0
-    """Seconds without any progress that are taken for a hang."""
+    """Seconds without progress after which the run counts as hung."""
     folder: Path | None = None
-    """Where it runs; None: here."""
+    """Folder that the script runs in; None means the current one."""
     on_gpus: bool = False
-    """Whether the ranks have real GPUs. A rank that waits for one may be busy all the same."""
+    """Whether the ranks have real GPUs. A rank may use the CPU while it waits for its GPU."""
     fork: bool = True
-    """Whether the script may be forked from a process that has torch, if it could not notice."""
+    """Whether to fork the script from a process that has imported torch, if that is safe."""
 
 
 @dataclass
 class Stuck:
-    """Where a process was when the run was ended from outside."""
+    """Where a process was when lockstep ended the run."""
 
     pid: int
     doing: str
@@ -69,14 +69,14 @@ class Outcome:
     how: str
     """`finished`, `crashed` or `hung`."""
     codes: list[int | None]
-    """Exit codes of the processes that were started; None: ended from outside."""
+    """Exit codes of the started processes; None if lockstep ended the process."""
     stuck: list[Stuck] = field(default_factory=list)
     seconds: float = 0.0
     logs: list[Path] = field(default_factory=list)
 
 
-def run(job: Job, progress: Callable[[], None] = lambda: None) -> Outcome:
-    """Start it, and wait. What the ranks say goes to files in the job's folder."""
+def run(job: ScriptRun, progress: Callable[[], None] = lambda: None) -> Outcome:
+    """Run a script and wait for its end. The ranks print to files in the settings' folder."""
     folder = Path(job.settings.folder)
     settings = job.settings.write()
     start, port = time.monotonic(), free_port()
@@ -92,16 +92,18 @@ def run(job: Job, progress: Callable[[], None] = lambda: None) -> Outcome:
     finally:
         outcome.codes = [_code(process, folder) for process in processes]
         for process in processes:
-            _end(process)
+            # Also end children that outlived the process.
+            end_group(process.pid)
+            process.wait()
         outcome.seconds = time.monotonic() - start
-    # When one rank was ended as asked, others may fail for want of it.
+    # Once one rank has stopped as asked, others may fail because it is missing.
     if outcome.how == "finished" and any(outcome.codes) and not (folder / STOPPED).exists():
         outcome.how = "crashed"
     return outcome
 
 
-def _start(job: Job, env: dict[str, str], log: Path) -> Process:
-    """Start one rank: forked if the script cannot notice it, fresh otherwise."""
+def _start(job: ScriptRun, env: dict[str, str], log: Path) -> Process:
+    """Start one rank: forked if that is safe for its script, in a new interpreter otherwise."""
     command = [str(job.script), *job.arguments]
     preload = (*PRELOAD, *job.settings.early)
     may_fork = job.fork and not job.on_gpus and reason_for_fresh(job.script, env, preload) is None
@@ -119,19 +121,16 @@ def _start(job: Job, env: dict[str, str], log: Path) -> Process:
 
 
 def _code(process: Process, folder: Path) -> int | None:
-    """Its exit code; None as long as it lives."""
+    """Return the exit code of a process, or None while it runs."""
     code = process.poll()
     now = folder / f"{process.pid}.now"
-    # Threads of gloo may abort a process that has left the others, and is through.
+    # Threads of gloo may abort a process that has finished and left its group.
     left = code is not None and code < 0 and now.exists() and _doing(now).startswith(LEAVES)
     return 0 if left else code
 
 
 def _watch(
-    job: Job,
-    processes: list[Process],
-    outcome: Outcome,
-    progress: Callable[[], None],
+    job: ScriptRun, processes: list[Process], outcome: Outcome, progress: Callable[[], None]
 ) -> None:
     folder = Path(job.settings.folder)
     pulse, work, ended = "", 0.0, 0
@@ -155,10 +154,10 @@ def _watch(
         stopped = (folder / STOPPED).exists()
         if any(codes) and not stopped:
             outcome.how = "crashed"
-        # Who is gone can never join a collective that another rank waits in.
+        # A rank that has exited can never join a collective in which another rank waits.
         living = _living(folder)
         alone = 0 in codes and any(doing.startswith(NEEDS_OTHERS) for doing in living)
-        # To take the group down while DDP is there hangs now and then; all is done by then.
+        # Destroying the group while a DDP model is alive sometimes hangs; the work is done then.
         through = bool(living) and all(d.startswith(LEAVES) for d in living)
         soon = stopped or outcome.how == "crashed" or alone or through
         limit = min(GRACE, job.timeout) if soon else job.timeout
@@ -171,7 +170,7 @@ def _watch(
 
 
 def _living(folder: Path) -> list[str]:
-    """What the processes that live are about to do."""
+    """Return what each living process is about to do."""
     return [_doing(now) for now in folder.glob("*.now") if Path(f"/proc/{now.stem}").exists()]
 
 
@@ -180,28 +179,27 @@ def _doing(now: Path) -> str:
 
 
 def _pulse(folder: Path) -> str:
-    """What changes as long as any process notes anything."""
+    """Return a text that changes whenever a process records something."""
     sizes = [str(path.stat().st_size) for path in sorted(folder.glob("*.jsonl"))]
     return " ".join([*sizes, *(now.read_text(errors="replace") for now in folder.glob("*.now"))])
 
 
 def _work(processes: list[Process]) -> float:
-    """Seconds of CPU time that the processes and what they started have used."""
+    """Return the seconds of CPU time that the processes and their children have used."""
     groups = {process.pid for process in processes}
     total = 0.0
     for stat in Path("/proc").glob("[0-9]*/stat"):
         try:
             fields = stat.read_text().rpartition(")")[2].split()
         except OSError:
-            continue  # gone by now
+            continue  # the process has exited
         if int(fields[2]) in groups:
             total += (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
     return total
 
 
 def _stacks(folder: Path) -> list[Stuck]:
-    """Ask every process that still lives where it is."""
-    found = []
+    """Ask every living process for its stack."""
     asked = []
     for now in sorted(folder.glob("*.now")):
         pid = int(now.stem)
@@ -214,22 +212,17 @@ def _stacks(folder: Path) -> list[Stuck]:
             continue
         asked.append((pid, now, stack))
     time.sleep(0.5)
-    for pid, now, stack in asked:
-        found.append(Stuck(pid, _doing(now), _of_script(stack.read_text(errors="replace"))))
-    return found
+    return [
+        Stuck(pid, _doing(now), _of_script(stack.read_text(errors="replace")))
+        for pid, now, stack in asked
+    ]
 
 
 def _of_script(stack: str) -> str:
-    """Cut a stack where the script ends and the server that forked it begins.
+    """Return a stack without the calls of the server that forked the script.
 
-    The main thread comes last, its outermost call at the end.
+    The main thread comes last, and its outermost call at the end.
     """
     lines = stack.splitlines(keepends=True)
     ends = [number for number, line in enumerate(lines) if f'"{server.__file__}"' in line]
     return "".join(lines[: ends[0]] if ends else lines)
-
-
-def _end(process: Process) -> None:
-    """End a process and everything in its group, also children that outlived it."""
-    end_group(process.pid)
-    process.wait()

@@ -170,14 +170,10 @@ class Trace:
 
     def looked(self, kind: str) -> Iterator[list[Event]]:
         """Yield the same step of all ranks, for steps that the probes looked at closely."""
-        by_rank = [
-            {
-                (e["optimizer"], e["step"]): e
-                for e in rank.of(kind)
-                if "parameters" in e or "gradients" in e
-            }
-            for rank in self.ranks
+        looked = [
+            [e for e in r.of(kind) if e.keys() & {"parameters", "gradients"}] for r in self.ranks
         ]
+        by_rank = [{(e["optimizer"], e["step"]): e for e in events} for events in looked]
         # Under Join the same number means the same step only as long as all ranks have batches.
         firsts = [one for rank in self.ranks for one in rank.passes if one.trains and not one.turn]
         most = min((len(p.batches) for p in firsts), default=0) if self.joins else None

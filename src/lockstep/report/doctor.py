@@ -82,11 +82,7 @@ def _verdict(run: Document, findings: Sequence[Document]) -> tuple[str, str, str
         return found, f"{watched}Errors are certain; check what is only possible.", "bad"
     if possible:
         return found, f"{watched}Nothing is certainly wrong; check what is possible.", "warn"
-    return (
-        found,
-        f"{watched}No rule found a bug, neither in the source nor in the run.",
-        "good",
-    )
+    return found, f"{watched}No rule found a bug, neither in the source nor in the run.", "good"
 
 
 def _several(run: Document) -> bool:
@@ -130,8 +126,9 @@ def _ending(run: Document) -> Iterator[str]:
     # Many ranks wait in the same place: show it once.
     together: dict[tuple[str, str, tuple[str, ...]], list[Any]] = {}
     for one in stuck:
-        where = (one.get("doing"), one.get("last_collective"), tuple(one.get("stack") or ()))
-        together.setdefault((where[0] or "", where[1] or "", where[2]), []).append(one.get("rank"))
+        doing, collective = one.get("doing") or "", one.get("last_collective") or ""
+        where = (doing, collective, tuple(one.get("stack") or ()))
+        together.setdefault(where, []).append(one.get("rank"))
     parts = [_stuck(ranks, *where) for where, ranks in together.items()]
     known = {one.get("rank") for one in stuck}
     gone = [rank for rank in range(int(run.get("ranks") or 0)) if rank not in known]
@@ -290,17 +287,14 @@ def _oracle(oracle: Document, ranks: Any) -> Iterator[str]:
 
 def _way(oracle: Document) -> str:
     """Describe how a gradient differs."""
-    first = (
-        f" The first parameter that differs is {oracle['first']}." if oracle.get("first") else ""
-    )
-    ratio, cosine = oracle.get("ratio"), oracle.get("cosine")
+    first, ratio, cosine = (oracle.get(name) for name in ("first", "ratio", "cosine"))
+    text = f" The first parameter that differs is {first}." if first else ""
     if ratio is None or cosine is None or not page.is_number(ratio * cosine):
-        return first
+        return text
     if cosine > 0.999:
-        return (
-            f"{first} The ranks' gradient has the same direction but {ratio:.3g} times the length."
-        )
-    return f"{first} The cosine of the angle between them is {cosine:.3f}; 1 is the same direction."
+        text += f" The ranks' gradient has the same direction but {ratio:.3g} times the length."
+        return text
+    return f"{text} The cosine of the angle between them is {cosine:.3f}; 1 is the same direction."
 
 
 def _files(files: Sequence[Document]) -> Iterator[str]:

@@ -26,66 +26,7 @@ Trace = dict[str, Any]
 
 # The browser itself refuses to load anything from elsewhere.
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
-_STYLE = """
-:root { color-scheme: light dark; --ink: #1c2430; --soft: #5d6776; --paper: #f6f7f9; --card: #fff;
-  --line: #dde2e8; --plain: #8a8f98; --good: #16784d; --warn: #8a5a00;
-  --bad: #b3261e; }
-@media (prefers-color-scheme: dark) { :root { --ink: #e7eaee; --soft: #a3adba; --paper: #14181d;
-  --card: #1d2329; --line: #363f49; --good: #5fcf9b; --bad: #ff8a80; --warn: #f0b75a; } }
-* { box-sizing: border-box; }
-body { margin: 0 auto; padding: 1.5rem 1rem 3rem; max-width: 1180px; background: var(--paper);
-  color: var(--ink); font: 16px/1.5 system-ui, sans-serif; overflow-wrap: anywhere; }
-h1 { font-size: 1.7rem; line-height: 1.25; margin: 0 0 1rem; }
-h2 { font-size: 1.2rem; margin: 2.2rem 0 .7rem; }
-p { margin: .6rem 0; max-width: 75ch; }
-.cards { display: flex; flex-wrap: wrap; gap: .8rem; } .card { flex: 1 1 150px; }
-.grid { display: grid; gap: .8rem; margin: .8rem 0;
-  grid-template-columns: repeat(auto-fit, minmax(min(100%, 350px), 1fr)); }
-.card, figure, .table, .banner, .item, section > pre { background: var(--card);
-  border: 1px solid var(--line); border-radius: 8px; padding: .7rem .9rem; min-width: 0; }
-.card, figcaption, .legend, tbody th { color: var(--soft); font-size: .85rem; }
-.card b { display: block; color: var(--ink); font-size: 1.4rem; line-height: 1.4; }
-.card.long { flex-basis: 100%; } .card.long b { font: .85rem/1.8 ui-monospace, monospace; }
-.banner { border-left: 8px solid var(--tone); margin: 1rem 0; }
-.banner b { display: block; font-size: 1.9rem; line-height: 1.3; color: var(--tone); }
-.item { border-left: 4px solid var(--tone); margin: .8rem 0; }
-h3 { font-size: 1rem; margin: 0; display: flex; flex-wrap: wrap; gap: .1rem .7rem; }
-h3 span { color: var(--tone); } h3 code { margin-left: auto; font-weight: 400; }
-code, pre { font: .85rem/1.6 ui-monospace, monospace; }
-pre { margin: 0; white-space: pre-wrap; color: var(--soft); } pre b { color: var(--ink); }
-.item pre { margin-top: .5rem; padding-top: .5rem; border-top: 1px solid var(--line); }
-dl { display: grid; grid-template-columns: 10rem 1fr; gap: .15rem .9rem; margin: .3rem 0 0; }
-dt { color: var(--soft); font-size: .85rem; line-height: 1.75; } dd { margin: 0; min-width: 0; }
-@media (max-width: 600px) { dl { display: block; } dt { margin-top: .4rem; }
-  h3 code { margin-left: 0; } }
-figure { margin: .8rem 0; } .grid figure { margin: 0; }
-figcaption, th { font-weight: 600; overflow-wrap: normal; } tbody th { font-weight: 400; }
-.table { overflow-x: auto; padding: .3rem .9rem; margin: .8rem 0; }
-table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; }
-th, td { padding: .35rem .9rem .35rem 0; text-align: left; font-size: .92rem; }
-tr + tr > *, thead + tbody tr > * { border-top: 1px solid var(--line); }
-table.numbers :is(th, td):not(:first-child) { text-align: right; overflow-wrap: normal; }
-.legend { display: flex; flex-wrap: wrap; gap: .1rem 1rem; }
-i { display: inline-block; width: .75em; height: .75em; border-radius: 2px; margin-right: .45em; }
-"""
 _PLOT = '<div class="plot"'
-_SCRIPT = """
-const css = name => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
-function draw() {
-  const line = css("--line"), clear = "rgba(0,0,0,0)";
-  const axis = {gridcolor: line, zerolinecolor: line, linecolor: line, automargin: true};
-  for (const plot of document.querySelectorAll(".plot")) {
-    const {data, layout} = JSON.parse(plot.nextElementSibling.textContent);
-    Plotly.react(plot, data, {...layout, paper_bgcolor: clear, plot_bgcolor: clear,
-      font: {color: css("--ink"), size: 12, family: "system-ui, sans-serif"},
-      dragmode: matchMedia("(pointer: coarse)").matches ? false : "zoom",
-      xaxis: {...axis, ...layout.xaxis}, yaxis: {...axis, ...layout.yaxis}},
-      {responsive: true, displayModeBar: false});
-  }
-}
-draw();
-matchMedia("(prefers-color-scheme: dark)").addEventListener("change", draw);
-"""
 
 
 def write_page(path: Path, title: str, *parts: str) -> Path:
@@ -95,14 +36,15 @@ def write_page(path: Path, title: str, *parts: str) -> Path:
         from plotly.offline import get_plotlyjs
 
         policy += "; script-src 'unsafe-inline'"
-        scripts = f"<script>{get_plotlyjs()}</script>\n<script>{_SCRIPT}</script>\n"
+        scripts = f"<script>{get_plotlyjs()}</script>\n<script>\n{_beside('page.js')}</script>\n"
     page = f"""<!DOCTYPE html>
 <html lang="en">
 <meta charset="utf-8">
 <meta http-equiv="Content-Security-Policy" content="{policy}">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <title>{escape(title)}</title>
-<style>{_STYLE}</style>
+<style>
+{_beside("page.css")}</style>
 <h1>{escape(title)}</h1>
 {body}
 {scripts}</html>
@@ -110,6 +52,10 @@ def write_page(path: Path, title: str, *parts: str) -> Path:
     # JSON can carry a lone surrogate, which UTF-8 cannot encode.
     replace_file(path, page.encode(errors="replace"))
     return path
+
+
+def _beside(name: str) -> str:
+    return Path(__file__).with_name(name).read_text(encoding="utf-8")
 
 
 def section(title: str, *parts: str) -> str:

@@ -117,11 +117,9 @@ def _learning(recipe: Record, records: Sequence[Record]) -> list[str]:
 
 def _noise(recipe: Record, records: Sequence[Record], noise: page.Points) -> str:
     """Draw the noise scale, up to which larger batches help, beside the batch that was used."""
-    ends = [points(records, "step", name) for name in ("noise_low", "noise_high")]
     curves = [page.curve("noise scale", noise, page.BLUE)]
-    curves += [
-        page.curve(name, end, page.GREY) for name, end in zip(("low", "high"), ends, strict=True)
-    ]
+    for name in ("low", "high"):
+        curves.append(page.curve(name, points(records, "step", f"noise_{name}"), page.GREY))
     grown = points(records, "step", "global_batch")
     batch = page.level(curves[0], recipe.get("global_batch"), "global batch")
     if grown:

@@ -11,6 +11,10 @@ from lockstep.report import page
 
 Document = Mapping[str, Any]
 _LOG = {"type": "log"}
+_NOTE = (
+    "The number of steps is S = Smin (1 + Bcrit / B). tune measures the noise scale at the start "
+    "of the training. It usually grows later, so larger batches may help more than this."
+)
 
 
 def write_tuning_report(document: Document, path: Path) -> Path:
@@ -24,7 +28,7 @@ def write_tuning_report(document: Document, path: Path) -> Path:
         page.banner(word, page.sentence(best["why"]), "plain"),
         page.section("Advice", _table(document)),
         page.section("Time and batch", _pictures(document)),
-        page.section("Measurements", _measured(document), *_notes(document)),
+        page.section("Measurements", _measured(document), page.paragraph(_NOTE)),
         *_verified(document),
     )
 
@@ -50,71 +54,51 @@ def _table(document: Document) -> str:
 
 def _pictures(document: Document) -> str:
     advice, noise = document["advice"], document["noise"]
-    times = page.curve("advice", [(a["replicas"], a["seconds"]) for a in advice], page.BLUE)
-    whole = document["one_replica_seconds"]
-    ideal = page.curve(
-        "linear", [(a["replicas"], whole / a["replicas"]) for a in advice], page.GREY, dash="dot"
-    )
-    past = [a for a in advice if a["global_batch"] >= noise["critical_batch"]]
-    marked = page.curve(
-        "past the critical batch", [(a["replicas"], a["seconds"]) for a in past], page.RED
-    ) | {"mode": "markers", "marker": {"size": 11}}
-    batches = page.curve(
-        "global batch", [(a["replicas"], a["global_batch"]) for a in advice], page.ORANGE
-    )
+    numbers, whole = [a["replicas"] for a in advice], document["one_replica_seconds"]
+    spent = [(a["replicas"], a["seconds"]) for a in advice]
+    times = page.curve("advice", spent, page.BLUE)
+    ideal = page.curve("linear", [(n, whole / n) for n in numbers], page.GREY, dash="dot")
+    sizes = [(a["replicas"], a["global_batch"]) for a in advice]
+    past = [p for p, (_, size) in zip(spent, sizes, strict=True) if size >= noise["critical_batch"]]
+    marked = page.curve("past the critical batch", past, page.RED)
+    marked |= {"mode": "markers", "marker": {"size": 11}}
+    batches = page.curve("global batch", sizes, page.ORANGE)
     critical = page.level(batches, round(noise["critical_batch"]), "critical batch")
     scale = page.curve("noise scale", noise["curve"], page.PURPLE)
-    sizes = document["micro_batch"]["seconds"]
-    rates = page.curve(
-        "", [(int(size), int(size) / spent) for size, spent in sizes.items()], page.GREEN
-    )
-    ticks = {"tickvals": [a["replicas"] for a in advice], "title": {"text": "replicas"}}
+    micro = document["micro_batch"]["seconds"]
+    rates = page.curve("", [(int(n), int(n) / seconds) for n, seconds in micro.items()], page.GREEN)
+    axes: dict[str, Any] = {
+        "xaxis": _LOG | {"tickvals": numbers, "title": {"text": "replicas"}},
+        "yaxis": _LOG,
+    }
+    zero: dict[str, Any] = {
+        "xaxis": _LOG | {"title": {"text": "micro-batch"}},
+        "yaxis": {"rangemode": "tozero"},
+    }
     return page.grid(
-        page.figure(
-            "Training time (seconds)", [times, ideal, marked], xaxis=_LOG | ticks, yaxis=_LOG
-        ),
-        page.figure("Global batch (samples)", [batches, *critical], xaxis=_LOG | ticks, yaxis=_LOG),
+        page.figure("Training time (seconds)", [times, ideal, marked], **axes),
+        page.figure("Global batch (samples)", [batches, *critical], **axes),
         page.figure("Gradient noise scale (samples)", [scale], x="steps", yaxis=_LOG),
-        page.figure(
-            "Samples per second of one replica",
-            [rates],
-            xaxis=_LOG | {"title": {"text": "micro-batch"}},
-            yaxis={"rangemode": "tozero"},
-        ),
+        page.figure("Samples per second of one replica", [rates], **zero),
     )
 
 
 def _measured(document: Document) -> str:
     noise, micro = document["noise"], document["micro_batch"]
     end = "no end" if noise["high"] is None else f"{noise['high']:,.0f}"
-    exchange = document["exchange"]["seconds"]
-    return page.table(
-        (),
-        [
-            ("device", str(document["device"])),
-            ("critical batch", f"{noise['critical_batch']:,.0f} samples"),
-            (
-                "noise scale at the end",
-                f"{noise['value']:,.0f} samples ({noise['low']:,.0f} to {end})",
-            ),
-            ("measured over", f"{noise['steps']:,} steps, by {noise['source']}"),
-            ("largest micro-batch", f"{micro['largest']:,} ({micro['limit']})"),
-            ("parameters", f"{document['parameters']:,}"),
-            ("exchange", document["exchange"]["how"]),
-            *(
-                (f"exchange of {number} replicas", f"{1e3 * spent:.2f} ms")
-                for number, spent in exchange.items()
-            ),
-        ],
-    )
-
-
-def _notes(document: Document) -> list[str]:
-    text = (
-        "The number of steps is S = Smin (1 + Bcrit / B). tune measures the noise scale at the "
-        "start of the training. It usually grows later, so larger batches may help more than this."
-    )
-    return [page.paragraph(text)]
+    value = f"{noise['value']:,.0f} samples ({noise['low']:,.0f} to {end})"
+    rows = [
+        ("device", str(document["device"])),
+        ("critical batch", f"{noise['critical_batch']:,.0f} samples"),
+        ("noise scale at the end", value),
+        ("measured over", f"{noise['steps']:,} steps, by {noise['source']}"),
+        ("largest micro-batch", f"{micro['largest']:,} ({micro['limit']})"),
+        ("parameters", f"{document['parameters']:,}"),
+        ("exchange", document["exchange"]["how"]),
+    ]
+    for number, spent in document["exchange"]["seconds"].items():
+        rows.append((f"exchange of {number} replicas", f"{1e3 * spent:.2f} ms"))
+    return page.table((), rows)
 
 
 def _verified(document: Document) -> list[str]:
@@ -122,18 +106,8 @@ def _verified(document: Document) -> list[str]:
     if not found:
         return []
     word, tone = ("Retained", "good") if found["retained"] else ("Not retained", "bad")
-    return [
-        page.section(
-            "Verified",
-            page.banner(word, page.sentence(found["sentence"]), tone),
-            page.table(
-                ["seed", "one replica, original", f"{found['replicas']} replicas, as advised"],
-                [
-                    (str(seed), f"{one:.4f}", f"{many:.4f}")
-                    for seed, one, many in zip(
-                        found["seeds"], found["one"], found["many"], strict=True
-                    )
-                ],
-            ),
-        )
-    ]
+    banner = page.banner(word, page.sentence(found["sentence"]), tone)
+    columns = ["seed", "one replica, original", f"{found['replicas']} replicas, as advised"]
+    pairs = zip(found["seeds"], found["one"], found["many"], strict=True)
+    rows = [(str(seed), f"{one:.4f}", f"{many:.4f}") for seed, one, many in pairs]
+    return [page.section("Verified", banner, page.table(columns, rows))]

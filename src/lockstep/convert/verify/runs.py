@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lockstep.convert.verify.scratch_folder import furnish
-from lockstep.probes.run_script import Job, run
+from lockstep.probes.run_script import ScriptRun, run
 from lockstep.probes.settings import Settings
 from lockstep.probes.trace import Event, Rank, Trace, read
 
@@ -139,7 +139,7 @@ def started(plan: Plan, name: str, script: Path, replicas: int, *, alone: bool =
         early=(*plan.modules, INSIDE),
         stand_in_data=True,
     )
-    job = Job(
+    job = ScriptRun(
         script=copy,
         arguments=plan.arguments,
         ranks=0 if alone else replicas,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import wraps
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,7 +9,10 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed import device_mesh, distributed_c10d
 
-from lockstep.probes.fake_cuda.patching import answering, cpu, given, note, swap
+from lockstep.probes.fake_cuda.patching import answering, cpu, given, note, without
+from lockstep.probes.patching import replaces, swap
+
+_OF_BATCH_NORM = "track_running_stats running_mean running_var eps affine weight bias"
 
 
 def install() -> None:
@@ -20,7 +22,7 @@ def install() -> None:
     homes = (dist, distributed_c10d)
     swap("init_process_group", given(_begin), *homes)
     swap("new_group new_subgroups new_subgroups_by_enumeration", given(_group), *homes)
-    swap("barrier", given(_barrier), *homes)
+    swap("barrier", without("device_ids"), *homes)
     for home in homes:
         # torch looks for this class if NCCL is available.
         if not hasattr(home, "ProcessGroupNCCL"):
@@ -29,10 +31,10 @@ def install() -> None:
     swap("init_device_mesh", given(_mesh), dist, device_mesh)
     swap("__init__", given(_mesh), device_mesh.DeviceMesh)
     wrapper = nn.parallel.DistributedDataParallel
-    swap("__init__", given(_wrap), wrapper)
+    swap("__init__", without("device_ids", "output_device"), wrapper)
     # This method only refuses SyncBatchNorm on the CPU.
     swap("_passing_sync_batchnorm_handle", answering(lambda *_: None), wrapper)
-    swap("forward", _synced, nn.SyncBatchNorm)
+    replaces("forward", nn.SyncBatchNorm)(_synced)
 
 
 class _NCCL:
@@ -59,10 +61,6 @@ def _group(arguments: dict[str, Any]) -> None:
     arguments.pop("device_id", None)
 
 
-def _barrier(arguments: dict[str, Any]) -> None:
-    arguments.pop("device_ids", None)
-
-
 def _mesh(arguments: dict[str, Any]) -> None:
     if cpu(arguments["device_type"]) is not arguments["device_type"]:
         arguments["device_type"] = "cpu"
@@ -71,48 +69,33 @@ def _mesh(arguments: dict[str, Any]) -> None:
         arguments["backend_override"] = dict.fromkeys(override, "gloo")
 
 
-def _wrap(arguments: dict[str, Any]) -> None:
-    arguments.pop("device_ids", None)
-    arguments.pop("output_device", None)
+def _synced(original: Any, self: nn.SyncBatchNorm, input: Tensor) -> Tensor:
+    group = self.process_group or (dist.group.WORLD if dist.is_initialized() else None)
+    if not self.training or group is None or input.device.type == "cuda":
+        return original(self, input)
+    # Imported here, because most scripts do not synchronise batch norm.
+    from lockstep.layers.batch_norm import SyncedBatchNorm
 
+    self._check_input_dim(input)
+    self._check_non_zero_input_channels(input)
+    note("SyncBatchNorm")
+    momentum = self.momentum
+    if self.track_running_stats and self.num_batches_tracked is not None:
+        self.num_batches_tracked.add_(1)
+        if momentum is None:
+            # The mean over all batches so far.
+            momentum = 1.0 / float(self.num_batches_tracked)
 
-def _synced(original: Any) -> Any:
-    @wraps(original)
-    def forward(self: nn.SyncBatchNorm, input: Tensor) -> Tensor:
-        group = self.process_group or (dist.group.WORLD if dist.is_initialized() else None)
-        if not self.training or group is None or input.device.type == "cuda":
-            return original(self, input)
-        # Imported here, because most scripts do not synchronise batch norm.
-        from lockstep.layers.batch_norm import SyncedBatchNorm
+    def reduce(values: Tensor) -> Tensor:
+        dist.all_reduce(values, group=group)
+        return values
 
-        self._check_input_dim(input)
-        self._check_non_zero_input_channels(input)
-        note("SyncBatchNorm")
-        momentum = self.momentum
-        if self.track_running_stats and self.num_batches_tracked is not None:
-            self.num_batches_tracked.add_(1)
-            if momentum is None:
-                # The mean over all batches so far.
-                momentum = 1.0 / float(self.num_batches_tracked)
-
-        def reduce(values: Tensor) -> Tensor:
-            dist.all_reduce(values, group=group)
-            return values
-
-        # Not attributes of the module, because a process group cannot be pickled or copied.
-        layer: Any = SimpleNamespace(
-            training=True,
-            shards=SimpleNamespace(counts=True),
-            reduce=reduce,
-            track_running_stats=self.track_running_stats,
-            running_mean=self.running_mean,
-            running_var=self.running_var,
-            momentum=momentum,
-            eps=self.eps,
-            affine=self.affine,
-            weight=self.weight,
-            bias=self.bias,
-        )
-        return SyncedBatchNorm.forward(layer, input)
-
-    return forward
+    # Not attributes of the module, because a process group cannot be pickled or copied.
+    layer: Any = SimpleNamespace(
+        training=True,
+        shards=SimpleNamespace(counts=True),
+        reduce=reduce,
+        momentum=momentum,
+        **{name: getattr(self, name) for name in _OF_BATCH_NORM.split()},
+    )
+    return SyncedBatchNorm.forward(layer, input)

@@ -5,13 +5,15 @@ from __future__ import annotations
 import os
 import time
 from collections import defaultdict
-from types import SimpleNamespace, TracebackType
+from functools import cache
+from types import SimpleNamespace
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from lockstep.probes.fake_cuda.patching import Machine, answering, index, note, swap
+from lockstep.probes.fake_cuda.patching import Machine, answering, index, note
+from lockstep.probes.patching import swap
 
 _ZERO = (
     "memory_allocated max_memory_allocated memory_reserved max_memory_reserved memory_cached "
@@ -25,6 +27,9 @@ _NOTHING = (
     "set_per_process_memory_fraction set_sync_debug_mode _sleep manual_seed manual_seed_all "
     "seed seed_all _record_memory_history _dump_snapshot"
 )
+_NO_PROPERTY = (
+    "minor L2_cache_size is_integrated is_multi_gpu_board pci_bus_id pci_device_id pci_domain_id"
+)
 
 
 def install() -> None:
@@ -35,25 +40,22 @@ def install() -> None:
     swap(_NOTHING, answering(lambda *_, **__: None), *homes, accelerator.memory)
     swap("is_available", answering(lambda: True), cuda, accelerator)
     swap("device_count", answering(lambda: Machine.gpus), cuda, cuda.random, accelerator)
-    swap(
-        "is_bf16_supported is_tf32_supported can_device_access_peer",
-        answering(lambda *_, **__: True),
-        cuda,
-    )
+    yes = answering(lambda *_, **__: True)
+    swap("is_bf16_supported is_tf32_supported can_device_access_peer", yes, cuda)
     swap("is_current_stream_capturing", answering(lambda: False), cuda, cuda.graphs)
     swap("current_device", answering(lambda: Machine.current), cuda, cuda.random)
     swap("set_device", answering(_set_device), cuda)
     swap("_exchange_device _maybe_exchange_device", answering(_exchange), cuda)
     swap("device device_index", lambda _: _Device, cuda, accelerator)
     swap("device_of", lambda _: _Device, cuda)
+    swap("current_device_index current_device_idx", answering(lambda: Machine.current), accelerator)
+    swap("set_device_index set_device_idx", answering(_set_device), accelerator)
+    swap("current_accelerator", answering(lambda *_, **__: torch.device("cuda")), accelerator)
     _describe()
     _random(homes)
     _streams(homes)
     _graphs()
     _tools()
-    swap("current_device_index current_device_idx", answering(lambda: Machine.current), accelerator)
-    swap("set_device_index set_device_idx", answering(_set_device), accelerator)
-    swap("current_accelerator", answering(lambda *_, **__: torch.device("cuda")), accelerator)
 
 
 def _set_device(device: Any) -> None:
@@ -78,9 +80,7 @@ class _Device:
     def __enter__(self) -> None:
         self.prev_idx = _exchange(self.idx)
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: Any, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         Machine.current = self.prev_idx
 
 
@@ -88,9 +88,10 @@ def _describe() -> None:
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     name = "CPU standing in for a GPU"
     properties = SimpleNamespace(
+        **dict.fromkeys(_NO_PROPERTY.split(), 0),
+        **dict.fromkeys(("gcnArchName", "uuid"), ""),
         name=name,
         major=8,
-        minor=0,
         total_memory=memory,
         multi_processor_count=1,
         warp_size=32,
@@ -100,14 +101,6 @@ def _describe() -> None:
         shared_memory_per_block=49152,
         shared_memory_per_block_optin=49152,
         shared_memory_per_multiprocessor=102400,
-        L2_cache_size=0,
-        is_integrated=0,
-        is_multi_gpu_board=0,
-        gcnArchName="",
-        uuid="",
-        pci_bus_id=0,
-        pci_device_id=0,
-        pci_domain_id=0,
     )
 
     def checked(value: Any) -> Any:
@@ -127,14 +120,9 @@ def _describe() -> None:
     stats = "memory_stats host_memory_stats memory_stats_as_nested_dict"
     # Scripts read single keys, so every key must exist.
     empty = answering(lambda *_, **__: defaultdict(int))
-    swap(stats, empty, cuda, cuda.memory)
-    swap(stats, empty, accelerator, accelerator.memory)
-    swap(
-        "memory_summary list_gpu_processes",
-        answering(lambda *_, **__: f"{name}: its memory is not counted"),
-        cuda,
-        cuda.memory,
-    )
+    swap(stats, empty, cuda, cuda.memory, accelerator, accelerator.memory)
+    uncounted = answering(lambda *_, **__: f"{name}: its memory is not counted")
+    swap("memory_summary list_gpu_processes", uncounted, cuda, cuda.memory)
     swap("memory_snapshot _snapshot", answering(lambda *_, **__: []), cuda, cuda.memory)
     swap("get_per_process_memory_fraction", answering(lambda *_: 1.0), cuda, cuda.memory)
 
@@ -165,7 +153,20 @@ def _random(homes: tuple[Any, ...]) -> None:
     setattr(torch.cuda, "default_generators", generators)  # noqa: B010
 
 
-class Event:
+class _Done:
+    """Work that is done: there is nothing to wait for."""
+
+    def _nothing(self, *_: Any) -> None:
+        """Return at once."""
+
+    synchronize = wait = wait_stream = wait_event = _nothing
+
+    def query(self) -> bool:
+        """Return True: all work is done."""
+        return True
+
+
+class Event(_Done):
     """A moment in a stream. All work before it is done when it is recorded."""
 
     def __init__(self, *_: Any, **__: Any) -> None:
@@ -181,18 +182,8 @@ class Event:
         """Return milliseconds of wall time."""
         return 1000.0 * (end.moment - self.moment)
 
-    def query(self) -> bool:
-        """Return True: the work is done."""
-        return True
 
-    def wait(self, stream: Any = None) -> None:
-        """Return at once: there is nothing to wait for."""
-
-    def synchronize(self) -> None:
-        """Return at once: there is nothing to wait for."""
-
-
-class Stream:
+class Stream(_Done):
     """A stream. On the CPU its work is done when each call returns."""
 
     stream_id = cuda_stream = priority = device_type = 0
@@ -208,55 +199,29 @@ class Stream:
         event.record()
         return event
 
-    def wait_stream(self, stream: Any) -> None:
-        """Return at once: there is nothing to wait for."""
-
-    def wait_event(self, event: Any) -> None:
-        """Return at once: there is nothing to wait for."""
-
-    def synchronize(self) -> None:
-        """Return at once: there is nothing to wait for."""
-
-    def query(self) -> bool:
-        """Return True: all work is done."""
-        return True
-
     def is_capturing(self) -> bool:
         """Return False: nothing records a CUDA graph."""
         return False
 
     def __enter__(self) -> Stream:
-        return _Streams.enter(self)
+        _entered.append(self)
+        return self
 
     def __exit__(self, *_: object) -> None:
-        _Streams.leave()
+        _entered.pop()
 
 
-class _Streams:
-    """The streams that are current, the innermost last."""
+_entered: list[Stream] = []
+"""The streams that are current, the innermost last."""
+_default_stream = cache(Stream)
 
-    entered: list[Stream] = []  # noqa: RUF012
-    default: dict[int, Stream] = {}  # noqa: RUF012
 
-    @classmethod
-    def enter(cls, stream: Stream) -> Stream:
-        cls.entered.append(stream)
-        return stream
+def _first(device: Any = None) -> Stream:
+    return _default_stream(index(device))
 
-    @classmethod
-    def leave(cls) -> None:
-        cls.entered.pop()
 
-    @classmethod
-    def first(cls, device: Any = None) -> Stream:
-        number = index(device)
-        if number not in cls.default:
-            cls.default[number] = Stream(number)
-        return cls.default[number]
-
-    @classmethod
-    def current(cls, device: Any = None) -> Stream:
-        return cls.entered[-1] if cls.entered else cls.first(device)
+def _current(device: Any = None) -> Stream:
+    return _entered[-1] if _entered else _first(device)
 
 
 class StreamContext:
@@ -266,10 +231,10 @@ class StreamContext:
         self.stream = stream
 
     def __enter__(self) -> None:
-        _Streams.enter(self.stream or _Streams.current())
+        _entered.append(self.stream or _current())
 
     def __exit__(self, *_: object) -> None:
-        _Streams.leave()
+        _entered.pop()
 
 
 def _streams(homes: tuple[Any, ...]) -> None:
@@ -277,11 +242,11 @@ def _streams(homes: tuple[Any, ...]) -> None:
     swap("Event", lambda _: Event, torch.cuda, torch.cuda.streams)
     swap("StreamContext", lambda _: StreamContext, torch.cuda)
     swap("stream", answering(StreamContext), torch.cuda)
-    swap("current_stream", answering(_Streams.current), *homes)
-    swap("default_stream", answering(_Streams.first), *homes)
+    swap("current_stream", answering(_current), *homes)
+    swap("default_stream", answering(_first), *homes)
 
     def become(stream: Stream) -> None:
-        _Streams.entered[-1:] = [stream]
+        _entered[-1:] = [stream]
 
     swap("set_stream", answering(become), *homes)
 

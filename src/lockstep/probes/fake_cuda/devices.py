@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable
-from functools import wraps
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from lockstep.probes.fake_cuda.patching import CPU, answering, cpu, given, index, note, swap
+from lockstep.probes.fake_cuda.patching import CPU, answering, cpu, given, index, note, without
+from lockstep.probes.patching import calling, replaces, swap
 
 _LIKE = (
     "empty_like full_like ones_like rand_like randint_like randn_like zeros_like normal "
@@ -26,34 +26,24 @@ def install() -> None:
     _modules()
     _generators()
     _files()
-    _loaders()
+    # There is no memory to pin, and no need for a thread that pins it.
+    swap("__init__", without("pin_memory", "pin_memory_device"), torch.utils.data.DataLoader)
     _precision()
 
 
-def _with_device(original: Any) -> Any:
-    @wraps(original)
-    def make(*args: Any, **kwargs: Any) -> Any:
-        if kwargs:
-            if "device" in kwargs:
-                kwargs["device"] = cpu(kwargs["device"])
-            if kwargs.get("pin_memory"):
-                kwargs["pin_memory"] = False
-        return original(*args, **kwargs)
-
-    return make
+def _with_device(original: Any, *args: Any, **kwargs: Any) -> Any:
+    if "device" in kwargs:
+        kwargs["device"] = cpu(kwargs["device"])
+    if kwargs.get("pin_memory"):
+        kwargs["pin_memory"] = False
+    return original(*args, **kwargs)
 
 
-def _from_outside(original: Any) -> Any:
-    """Wrap a function that shares memory, which would be a copy on a GPU."""
-    make = _with_device(original)
-
-    @wraps(original)
-    def copy(*args: Any, **kwargs: Any) -> Any:
-        moves = cpu(kwargs.get("device")) is not kwargs.get("device")
-        result = make(*args, **kwargs)
-        return _own(result) if moves else result
-
-    return copy
+def _from_outside(original: Any, *args: Any, **kwargs: Any) -> Any:
+    """Call a function that shares memory, which would be a copy on a GPU."""
+    moves = cpu(kwargs.get("device")) is not kwargs.get("device")
+    result = _with_device(original, *args, **kwargs)
+    return _own(result) if moves else result
 
 
 def _factories() -> None:
@@ -68,7 +58,8 @@ def _factories() -> None:
     for home in homes:
         for name in sorted(name for name in names if hasattr(home, name)):
             original = getattr(home, name)
-            swap(name, _from_outside if name in ("as_tensor", "asarray") else _with_device, home)
+            make = _from_outside if name in ("as_tensor", "asarray") else _with_device
+            swap(name, calling(make), home)
             # Otherwise torch.jit.script would compile our source instead of the operator.
             if operator := _find_builtin(original):
                 _register_builtin(getattr(home, name), operator)
@@ -96,21 +87,15 @@ def _own(tensor: Tensor) -> Tensor:
 
 
 def _tensors() -> None:
-    swap(_NEW, _with_device, Tensor)
-    swap("to", _to, Tensor)
-    swap("cpu", _to_host, Tensor)
-    swap("cuda", answering(_cuda), Tensor)
-    swap("type", _type, Tensor)
+    swap(_NEW, calling(_with_device), Tensor)
     swap("pin_memory", answering(lambda self, *_, **__: self), Tensor)
     swap("record_stream", answering(lambda *_, **__: None), Tensor)
     for name in [name for name in vars(torch.cuda) if name.endswith("Tensor")]:
         if hasattr(torch, name):
             setattr(torch.cuda, name, getattr(torch, name))
 
-
-def _to(original: Any) -> Any:
-    @wraps(original)
-    def to(self: Tensor, *args: Any, **kwargs: Any) -> Any:
+    @replaces("to", Tensor)
+    def to(original: Any, self: Tensor, *args: Any, **kwargs: Any) -> Any:
         device = args[0] if args else kwargs.get("device")
         target = cpu(device)
         if target is device:
@@ -118,49 +103,34 @@ def _to(original: Any) -> Any:
             # The script wrote a string itself; a device object may come from another tensor.
             return self.clone() if result is self and type(device) is str else result
         if args:
-            result = original(self, target, *args[1:], **kwargs)
-        else:
-            kwargs["device"] = target
-            result = original(self, **kwargs)
-        return _own(result)
+            return _own(original(self, target, *args[1:], **kwargs))
+        return _own(original(self, **kwargs | {"device": target}))
 
-    return to
-
-
-def _to_host(original: Any) -> Any:
-    @wraps(original)
-    def to_host(self: Tensor, *args: Any, **kwargs: Any) -> Any:
+    @replaces("cpu", Tensor)
+    def to_host(original: Any, self: Tensor, *args: Any, **kwargs: Any) -> Any:
         result = original(self, *args, **kwargs)
         # From a GPU this is a copy. Scripts keep their best weights this way.
         return self.clone() if result is self else result
 
-    return to_host
+    @replaces("cuda", Tensor)
+    def to_cuda(_: Any, self: Tensor, device: Any = None, *args: Any, **kwargs: Any) -> Tensor:
+        note("cuda")
+        index(device)
+        if kwargs.get("memory_format") is not None:
+            return self.to(memory_format=kwargs["memory_format"])
+        return _own(self)
 
-
-def _cuda(self: Tensor, device: Any = None, non_blocking: bool = False, **kwargs: Any) -> Tensor:
-    note("cuda")
-    index(device)
-    if kwargs.get("memory_format") is not None:
-        return self.to(memory_format=kwargs["memory_format"])
-    return _own(self)
-
-
-def _type(original: Any) -> Any:
-    @wraps(original)
-    def type_(self: Tensor, *args: Any, **kwargs: Any) -> Any:
+    @replaces("type", Tensor)
+    def to_type(original: Any, self: Tensor, *args: Any, **kwargs: Any) -> Any:
         if args and isinstance(args[0], str) and args[0].startswith("torch.cuda."):
             note("cuda")
             args = (args[0].replace("torch.cuda.", "torch."), *args[1:])
         return original(self, *args, **kwargs)
 
-    return type_
-
 
 def _modules() -> None:
-    module_to = nn.Module.to
-
-    @wraps(module_to)
-    def to(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
+    @replaces("to", nn.Module)
+    def to(module_to: Any, self: nn.Module, *args: Any, **kwargs: Any) -> Any:
         if args:
             args = (cpu(args[0]), *args[1:])
         if "device" in kwargs:
@@ -170,19 +140,15 @@ def _modules() -> None:
     def cuda(self: nn.Module, device: Any = None) -> nn.Module:
         note("cuda")
         index(device)
-        return module_to(self, CPU)
+        return nn.Module.to(self, CPU)
 
-    swap("to", lambda _: to, nn.Module)
     swap("cuda", answering(cuda), nn.Module)
     swap("to_empty", given(_translate("device")), nn.Module)
 
-    # DataParallel splits a batch over GPUs and computes what the module alone computes.
-    def whole(*_: Any) -> None:
-        note("DataParallel")
-
     # import_module, because torch.nn.parallel.data_parallel is also a function.
     home = importlib.import_module("torch.nn.parallel.data_parallel")
-    swap("_get_available_device_type", answering(whole), home)
+    # DataParallel splits a batch over GPUs and computes what the module alone computes.
+    swap("_get_available_device_type", answering(lambda *_: note("DataParallel")), home)
 
 
 def _generators() -> None:
@@ -217,26 +183,14 @@ def _files() -> None:
         swap("to", given(_translate("device")), storage)
 
 
-def _loaders() -> None:
-    def unpin(arguments: dict[str, Any]) -> None:
-        # There is no memory to pin, and no need for a thread that pins it.
-        arguments.pop("pin_memory", None)
-        arguments.pop("pin_memory_device", None)
-
-    swap("__init__", given(unpin), torch.utils.data.DataLoader)
-
-
 def _precision() -> None:
     """Record autocast for CUDA. It casts CUDA tensors only, so here float32 stays float32."""
-    begin = torch.amp.autocast.__init__
 
-    @wraps(begin)
-    def init(self: Any, *args: Any, **kwargs: Any) -> None:
+    @replaces("__init__", torch.amp.autocast)
+    def init(begin: Any, self: Any, *args: Any, **kwargs: Any) -> None:
         begin(self, *args, **kwargs)
         if self.device == "cuda" and self._enabled:
             note(f"autocast {str(self.fast_dtype).removeprefix('torch.')} ran in float32")
-
-    swap("__init__", lambda _: init, torch.amp.autocast)
 
     def on_the_cpu(arguments: dict[str, Any]) -> None:
         if arguments.get("use_device") == "cuda":

@@ -1,15 +1,19 @@
-"""Replace functions of torch, and remember what the replacements answered for."""
+"""Change the arguments of functions, and remember what the CPU answered for."""
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from functools import wraps
+from functools import cache
 from typing import Any
 
 import torch
 
+from lockstep.probes.patching import calling
+
 CPU = torch.device("cpu")
+# Reading a signature takes longer than the call itself.
+_signature = cache(inspect.signature)
 
 
 class Machine:
@@ -65,57 +69,27 @@ def cpu(device: Any) -> Any:
     return CPU
 
 
-def swap(names: str, make: Callable[[Any], Any], *homes: Any) -> None:
-    """Replace `names` (space-separated) in every home that has them by the result of `make`.
-
-    Skip names that this version of torch does not have.
-    """
-    for name in names.split():
-        # One for each original, because torch compares functions by identity.
-        made: dict[int, Any] = {}
-        for home in homes:
-            original = getattr(home, name, None)
-            if original is None:
-                continue
-            if id(original) not in made:
-                made[id(original)] = _named(make(original), name, home)
-            setattr(home, name, made[id(original)])
-
-
-def _named(new: Any, name: str, home: Any) -> Any:
-    """Set the module and name by which pickle finds a function."""
-    if isinstance(home, type):
-        new.__module__, new.__qualname__ = home.__module__, f"{home.__qualname__}.{name}"
-    elif not isinstance(new, type) and callable(new):
-        new.__module__, new.__qualname__ = home.__name__, name
-    return new
-
-
 def answering(value: Callable[..., Any]) -> Callable[[Any], Any]:
     """Return a `make` for `swap` that calls `value` under the original's name and docstring."""
-
-    def make(original: Any) -> Any:
-        @wraps(original)
-        def answer(*args: Any, **kwargs: Any) -> Any:
-            return value(*args, **kwargs)
-
-        return answer
-
-    return make
+    return calling(lambda _, *args, **kwargs: value(*args, **kwargs))
 
 
 def given(change: Callable[[dict[str, Any]], None]) -> Callable[[Any], Any]:
     """Return a `make` for `swap` that lets `change` edit the arguments by name before the call."""
 
-    def make(original: Any) -> Any:
-        signature = inspect.signature(original)
+    def call(original: Any, *args: Any, **kwargs: Any) -> Any:
+        bound = _signature(original).bind(*args, **kwargs)
+        change(bound.arguments)
+        return original(*bound.args, **bound.kwargs)
 
-        @wraps(original)
-        def call(*args: Any, **kwargs: Any) -> Any:
-            bound = signature.bind(*args, **kwargs)
-            change(bound.arguments)
-            return original(*bound.args, **bound.kwargs)
+    return calling(call)
 
-        return call
 
-    return make
+def without(*names: str) -> Callable[[Any], Any]:
+    """Return a `make` for `swap` that removes arguments before the call."""
+
+    def remove(arguments: dict[str, Any]) -> None:
+        for name in names:
+            arguments.pop(name, None)
+
+    return given(remove)

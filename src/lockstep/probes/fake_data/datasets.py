@@ -126,19 +126,11 @@ def _fill_arrays(data: Any, known: Known, part: str, count: int) -> None:
     data.targets = classes.tolist()
 
 
-def _take_arrays(data: Any, index: int) -> Sample:
-    return image_of(data.data[index]), data.targets[index]
-
-
 def _fill_planes(data: Any, known: Known, part: str, count: int) -> None:
     images, data.labels = _drawn(data, known, part, count)
     data.data = images.transpose(0, 3, 1, 2).copy()
     if part == "unlabeled":
         data.labels[:] = -1
-
-
-def _take_planes(data: Any, index: int) -> Sample:
-    return image_of(data.data[index].transpose(1, 2, 0)), int(data.labels[index])
 
 
 def _painted(name: str, part: str, shape: Shape, path: str) -> Any:
@@ -156,11 +148,6 @@ def _fill_folder(data: Any, known: Known, part: str, count: int) -> None:
         for number, kind in enumerate(data.targets)
     ]
     data.loader = partial(_painted, name, part, known.shape)
-
-
-def _take_folder(data: Any, index: int) -> Sample:
-    path, target = data.samples[index]
-    return data.loader(path), target
 
 
 def _fill_faces(data: Any, known: Known, part: str, count: int) -> None:
@@ -197,8 +184,13 @@ def _take_rooms(data: Any, index: int) -> Sample:
     return image_of(picture("LSUN", _part(data), KNOWN["LSUN"].shape, kind, index)), kind
 
 
-_TENSORS, _ARRAYS = (_fill_tensors, _take_tensors), (_fill_arrays, _take_arrays)
-_PLANES, _FOLDER = (_fill_planes, _take_planes), (_fill_folder, _take_folder)
+_TENSORS = _fill_tensors, _take_tensors
+_ARRAYS = _fill_arrays, lambda data, i: (image_of(data.data[i]), data.targets[i])
+_PLANES = (
+    _fill_planes,
+    lambda data, i: (image_of(data.data[i].transpose(1, 2, 0)), int(data.labels[i])),
+)
+_FOLDER = _fill_folder, lambda data, i: (data.loader(data.samples[i][0]), data.samples[i][1])
 KNOWN = {
     "MNIST": Known((28, 28, 1), 10, 60_000, 10_000, *_TENSORS),
     "FashionMNIST": Known((28, 28, 1), 10, 60_000, 10_000, *_TENSORS),

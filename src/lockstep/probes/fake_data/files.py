@@ -12,12 +12,12 @@ import os
 import re
 import struct
 import tempfile
-from functools import wraps
 from pathlib import Path
 from typing import Any
 
 from lockstep.probes.fake_data.notes import asked_by_script, note
 from lockstep.probes.fake_data.text import WORDS, text
+from lockstep.probes.patching import replaces
 
 _CORPUS = re.compile(
     r"((wiki|ptb)\.)?(?P<part>train|valid|validation|val|test|input|corpus)\.(txt|tokens|raw)"
@@ -32,10 +32,9 @@ _ARRAYS = re.compile(r"mnist\.npz")
 
 def install() -> None:
     """Answer `open` and `exists` for these files."""
-    open_file = builtins.open
 
-    @wraps(open_file)
-    def opened(file: Any, mode: str = "r", *args: Any, **kwargs: Any) -> Any:
+    @replaces("open", builtins, io)
+    def opened(open_file: Any, file: Any, mode: str = "r", *args: Any, **kwargs: Any) -> Any:
         try:
             return open_file(file, mode, *args, **kwargs)
         except FileNotFoundError:
@@ -48,18 +47,11 @@ def install() -> None:
             made.seek(0)
             return open_file(os.dup(made.fileno()), mode, *args, **kwargs)
 
-    def finding(original: Any) -> Any:
-        @wraps(original)
-        def found(path: Any, *args: Any, **kwargs: Any) -> bool:
-            here: bool = original(path, *args, **kwargs)
-            return here or (_kind(path) is not None and asked_by_script())
-
-        return found
-
-    builtins.open = io.open = opened
-    for home, names in ((os.path, ("exists", "isfile")), (Path, ("exists", "is_file"))):
-        for name in names:
-            setattr(home, name, finding(getattr(home, name)))
+    @replaces("exists isfile", os.path)
+    @replaces("exists is_file", Path)
+    def found(original: Any, path: Any, *args: Any, **kwargs: Any) -> bool:
+        here: bool = original(path, *args, **kwargs)
+        return here or (_kind(path) is not None and asked_by_script())
 
 
 def known(file: Any) -> bytes | None:

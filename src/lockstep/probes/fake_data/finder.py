@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
 from importlib import import_module
 from importlib.machinery import ModuleSpec, PathFinder
 from importlib.metadata import version
 from importlib.util import spec_from_file_location
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 from lockstep.probes.fake_data.notes import asked_by_script, note
 from lockstep.probes.fake_data.silent import SilentLoader
@@ -44,9 +44,7 @@ def install() -> None:
 class _First:
     """Finds modules that are installed, and need something that is not."""
 
-    def find_spec(
-        self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
-    ) -> ModuleSpec | None:
+    def find_spec(self, name: str, path: Any, target: Any = None) -> ModuleSpec | None:
         if name == BOARD and PathFinder.find_spec("tensorboard") is None and asked_by_script():
             return _silent(name)
         return behind(PathFinder.find_spec(name, path), _supply) if name in SUPPLIED else None
@@ -60,9 +58,7 @@ def _supply(module: ModuleType) -> None:
 class _Last:
     """Finds stand-ins for libraries that no other finder knows."""
 
-    def find_spec(
-        self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
-    ) -> ModuleSpec | None:
+    def find_spec(self, name: str, path: Any, target: Any = None) -> ModuleSpec | None:
         own = PACKAGES / f"{name}.py"
         known = name == "torchvision" or _is_silent(name) or ("." not in name and own.exists())
         if name in sys.modules or not known or not asked_by_script():

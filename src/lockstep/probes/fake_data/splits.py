@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-from functools import wraps
 from itertools import accumulate, pairwise
 from typing import Any
 
 import torch.utils.data
 
+from lockstep.probes.patching import replaces
+
 
 def install() -> None:
     """Patch random_split."""
-    original: Any = torch.utils.data.random_split
 
-    @wraps(original)
-    def random_split(dataset: Any, lengths: Any, *args: Any, **kwargs: Any) -> Any:
+    @replaces("random_split", torch.utils.data, torch.utils.data.dataset)
+    def random_split(original: Any, dataset: Any, lengths: Any, *args: Any, **kwargs: Any) -> Any:
         _, count, real = getattr(dataset, "_lockstep", (None, 0, 0))
         if count and real and sum(lengths) == real:
             lengths = scaled(lengths, count)
         return original(dataset, lengths, *args, **kwargs)
-
-    torch.utils.data.random_split = torch.utils.data.dataset.random_split = random_split
 
 
 def scaled(lengths: list[int], count: int) -> list[int]:

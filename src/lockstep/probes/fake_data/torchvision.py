@@ -6,7 +6,7 @@ Each function takes a module of torchvision that has just been imported, and cha
 from __future__ import annotations
 
 import inspect
-from functools import wraps
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -18,6 +18,7 @@ from torch.nn.modules.module import _IncompatibleKeys
 
 from lockstep.probes.fake_data.datasets import KNOWN, fill, item, items, name_of
 from lockstep.probes.fake_data.notes import note
+from lockstep.probes.patching import calling, replaces, swap
 
 MISSING = (RuntimeError, OSError, ImportError)
 """What the constructors raise if the files, or the library that reads them, are missing."""
@@ -46,51 +47,40 @@ def supply_data(datasets: ModuleType) -> None:
         if kind is None:
             continue
         if "__init__" in vars(kind):
-            kind.__init__ = _beginning(kind.__init__, datasets)
+            swap("__init__", calling(partial(_begin, datasets)), kind)
         if "__getitem__" in vars(kind):
-            kind.__getitem__ = _taking(kind.__getitem__)
+            swap("__getitem__", calling(_take), kind)
         kind.__iter__ = items
     # Nobody knows what a DatasetFolder that is missing would hold; ImageFolder derives from it.
-    folder: Any = getattr(datasets, "DatasetFolder", None)
-    if folder is not None:
-        folder.__getitem__ = _taking(folder.__getitem__)
+    if hasattr(datasets, "DatasetFolder"):
+        swap("__getitem__", calling(_take), datasets.DatasetFolder)
 
 
-def _beginning(original: Any, datasets: Any) -> Any:
-    signature = inspect.signature(original)
-
-    @wraps(original)
-    def begin(self: Any, *args: Any, **kwargs: Any) -> None:
-        bound = signature.bind(self, *args, **kwargs)
-        # Nothing is downloaded.
-        for place in (bound.arguments, bound.arguments.get("kwargs", {})):
-            if place.get("download"):
-                place["download"] = False
-        try:
-            original(*bound.args, **bound.kwargs)
-        except MISSING:
-            name = name_of(self)
-            if name is None:
-                raise
-            bound.apply_defaults()
-            given = {**bound.arguments, **bound.arguments.get("kwargs", {})}
-            _, root, *_ = given.values()
-            changes = {key: given.get(key) for key in ("transform", "target_transform")}
-            datasets.VisionDataset.__init__(self, root, **changes)
-            for key, value in list(given.items())[2:]:
-                if key not in _NOT_KEPT and key not in changes:
-                    setattr(self, key, value)
-            fill(self, name)
-
-    return begin
+def _begin(datasets: Any, original: Any, self: Any, *args: Any, **kwargs: Any) -> None:
+    bound = inspect.signature(original).bind(self, *args, **kwargs)
+    # Nothing is downloaded.
+    for place in (bound.arguments, bound.arguments.get("kwargs", {})):
+        if place.get("download"):
+            place["download"] = False
+    try:
+        original(*bound.args, **bound.kwargs)
+    except MISSING:
+        name = name_of(self)
+        if name is None:
+            raise
+        bound.apply_defaults()
+        given = {**bound.arguments, **bound.arguments.get("kwargs", {})}
+        _, root, *_ = given.values()
+        changes = {key: given.get(key) for key in ("transform", "target_transform")}
+        datasets.VisionDataset.__init__(self, root, **changes)
+        for key, value in list(given.items())[2:]:
+            if key not in _NOT_KEPT and key not in changes:
+                setattr(self, key, value)
+        fill(self, name)
 
 
-def _taking(original: Any) -> Any:
-    @wraps(original)
-    def take(self: Any, index: Any) -> Any:
-        return item(self, index) if hasattr(self, "_lockstep") else original(self, index)
-
-    return take
+def _take(original: Any, self: Any, index: Any) -> Any:
+    return item(self, index) if hasattr(self, "_lockstep") else original(self, index)
 
 
 class _NoWeights(dict[str, Any]):
@@ -99,25 +89,21 @@ class _NoWeights(dict[str, Any]):
 
 def supply_weights(api: Any) -> None:
     """Give models random weights, the same in every process, for pretrained ones not yet here."""
-    read, load = api.WeightsEnum.get_state_dict, nn.Module.load_state_dict
 
-    @wraps(read)
-    def found(self: Any, *args: Any, **kwargs: Any) -> Any:
+    @replaces("get_state_dict", api.WeightsEnum)
+    def found(read: Any, self: Any, *args: Any, **kwargs: Any) -> Any:
         file = Path(urlparse(self.url).path).name
         if Path(torch.hub.get_dir(), "checkpoints", file).exists():
             return read(self, *args, **kwargs)
         note(f"{self!r}: random weights for pretrained ones")
         return _NoWeights()
 
-    @wraps(load)
-    def loaded(self: nn.Module, state_dict: Any, *args: Any, **kwargs: Any) -> Any:
+    @replaces("load_state_dict", nn.Module)
+    def loaded(load: Any, self: nn.Module, state_dict: Any, *args: Any, **kwargs: Any) -> Any:
         if not isinstance(state_dict, _NoWeights):
             return load(self, state_dict, *args, **kwargs)
         _draw(self)
         return _IncompatibleKeys([], [])
-
-    api.WeightsEnum.get_state_dict = found
-    setattr(nn.Module, "load_state_dict", loaded)  # noqa: B010
 
 
 def _draw(model: nn.Module) -> None:

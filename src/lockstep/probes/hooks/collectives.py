@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-from functools import wraps
 from typing import Any
 
 import torch
@@ -12,6 +11,7 @@ from torch import Tensor
 from torch.distributed import distributed_c10d
 
 from lockstep.probes.names import COLLECTIVES
+from lockstep.probes.patching import replaces
 from lockstep.probes.recorder import LEAVES, Recorder, place
 
 
@@ -21,45 +21,31 @@ def install(recorder: Recorder) -> None:
         return
     inside = 0
 
-    def watched(name: str, original: Any) -> Any:
-        @wraps(original)
-        def called(*args: Any, **kwargs: Any) -> Any:
-            nonlocal inside
-            if inside or not dist.is_initialized():
-                return original(*args, **kwargs)
-            where = place(2)
-            recorder.note(
-                "collective",
-                name=name,
-                what=_what(args, kwargs),
-                group=_size(args, kwargs),
-                place=where,
-                step=recorder.step,
-            )
-            recorder.flush()
-            recorder.now(f"{name} at {where}")
-            inside += 1
-            try:
-                return original(*args, **kwargs)
-            finally:
-                inside -= 1
-                recorder.now(f"after {name} at {where}")
+    @replaces(COLLECTIVES, distributed_c10d, dist)
+    def called(original: Any, *args: Any, **kwargs: Any) -> Any:
+        nonlocal inside
+        if inside or not dist.is_initialized():
+            return original(*args, **kwargs)
+        name, where = original.__name__, place(2)
+        recorder.note(
+            "collective",
+            name=name,
+            what=_described(_first(Tensor, args, kwargs)),
+            group=dist.get_world_size(_first(dist.ProcessGroup, args, kwargs)),
+            place=where,
+            step=recorder.step,
+        )
+        recorder.flush()
+        recorder.now(f"{name} at {where}")
+        inside += 1
+        try:
+            return original(*args, **kwargs)
+        finally:
+            inside -= 1
+            recorder.now(f"after {name} at {where}")
 
-        return called
-
-    for name in COLLECTIVES:
-        original = getattr(distributed_c10d, name, None)
-        if original is not None:
-            for owner in (distributed_c10d, dist):
-                setattr(owner, name, watched(name, original))
-    _watch_the_group(recorder)
-
-
-def _watch_the_group(recorder: Recorder) -> None:
-    create, destroy = dist.init_process_group, dist.destroy_process_group
-
-    @wraps(create)
-    def created(*args: Any, **kwargs: Any) -> None:
+    @replaces("init_process_group", distributed_c10d, dist)
+    def created(create: Any, *args: Any, **kwargs: Any) -> None:
         where = place(2)
         recorder.now(f"init_process_group at {where}")
         create(*args, **kwargs)
@@ -76,15 +62,11 @@ def _watch_the_group(recorder: Recorder) -> None:
         recorder.flush()
         recorder.now(f"after init_process_group at {where}")
 
-    @wraps(destroy)
-    def destroyed(*args: Any, **kwargs: Any) -> None:
+    @replaces("destroy_process_group", distributed_c10d, dist)
+    def destroyed(destroy: Any, *args: Any, **kwargs: Any) -> None:
         recorder.now(f"{LEAVES} at {place(2)}")
         recorder.flush()
         destroy(*args, **kwargs)
-
-    for owner in (distributed_c10d, dist):
-        setattr(owner, "init_process_group", created)  # noqa: B010
-        setattr(owner, "destroy_process_group", destroyed)  # noqa: B010
 
 
 def _never_delete(group: object) -> None:
@@ -97,16 +79,10 @@ def _never_delete(group: object) -> None:
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(group))
 
 
-def _what(args: Any, kwargs: Any) -> str:
-    """Return the type and shape of the tensor sent."""
-    for value in [*args, *kwargs.values()]:
-        if isinstance(value, Tensor):
-            return f"{str(value.dtype).removeprefix('torch.')}{list(value.shape)}"
-    return ""
+def _first(kind: type, args: Any, kwargs: Any) -> Any:
+    return next((value for value in (*args, *kwargs.values()) if isinstance(value, kind)), None)
 
 
-def _size(args: Any, kwargs: Any) -> int:
-    for value in [*args, *kwargs.values()]:
-        if isinstance(value, dist.ProcessGroup):
-            return value.size()
-    return dist.get_world_size()
+def _described(sent: Tensor | None) -> str:
+    """Return the type and shape of a tensor."""
+    return "" if sent is None else f"{str(sent.dtype).removeprefix('torch.')}{list(sent.shape)}"

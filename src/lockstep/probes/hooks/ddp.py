@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from functools import wraps
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -13,6 +12,7 @@ from torch.autograd.graph import GradientEdge
 from torch.distributed.algorithms.join import Join
 from torch.nn.parallel import DistributedDataParallel
 
+from lockstep.probes.patching import replaces
 from lockstep.probes.recorder import Recorder, place
 
 
@@ -32,16 +32,9 @@ wrapped_models: WeakKeyDictionary[DistributedDataParallel, Wrap] = WeakKeyDictio
 
 def install(recorder: Recorder) -> None:
     """Watch DDP, Join and every backward pass."""
-    methods: Any = (
-        DistributedDataParallel.__init__,
-        DistributedDataParallel.forward,
-        Join.__init__,
-    )
-    create, forward, join = methods
-    backward: Any = torch.autograd.backward
 
-    @wraps(create)
-    def created(self: Any, *args: Any, **kwargs: Any) -> None:
+    @replaces("__init__", DistributedDataParallel)
+    def created(create: Any, self: Any, *args: Any, **kwargs: Any) -> None:
         where = place(2)
         recorder.now(f"wrapping the model at {where}")
         create(self, *args, **kwargs)
@@ -60,8 +53,8 @@ def install(recorder: Recorder) -> None:
             norms=sum(not isinstance(m, nn.SyncBatchNorm) for m in norms),
         )
 
-    @wraps(forward)
-    def went_forward(self: Any, *args: Any, **kwargs: Any) -> Any:
+    @replaces("forward", DistributedDataParallel)
+    def went_forward(forward: Any, self: Any, *args: Any, **kwargs: Any) -> Any:
         if torch.is_grad_enabled():
             if self.require_backward_grad_sync:
                 recorder.window.synced[id(self)] += 1
@@ -76,13 +69,13 @@ def install(recorder: Recorder) -> None:
         recorder.now(f"after forward at {where}")
         return found
 
-    @wraps(join)
-    def joined(self: Any, *args: Any, **kwargs: Any) -> None:
+    @replaces("__init__", Join)
+    def joined(join: Any, self: Any, *args: Any, **kwargs: Any) -> None:
         recorder.note("join", place=place(2))
         join(self, *args, **kwargs)
 
-    @wraps(backward)
-    def went_backward(tensors: Any, *args: Any, **kwargs: Any) -> None:
+    @replaces("backward", torch.autograd)
+    def went_backward(backward: Any, tensors: Any, *args: Any, **kwargs: Any) -> None:
         if not isinstance(tensors, Tensor | GradientEdge):
             tensors = tuple(tensors)
         window = recorder.window
@@ -104,11 +97,6 @@ def install(recorder: Recorder) -> None:
         for listen in recorder.after_backward:
             listen()
         recorder.now(f"after backward at {where}")
-
-    setattr(DistributedDataParallel, "__init__", created)  # noqa: B010
-    setattr(DistributedDataParallel, "forward", went_forward)  # noqa: B010
-    setattr(Join, "__init__", joined)  # noqa: B010
-    setattr(torch.autograd, "backward", went_backward)  # noqa: B010
 
 
 SUMMED = 2
@@ -192,21 +180,23 @@ def around(parameters: Iterable[Tensor]) -> list[Wrap]:
 
 def strangers() -> dict[str, list[str]]:
     """Return parameters replaced or unfrozen since the wrap, by place of the wrap."""
-    found: dict[str, list[str]] = {}
-    for model, wrap in wrapped_models.items():
-        for name, p in model.module.named_parameters():
-            meant = name in model.parameters_to_ignore
-            if p.requires_grad and id(p) not in wrap.reduced and not meant:
-                found.setdefault(wrap.place, []).append(name)
-    return found
+    return _by_wrap(
+        lambda model, wrap, name, p: (
+            p.requires_grad and id(p) not in wrap.reduced and name not in model.parameters_to_ignore
+        )
+    )
 
 
 def unused(parameters: list[Tensor]) -> dict[str, list[str]]:
     """Return the parameters without a gradient that DDP waits for, by place of the wrap."""
     lacking = {id(p) for p in parameters if p.requires_grad and p.grad is None}
+    return _by_wrap(lambda model, wrap, name, p: id(p) in lacking & wrap.reduced)
+
+
+def _by_wrap(wanted: Callable[[Any, Wrap, str, Tensor], bool]) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     for model, wrap in wrapped_models.items():
         for name, p in model.module.named_parameters():
-            if id(p) in lacking & wrap.reduced:
+            if wanted(model, wrap, name, p):
                 found.setdefault(wrap.place, []).append(name)
     return found

@@ -5,11 +5,12 @@ from __future__ import annotations
 import builtins
 import io
 import os
-from functools import wraps
+from contextlib import suppress
 from typing import Any
 
 import torch
 
+from lockstep.probes.patching import replaces
 from lockstep.probes.recorder import Recorder, place, within_torch
 
 MOST = 2000
@@ -21,7 +22,6 @@ _PASSING = ("/dev/", "/proc/", "/sys/")
 def install(recorder: Recorder) -> None:
     """Watch open, rename, torch.save, torch.load and safetensors."""
     left = MOST
-    save, load, open_file = torch.save, torch.load, builtins.open
     own = recorder.settings.folder
 
     def wrote(how: str, path: Any, where: str) -> None:
@@ -43,25 +43,22 @@ def install(recorder: Recorder) -> None:
         recorder.flush()
 
     # Not an audit hook: Python calls those hundreds of times per step, for each id() in torch.
-    @wraps(open_file)
-    def opened(file: Any, mode: str = "r", *args: Any, **kwargs: Any) -> Any:
+    @replaces("open", builtins, io)
+    def opened(open_file: Any, file: Any, mode: str = "r", *args: Any, **kwargs: Any) -> Any:
         writes = isinstance(mode, str) and any(letter in mode for letter in "wax+")
         named = isinstance(file, str | bytes | os.PathLike)
         if writes and named and not recorder.worker and not within_torch(2):
             wrote("appended" if "a" in mode else "opened", file, place(2))
         return open_file(file, mode, *args, **kwargs)
 
-    def renaming(original: Any) -> Any:
-        @wraps(original)
-        def renamed(source: Any, target: Any, **kwargs: Any) -> None:
-            original(source, target, **kwargs)
-            if not recorder.worker and not within_torch(2):
-                wrote("renamed", target, place(2))
+    @replaces("rename replace", os)
+    def renamed(original: Any, source: Any, target: Any, **kwargs: Any) -> None:
+        original(source, target, **kwargs)
+        if not recorder.worker and not within_torch(2):
+            wrote("renamed", target, place(2))
 
-        return renamed
-
-    @wraps(save)
-    def saved(obj: Any, f: Any, *args: Any, **kwargs: Any) -> Any:
+    @replaces("save", torch)
+    def saved(save: Any, obj: Any, f: Any, *args: Any, **kwargs: Any) -> Any:
         where = place(2)
         path = f if isinstance(f, str | os.PathLike) else getattr(f, "name", None)
         if isinstance(path, str | os.PathLike):
@@ -69,8 +66,8 @@ def install(recorder: Recorder) -> None:
         recorder.now(f"torch.save at {where}")
         return save(obj, f, *args, **kwargs)
 
-    @wraps(load)
-    def loaded(f: Any, map_location: Any = None, *args: Any, **kwargs: Any) -> Any:
+    @replaces("load", torch)
+    def loaded(load: Any, f: Any, map_location: Any = None, *args: Any, **kwargs: Any) -> Any:
         path = f if isinstance(f, str | os.PathLike) else getattr(f, "name", "")
         where, locations = place(2), set[str]()
 
@@ -88,20 +85,10 @@ def install(recorder: Recorder) -> None:
         )
         return found
 
-    torch.save, torch.load = saved, loaded
-    try:
-        import safetensors.torch as safetensors
-    except ImportError:
-        pass
-    else:
-        save_file = safetensors.save_file
+    with suppress(ImportError):
+        import safetensors.torch
 
-        @wraps(save_file)
-        def saved_file(tensors: Any, filename: Any, *args: Any, **kwargs: Any) -> Any:
+        @replaces("save_file", safetensors.torch)
+        def saved_file(save: Any, tensors: Any, filename: Any, *args: Any, **kwargs: Any) -> Any:
             wrote("saved", filename, place(2))
-            return save_file(tensors, filename, *args, **kwargs)
-
-        safetensors.save_file = saved_file
-    builtins.open = io.open = opened
-    for name in ("rename", "replace"):
-        setattr(os, name, renaming(getattr(os, name)))
+            return save(tensors, filename, *args, **kwargs)

@@ -6,7 +6,6 @@ import time
 import zlib
 from collections import deque
 from collections.abc import Iterator
-from functools import wraps
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -18,6 +17,7 @@ from torch.utils.data.distributed import DistributedSampler
 
 from lockstep.probes.hooks.randomness import states
 from lockstep.probes.names import packed
+from lockstep.probes.patching import replaces
 from lockstep.probes.recorder import Batch, LoaderPass, Recorder, place
 
 CLOSE = 8
@@ -33,16 +33,9 @@ def install(recorder: Recorder) -> None:
     """Watch DataLoader and its iterators."""
     numbers: WeakKeyDictionary[Any, str] = WeakKeyDictionary()
     turns: dict[str, int] = {}
-    create, begin = DataLoader.__init__, DataLoader.__iter__
-    methods: Any = (
-        _BaseDataLoaderIter._next_index,
-        _BaseDataLoaderIter._reset,
-        _BaseDataLoaderIter.__next__,
-    )
-    draw, reset, following = methods
 
-    @wraps(create)
-    def created(self: Any, *args: Any, **kwargs: Any) -> None:
+    @replaces("__init__", DataLoader)
+    def created(create: Any, self: Any, *args: Any, **kwargs: Any) -> None:
         where = place(2)
         create(self, *args, **kwargs)
         for listen in recorder.on_loader:
@@ -55,38 +48,39 @@ def install(recorder: Recorder) -> None:
         turns[numbers[self]] = 0
         recorder.note("loader", loader=numbers[self], place=where, **described(self))
 
-    @wraps(begin)
-    def begun(self: Any) -> Any:
+    @replaces("__iter__", DataLoader)
+    def begun(begin: Any, self: Any) -> Any:
         if recorder.worker or self not in numbers:
             return begin(self)
         number = numbers[self]
         turn, turns[number] = turns[number], turns[number] + 1
         where = place(2)
-        facts = _epoch(self)
+        epoch = getattr(_sampler(self), "epoch", None)
+        epoch = epoch if isinstance(epoch, int) else None
         state = LoaderPass(number, turn, where, isinstance(self.dataset, IterableDataset))
         for listen in recorder.on_pass:
             listen(self, state)
         recorder.window.left(number)
         recorder.now(f"starting to load data at {where}")
         iterator: Any = begin(self)
-        recorder.note("pass", loader=number, turn=turn, place=where, **facts)
+        recorder.note("pass", loader=number, turn=turn, place=where, epoch=epoch)
         # Not a wrapper: scripts and libraries check the type of the iterator.
         iterator._lockstep = state
         return iterator
 
-    @wraps(draw)
-    def drawn(self: Any) -> Any:
+    @replaces("_next_index", _BaseDataLoaderIter)
+    def drawn(draw: Any, self: Any) -> Any:
         index = draw(self)
         self.__dict__.setdefault("_lockstep_drawn", deque()).append(index)
         return index
 
-    @wraps(reset)
-    def was_reset(self: Any, *args: Any, **kwargs: Any) -> None:
+    @replaces("_reset", _BaseDataLoaderIter)
+    def was_reset(reset: Any, self: Any, *args: Any, **kwargs: Any) -> None:
         self.__dict__.setdefault("_lockstep_drawn", deque()).clear()
         reset(self, *args, **kwargs)
 
-    @wraps(following)
-    def followed(self: Any) -> Any:
+    @replaces("__next__", _BaseDataLoaderIter)
+    def followed(following: Any, self: Any) -> Any:
         state: LoaderPass | None = getattr(self, "_lockstep", None)
         if state is None:
             return following(self)
@@ -108,15 +102,6 @@ def install(recorder: Recorder) -> None:
         wait = time.perf_counter() - start
         index = self._lockstep_drawn.popleft() if self._lockstep_drawn else None
         return _deliver(recorder, state, data, index, wait)
-
-    for owner, name, wrapped in (
-        (DataLoader, "__init__", created),
-        (DataLoader, "__iter__", begun),
-        (_BaseDataLoaderIter, "_next_index", drawn),
-        (_BaseDataLoaderIter, "_reset", was_reset),
-        (_BaseDataLoaderIter, "__next__", followed),
-    ):
-        setattr(owner, name, wrapped)
 
 
 def _deliver(recorder: Recorder, state: LoaderPass, data: Any, index: Any, wait: float) -> Any:
@@ -154,13 +139,8 @@ def _over(recorder: Recorder, state: LoaderPass, complete: bool) -> None:
         listen(state)
     if not state.over:
         state.over = True
-        recorder.note(
-            "passed",
-            loader=state.loader,
-            turn=state.turn,
-            batches=state.count,
-            complete=complete,
-        )
+        facts = {"loader": state.loader, "turn": state.turn, "batches": state.count}
+        recorder.note("passed", **facts, complete=complete)
 
 
 def described(loader: Any) -> dict[str, Any]:
@@ -191,11 +171,6 @@ def described(loader: Any) -> dict[str, Any]:
     if not streams:
         facts["contents"] = fingerprints(loader.dataset)
     return facts
-
-
-def _epoch(loader: Any) -> dict[str, Any]:
-    found = getattr(_sampler(loader), "epoch", None)
-    return {"epoch": found if isinstance(found, int) else None}
 
 
 def _sampler(loader: Any) -> Any:

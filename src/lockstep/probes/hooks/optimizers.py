@@ -18,6 +18,7 @@ from torch.optim.optimizer import (
 
 from lockstep.probes.hooks import ddp
 from lockstep.probes.hooks.randomness import states
+from lockstep.probes.patching import replaces
 from lockstep.probes.recorder import Recorder, Window, place
 
 _SAME_SIZE = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
@@ -28,11 +29,9 @@ def install(recorder: Recorder) -> None:
     counts: WeakKeyDictionary[Optimizer, list[int]] = WeakKeyDictionary()
     forwards: WeakKeyDictionary[Optimizer, int] = WeakKeyDictionary()
     wraps_of: WeakKeyDictionary[Optimizer, list[ddp.Wrap]] = WeakKeyDictionary()
-    clip = clip_grad.clip_grad_norm_
-    create: Any = Optimizer.__init__
 
-    @wraps(create)
-    def created(self: Any, *args: Any, **kwargs: Any) -> None:
+    @replaces("__init__", Optimizer)
+    def created(create: Any, self: Any, *args: Any, **kwargs: Any) -> None:
         create(self, *args, **kwargs)
         for listen in recorder.on_optimizer:
             listen(self)
@@ -68,15 +67,10 @@ def install(recorder: Recorder) -> None:
         for listen in recorder.on_step:
             listen(optimizer)
         window, recorder.window = recorder.window, Window()
-        facts: dict[str, Any] = {}
-        if recorder.looks or optimizer not in wraps_of:
+        # The first step is looked at, so the wraps are known from then on.
+        if recorder.looks:
             wraps_of[optimizer] = ddp.around(parameters_of(optimizer))
         through = sum(wrap.forwards[0] for wrap in wraps_of[optimizer])
-        if recorder.looks:
-            facts = _looked(optimizer, number, window) | {
-                "random": states(),
-                "factors": window.factors,
-            }
         recorder.note(
             "step",
             optimizer=number,
@@ -91,7 +85,7 @@ def install(recorder: Recorder) -> None:
             unsynced=max(window.unsynced.values(), default=0),
             backwards=window.backwards,
             forwards=through - forwards.get(optimizer, 0),
-            **facts,
+            **(_looked(optimizer, number, window) if recorder.looks else {}),
         )
         forwards[optimizer] = through
 
@@ -123,11 +117,12 @@ def install(recorder: Recorder) -> None:
             recorder.window = Window()
         recorder.step = step + 1
 
-    @wraps(clip)
-    def clipped(*args: Any, **kwargs: Any) -> Any:
-        norm = clip(*args, **kwargs)
-        # For parameters in pieces (FSDP), all ranks would have to ask for the norm.
-        if recorder.looks and type(norm) is Tensor and _clips(*args, **kwargs):
+    @replaces("clip_grad_norm_", clip_grad, torch.nn.utils)
+    def clipped(clip: Any, parameters: Any, max_norm: Any, *args: Any, **kwargs: Any) -> Any:
+        norm = clip(parameters, max_norm, *args, **kwargs)
+        # For parameters in pieces (FSDP), all ranks would have to ask for the norm. Some scripts
+        # set no limit: they only ask for the norm, to print it.
+        if recorder.looks and type(norm) is Tensor and float(max_norm) < math.inf:
             recorder.note(
                 "clip",
                 step=recorder.step,
@@ -138,16 +133,8 @@ def install(recorder: Recorder) -> None:
             )
         return norm
 
-    setattr(Optimizer, "__init__", created)  # noqa: B010
     register_optimizer_step_pre_hook(before)
     register_optimizer_step_post_hook(after)
-    for owner in (clip_grad, torch.nn.utils):
-        setattr(owner, "clip_grad_norm_", clipped)  # noqa: B010
-
-
-def _clips(parameters: Any, max_norm: Any, *_: Any, **__: Any) -> bool:
-    """Whether the norm has a limit. Some scripts only ask for the norm, to print it."""
-    return float(max_norm) < math.inf
 
 
 def parameters_of(optimizer: Optimizer) -> list[Tensor]:
@@ -172,19 +159,21 @@ def _looked(optimizer: Optimizer, number: int, window: Window) -> dict[str, Any]
         "gradients": digests(grads),
         "unused": ddp.unused(list(named.values())),
         "left_out": bool(window.reached)
-        and any(p.requires_grad and id(p) in known for p in _missing(named, window)),
+        and any(
+            p.requires_grad and id(p) in known and id(p) not in window.reached
+            for p in named.values()
+        ),
         "strangers": ddp.strangers(),
         "wrapped": sum(id(p) in known for p in named.values()),
+        "random": states(),
+        "factors": window.factors,
     }
-
-
-def _missing(named: dict[str, Tensor], window: Window) -> list[Tensor]:
-    return [p for p in named.values() if id(p) not in window.reached]
 
 
 def digests(tensors: dict[str, Tensor]) -> dict[str, int]:
     """Return a number for each tensor that follows from its bits."""
-    sums, found = [], []
+    sums: dict[str, Tensor] = {}
+    by_device: dict[torch.device, list[str]] = {}
     for name, tensor in tensors.items():
         # Pieces of a parameter (FSDP, tensor parallel) differ between ranks.
         if type(tensor) not in (Tensor, torch.nn.Parameter) or tensor.layout != torch.strided:
@@ -192,12 +181,9 @@ def digests(tensors: dict[str, Tensor]) -> dict[str, int]:
         if tensor.is_complex():
             tensor = torch.view_as_real(tensor)
         bits = tensor.detach().view(_SAME_SIZE[tensor.element_size()])
-        sums.append(bits.sum(dtype=torch.int64))
-        found.append(name)
-    by_device: dict[torch.device, list[int]] = {}
-    for number, total in enumerate(sums):
-        by_device.setdefault(total.device, []).append(number)
-    values: dict[int, int] = {}
-    for numbers in by_device.values():
-        values.update(zip(numbers, torch.stack([sums[n] for n in numbers]).tolist(), strict=True))
-    return {name: values[number] for number, name in enumerate(found)}
+        sums[name] = bits.sum(dtype=torch.int64)
+        by_device.setdefault(tensor.device, []).append(name)
+    values: dict[str, int] = {}
+    for names in by_device.values():
+        values |= zip(names, torch.stack([sums[n] for n in names]).tolist(), strict=True)
+    return {name: values[name] for name in sums}

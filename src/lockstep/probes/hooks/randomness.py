@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 import sys
 import zlib
-from functools import wraps
 from typing import Any
 
 import torch
@@ -13,6 +12,7 @@ from torch import Tensor
 from torch.utils.data import IterableDataset, get_worker_info
 from torch.utils.data._utils import fetch
 
+from lockstep.probes.patching import replaces
 from lockstep.probes.recorder import Recorder
 
 FETCHES = 3
@@ -23,35 +23,29 @@ def install(recorder: Recorder) -> None:
     """Watch the fetchers of all data sets."""
     seen: dict[int, int] = {}
 
-    def watched(original: Any) -> Any:
-        @wraps(original)
-        def fetched(self: Any, index: Any) -> Any:
-            # Every pass has a fetcher of its own.
-            count = seen[id(self)] = seen.get(id(self), -1) + 1
-            if count >= FETCHES:
-                return original(self, index)
-            before = states()
-            data = original(self, index)
-            after = states()
-            drew = {name: state for name, state in before.items() if after[name] != state}
-            if drew:
-                info = get_worker_info()
-                if info is not None and not recorder.worker:
-                    recorder.is_worker()  # spawned, not forked
-                recorder.note(
-                    "drew",
-                    worker=info.id if info is not None else None,
-                    number=count,
-                    states=drew,
-                    dataset=type(self.dataset).__name__,
-                    streams=isinstance(self.dataset, IterableDataset),
-                )
-            return data
-
-        return fetched
-
-    for owner in (fetch._MapDatasetFetcher, fetch._IterableDatasetFetcher):
-        setattr(owner, "fetch", watched(owner.fetch))  # noqa: B010
+    @replaces("fetch", fetch._MapDatasetFetcher, fetch._IterableDatasetFetcher)
+    def fetched(original: Any, self: Any, index: Any) -> Any:
+        # Every pass has a fetcher of its own.
+        count = seen[id(self)] = seen.get(id(self), -1) + 1
+        if count >= FETCHES:
+            return original(self, index)
+        before = states()
+        data = original(self, index)
+        after = states()
+        drew = {name: state for name, state in before.items() if after[name] != state}
+        if drew:
+            info = get_worker_info()
+            if info is not None and not recorder.worker:
+                recorder.is_worker()  # spawned, not forked
+            recorder.note(
+                "drew",
+                worker=info.id if info is not None else None,
+                number=count,
+                states=drew,
+                dataset=type(self.dataset).__name__,
+                streams=isinstance(self.dataset, IterableDataset),
+            )
+        return data
 
 
 def states() -> dict[str, int]:

@@ -8,7 +8,6 @@ nature, so that process computes them rank by rank.
 
 from __future__ import annotations
 
-from functools import wraps
 from typing import Any
 from weakref import WeakSet
 
@@ -17,6 +16,7 @@ from torch.optim.optimizer import Optimizer
 
 from lockstep.probes.oracle.keep import Keeper
 from lockstep.probes.oracle.repeat import Repeater
+from lockstep.probes.patching import replaces
 from lockstep.probes.recorder import Recorder
 
 
@@ -26,21 +26,14 @@ def install(recorder: Recorder) -> None:
     recorder.on_optimizer.append(optimizers.add)
     listener: Keeper | Repeater
     if recorder.settings.oracle is None:
-        listener = Keeper(recorder, optimizers)
-        recorder.on_backward.append(listener.backward)
-        _watch_autocast(listener)
+        keeper = listener = Keeper(recorder, optimizers)
+        recorder.on_backward.append(keeper.backward)
+
+        @replaces("__enter__", torch.autocast)
+        def entered(enter: Any, self: Any) -> Any:
+            keeper.cast(self)
+            return enter(self)
     else:
         listener = Repeater(recorder, optimizers, recorder.settings.oracle)
     recorder.on_batch.append(listener.batch)
     recorder.on_step.append(listener.step)
-
-
-def _watch_autocast(keeper: Keeper) -> None:
-    enter: Any = torch.autocast.__enter__
-
-    @wraps(enter)
-    def entered(self: Any) -> Any:
-        keeper.cast(self)
-        return enter(self)
-
-    setattr(torch.autocast, "__enter__", entered)  # noqa: B010

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import wraps
 from typing import Any
 
 import torch
@@ -10,8 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from lockstep.probes.hooks.randomness import dropout_state, set_dropout_state
-
-DROPOUTS = ("dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout")
+from lockstep.probes.patching import calling, replaces, swap
 
 
 class Joined:
@@ -33,51 +31,41 @@ class Joined:
     def install(self) -> None:
         """Compute rank by rank from now on."""
         functions: Any = F
-        norm, forward = functions.batch_norm, nn.SyncBatchNorm.forward
-        ghost = functions.batch_norm = self._batch_norm(norm)
-        for name in DROPOUTS:
-            setattr(F, name, self._dropout(getattr(F, name)))
+        norm = functions.batch_norm
+        swap("batch_norm", calling(self._batch_norm), F)
+        ghost = functions.batch_norm
+        swap("dropout dropout1d dropout2d dropout3d alpha_dropout", calling(self._dropout), F)
 
         # On one rank too, synchronised batch norm is over the whole batch already.
-        @wraps(forward)
-        def synced(self: Any, x: Tensor) -> Tensor:
+        @replaces("forward", nn.SyncBatchNorm)
+        def synced(forward: Any, layer: Any, x: Tensor) -> Tensor:
             functions.batch_norm = norm
             try:
-                return forward(self, x)
+                return forward(layer, x)
             finally:
                 functions.batch_norm = ghost
 
-        setattr(nn.SyncBatchNorm, "forward", synced)  # noqa: B010
+    def _batch_norm(
+        self, original: Any, x: Tensor, mean: Any, variance: Any, *args: Any, **kwargs: Any
+    ) -> Tensor:
+        training = kwargs.get("training", args[2] if len(args) > 2 else False)
+        parts = self.parts(x.shape[0]) if training else None
+        if parts is None:
+            return original(x, mean, variance, *args, **kwargs)
+        self.used.add("batch norm")
+        return torch.cat([original(part, None, None, *args, **kwargs) for part in x.split(parts)])
 
-    def _batch_norm(self, original: Any) -> Any:
-        @wraps(original)
-        def ghost(x: Tensor, mean: Any, variance: Any, *args: Any, **kwargs: Any) -> Tensor:
-            training = kwargs.get("training", args[2] if len(args) > 2 else False)
-            parts = self.parts(x.shape[0]) if training else None
-            if parts is None:
-                return original(x, mean, variance, *args, **kwargs)
-            self.used.add("batch norm")
-            return torch.cat(
-                [original(part, None, None, *args, **kwargs) for part in x.split(parts)]
-            )
-
-        return ghost
-
-    def _dropout(self, original: Any) -> Any:
-        @wraps(original)
-        def dropped(
-            x: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False
-        ) -> Tensor:
-            parts = self.parts(x.shape[0]) if training and p > 0 and x.dim() else None
-            if parts is None:
-                return original(x, p, training, inplace)
-            self.used.add("dropout")
-            own, found = dropout_state(), []
-            for rank, part in enumerate(x.split(parts)):
-                set_dropout_state(self.states[rank])
-                found.append(original(part, p, training))
-                self.states[rank] = dropout_state()
-            set_dropout_state(own)
-            return torch.cat(found)
-
-        return dropped
+    def _dropout(
+        self, original: Any, x: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False
+    ) -> Tensor:
+        parts = self.parts(x.shape[0]) if training and p > 0 and x.dim() else None
+        if parts is None:
+            return original(x, p, training, inplace)
+        self.used.add("dropout")
+        own, found = dropout_state(), []
+        for rank, part in enumerate(x.split(parts)):
+            set_dropout_state(self.states[rank])
+            found.append(original(part, p, training))
+            self.states[rank] = dropout_state()
+        set_dropout_state(own)
+        return torch.cat(found)
