@@ -16,8 +16,7 @@ from lockstep.convert.verify.difference_reasons import UNKNOWN
 from lockstep.convert.verify.printed_lines import differing
 from lockstep.convert.verify.proof import Proof, examination
 from lockstep.convert.verify.rounding_bounds import Bounds
-from lockstep.convert.verify.runs import Plan, Run
-from lockstep.convert.verify.scratch_folder import furnish
+from lockstep.convert.verify.runs import Plan, Run, furnish
 from lockstep.convert.verify.step_by_step import compare
 from lockstep.probes.run_script import Outcome
 from lockstep.probes.trace import Event, Rank, Trace

@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 
 import libcst as cst
 
-from lockstep.convert.analysis.loop_sums import addition, bound_in
-from lockstep.convert.analysis.start_values import entry, is_empty_list
+from lockstep.convert.analysis.loop_sums import addition, bound_in, entry, is_empty_list
 from lockstep.convert.work import Work
 from lockstep.source.name_uses import targets
 from lockstep.source.script import Script

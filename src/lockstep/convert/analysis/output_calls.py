@@ -1,16 +1,30 @@
-"""Find calls that print, log, draw or write."""
+"""Find calls that print, log, draw or write files, and statements that only write."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
 
 import libcst as cst
 
-from lockstep.convert.analysis.file_writes import opens_file
+from lockstep.convert.analysis.blocks import calls_in
+from lockstep.convert.analysis.random_draws import shares_generator
+from lockstep.convert.analysis.run_order import is_read_after, names_made, names_set
 from lockstep.convert.work import Work
+from lockstep.source.gradients import is_backward
+from lockstep.source.name_uses import base, targets
 from lockstep.source.script import Script
-from lockstep.source.tree import argument, constant
+from lockstep.source.tree import argument, constant, walk_shallow
 
+_OPEN = re.compile(r"((io|codecs|gzip|bz2|lzma|tarfile)\.)?open$|h5py\.File$|zipfile\.ZipFile$")
+_STORES = re.compile(
+    r"(.*\.)?(save|savez\w*|savetxt|save_image|save_file|save_pretrained|imsave|imwrite|savefig|"
+    r"to_csv|to_json|to_parquet|to_pickle|write_text|write_bytes|copyfile|copytree|extractall|"
+    r"urlretrieve|unpack_archive)$"
+)
+_CHANGES = re.compile(r"next|.*\.(pop|popleft|popitem|put|setdefault|get_nowait)$")
+"""Calls that change their arguments."""
 _PRINTS = re.compile(
     r"(print|pprint|logging\.\w+|warnings\.warn|sys\.stdout\.(write|flush)|tqdm\.write)$"
 )
@@ -26,6 +40,141 @@ _LOGGER = re.compile(
     r"(\w*\.)*_?\w*log(ger|ging)?\.(info|debug|warning|error|critical|log|exception)$", re.I
 )
 _WRITER = re.compile(r"SummaryWriter$|Visdom$|^csv\.(writer|DictWriter)$")
+
+
+class Own(NamedTuple):
+    """Names that only one statement uses."""
+
+    names: frozenset[str]
+    made: frozenset[str]
+    """The names whose values the statement also makes, so that nothing else sees them change."""
+
+
+def opens_file(work: Work, script: Script, call: cst.Call) -> bool:
+    """Return whether a call opens a file to write or to append."""
+    name = work.parts.project.title(script, call.func)
+    if _OPEN.match(name):
+        mode = constant(argument(call, "mode", 1))
+    elif isinstance(call.func, cst.Attribute) and call.func.attr.value == "open":
+        mode = constant(argument(call, "mode", 0))
+    else:
+        return False
+    return isinstance(mode, str) and re.fullmatch(r"[rwaxbt+]*[wax][rwaxbt+:gz]*", mode) is not None
+
+
+def writes_file(work: Work, script: Script, call: cst.Call) -> bool:
+    """Return whether a call writes a file, or opens one for writing."""
+    if opens_file(work, script, call):
+        return True
+    name = work.parts.project.title(script, call.func)
+    own = work.parts.project.definition(script, call.func) is not None
+    return bool(call.args) and not own and _STORES.match(name) is not None
+
+
+def of_all(work: Work, node: cst.CSTNode) -> bool:
+    """Return whether all processes must evaluate an expression, because it trains or loads data."""
+    loops = {loop.node for loop in work.parts.training.loops}
+    for call in calls_in(node):
+        made = work.parts.project.function(work.script, call.func)
+        if made is not None and work.parts.project.reaches(
+            made[0], made[1].body, lambda s, n: is_backward(s, n) or n in loops
+        ):
+            return True
+    return False
+
+
+def only_writes(work: Work, statement: cst.CSTNode) -> bool:
+    """Return whether a statement only writes, so that the other processes can skip it."""
+    own = Own(frozenset(names_set(statement)), frozenset(names_made(statement)))
+    return (
+        _writes(work, [statement], own)
+        and not shares_generator(work, statement)
+        and not any(is_read_after(work.script, statement, name) for name in own.names)
+    )
+
+
+def _writes(
+    work: Work,
+    statements: Iterable[cst.CSTNode],
+    own: Own,
+    *,
+    loop: bool = False,
+) -> bool:
+    """Return whether statements only write, or compute local values for it."""
+    for statement in statements:
+        if isinstance(statement, cst.SimpleStatementLine):
+            if not all(_line(work, part, own, loop=loop) for part in statement.body):
+                return False
+            continue
+        if not isinstance(statement, cst.If | cst.For | cst.While | cst.With):
+            return False
+        inside = loop or isinstance(statement, cst.For | cst.While)
+        if not all(_is_harmless(work, part) for part in _heads(statement)):
+            return False
+        if not _writes(work, statement.body.body, own, loop=inside):
+            return False
+        other = getattr(statement, "orelse", None)
+        blocks = [] if other is None else [other] if isinstance(other, cst.If) else other.body.body
+        if not _writes(work, blocks, own, loop=inside):
+            return False
+    return True
+
+
+def _heads(statement: cst.CSTNode) -> Iterator[cst.CSTNode]:
+    """Yield the expressions at the head of a statement."""
+    if isinstance(statement, cst.If | cst.While):
+        yield statement.test
+    elif isinstance(statement, cst.For):
+        yield statement.iter
+    elif isinstance(statement, cst.With):
+        yield from (item.item for item in statement.items)
+
+
+def _line(work: Work, part: cst.CSTNode, own: Own, *, loop: bool) -> bool:
+    if isinstance(part, cst.Pass | cst.Import | cst.ImportFrom):
+        return True
+    if isinstance(part, cst.Break | cst.Continue):
+        return loop
+    if isinstance(part, cst.Expr):
+        call = part.value
+        if not isinstance(call, cst.Call):
+            return isinstance(call, cst.SimpleString)
+        kept = base(call.func.value) if isinstance(call.func, cst.Attribute) else None
+        return _is_harmless(work, call, itself=False) and (shows(work, call) or kept in own.made)
+    if isinstance(part, cst.Assign | cst.AnnAssign | cst.AugAssign) and part.value is not None:
+        places = [t.target for t in part.targets] if isinstance(part, cst.Assign) else [part.target]
+        return _is_harmless(work, part.value) and all(
+            targets(place) <= (own.names if isinstance(place, cst.Name | cst.Tuple) else own.made)
+            for place in places
+        )
+    return False
+
+
+def _is_harmless(work: Work, node: cst.CSTNode, *, itself: bool = True) -> bool:
+    """Return whether an expression has no effects: it calls no model and changes nothing."""
+    script, project = work.script, work.parts.project
+    if of_all(work, node):
+        return False
+    for call in calls_in(node):
+        if call is node and not itself:
+            continue
+        if _CHANGES.match(script.code(call.func)) or work.parts.is_model(script, call.func):
+            return False
+        made = project.function(script, call.func)
+        if made is not None and any(_keeps(part) for part in walk_shallow(made[1].body)):
+            return False
+    return not any(
+        isinstance(part, cst.Await | cst.Yield | cst.NamedExpr) for part in walk_shallow(node)
+    )
+
+
+def _keeps(node: cst.CSTNode) -> bool:
+    """Return whether a node changes something outside its function."""
+    if isinstance(node, cst.Global | cst.Nonlocal | cst.Yield):
+        return True
+    places = [t.target for t in node.targets] if isinstance(node, cst.Assign) else []
+    places += [node.target] if isinstance(node, cst.AugAssign) else []
+    return any(isinstance(place, cst.Attribute | cst.Subscript) for place in places)
 
 
 def shows(work: Work, call: cst.Call) -> bool:

@@ -6,7 +6,7 @@ import re
 
 import libcst as cst
 
-from lockstep.convert.analysis.names_read_later import is_read_after, names_set
+from lockstep.convert.analysis.run_order import is_read_after, names_set
 from lockstep.convert.work import Work
 from lockstep.source.script import Script
 from lockstep.source.tree import argument, walk

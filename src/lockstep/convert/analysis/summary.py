@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import libcst as cst
 
-from lockstep.convert.analysis import meter_sums
 from lockstep.convert.analysis.batch_kinds import kinds
 from lockstep.convert.analysis.loop_lists import lists_of
 from lockstep.convert.analysis.loop_sums import is_read_later, sums_of
-from lockstep.convert.analysis.meters import meters_of
+from lockstep.convert.analysis.meters import is_wanted, meters_of
 from lockstep.convert.analysis.parts import Parts
 from lockstep.convert.work import Note, Work
 from lockstep.source.gradients import is_backward
@@ -70,7 +69,7 @@ def _metrics(work: Work, parts: Parts) -> list[Note]:
         names += [
             name
             for name, meter in meters_of(work, script, loop).items()
-            if meter_sums.is_wanted(script, loop, meter)
+            if is_wanted(script, loop, meter)
         ]
         if names:
             found.append(Note(work.line(loop), f"metrics {', '.join(names)}"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import libcst as cst
 
 from lockstep.convert.analysis.blocks import out_of_branches, statement_of
-from lockstep.convert.analysis.runs_earlier import may_be_saved_here
+from lockstep.convert.analysis.run_order import may_be_saved_here
 from lockstep.convert.work import Work
 from lockstep.convert.wrapping import PARALLEL
 from lockstep.source.tree import argument, walk

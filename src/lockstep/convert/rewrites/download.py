@@ -5,8 +5,7 @@ from __future__ import annotations
 import libcst as cst
 
 from lockstep.convert.analysis.blocks import block_of, statement_of
-from lockstep.convert.analysis.files_made_first import prepared, within
-from lockstep.convert.analysis.files_read_later import awaited
+from lockstep.convert.analysis.files_before_training import awaited, prepared, within
 from lockstep.convert.work import Work
 from lockstep.source.tree import argument, constant
 

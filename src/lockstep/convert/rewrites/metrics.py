@@ -7,19 +7,24 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from lockstep.convert.analysis import meter_sums
 from lockstep.convert.analysis.batch_kinds import MASKED, MEAN, SUM, UNKNOWN, kinds
 from lockstep.convert.analysis.blocks import statement_of
 from lockstep.convert.analysis.loop_lists import Filled, is_on_host, lists_of
 from lockstep.convert.analysis.loop_sums import (
     COUNT,
     is_read_later,
+    is_zero,
     kind_of_sum,
     read_after,
     sums_of,
 )
-from lockstep.convert.analysis.meters import Meter, meters_of
-from lockstep.convert.analysis.start_values import is_zero
+from lockstep.convert.analysis.meters import (
+    Meter,
+    is_wanted,
+    kinds_of,
+    meters_of,
+    reduction_lines,
+)
 from lockstep.convert.work import Work
 from lockstep.source.gradients import is_backward
 from lockstep.source.loss import loss_of
@@ -62,7 +67,7 @@ def rewrite(work: Work) -> None:
             lines.append(f"{filled.name} = [value for part in {parts} for value in part]")
             names.append(filled.name)
         meters = list(_meters(work, script, loop))
-        lines += meter_sums.lines(work, script, loop, meters)
+        lines += reduction_lines(work, script, loop, meters)
         names += [meter.name for meter, _ in meters]
         if lines:
             work.draft.after(statement_of(script, loop), "\n".join(lines))
@@ -72,9 +77,9 @@ def rewrite(work: Work) -> None:
 def _meters(work: Work, script: Script, loop: cst.For) -> Iterator[tuple[Meter, dict[str, str]]]:
     """Yield the meters that are read, with a factor per sum; all processes take as many steps."""
     for name, meter in meters_of(work, script, loop).items():
-        if not meter_sums.is_wanted(script, loop, meter):
+        if not is_wanted(script, loop, meter):
             continue
-        found = meter_sums.kinds_of(work, script, meter)
+        found = kinds_of(work, script, meter)
         if any(kind == UNKNOWN and not weighted for kind, weighted in found.values()):
             work.note(meter.calls[0], f"{name} covers the samples of one process only")
             continue

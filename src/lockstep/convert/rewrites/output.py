@@ -8,9 +8,8 @@ from collections.abc import Iterator, Sequence
 import libcst as cst
 
 from lockstep.convert.analysis.blocks import is_main_guard, runs
-from lockstep.convert.analysis.file_writes import of_all, only_writes
-from lockstep.convert.analysis.files_made_first import prepared, within
-from lockstep.convert.analysis.output_calls import opens_writer, prints, shows
+from lockstep.convert.analysis.files_before_training import prepared, within
+from lockstep.convert.analysis.output_calls import of_all, only_writes, opens_writer, prints, shows
 from lockstep.convert.analysis.random_draws import drawn_from
 from lockstep.convert.work import Work
 from lockstep.source.tree import argument, constant, walk
@@ -126,7 +125,7 @@ def _is_output(work: Work, statement: cst.CSTNode, left: set[cst.CSTNode]) -> bo
             opens
             and statement not in left
             and not drawn_from(work, work.script, statement)
-            and only_writes(work, statement, lambda call: shows(work, call))
+            and only_writes(work, statement)
         )
     return False
 

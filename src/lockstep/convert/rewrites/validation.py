@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import libcst as cst
 
-from lockstep.convert.analysis import loop_lists, meter_sums
+from lockstep.convert.analysis import loop_lists
 from lockstep.convert.analysis.batch_kinds import SUM
 from lockstep.convert.analysis.blocks import statement_of
 from lockstep.convert.analysis.loop_effects import unclear
@@ -17,12 +17,19 @@ from lockstep.convert.analysis.loop_sums import (
     bound_in,
     form_of_tensor,
     is_read_later,
+    is_zero,
     kind_of_sum,
     read_after,
     sums_of,
 )
-from lockstep.convert.analysis.meters import Meter, meters_of
-from lockstep.convert.analysis.start_values import is_zero
+from lockstep.convert.analysis.meters import (
+    Meter,
+    is_wanted,
+    kinds_of,
+    meters_of,
+    read_last,
+    reduction_lines,
+)
 from lockstep.convert.dividing import dataset, is_stream, whole
 from lockstep.convert.work import Work
 from lockstep.convert.wrapping import has_norm
@@ -154,7 +161,7 @@ def _unclear(work: Work, loop: Loop) -> str | None:
         if why is not None:
             return f"{why} (line {work.line(filled.put[0][0])})"
     for meter in left.meters:
-        last = meter_sums.read_last(script, node, meter)
+        last = read_last(script, node, meter)
         if last is not None:
             return f"the last value of {meter.name} is used (line {work.line(last)})"
     inside = bound_in(script, node)
@@ -170,7 +177,7 @@ def _left(work: Work, script: Script, loop: cst.For) -> Left:
     return Left(
         [one for name, one in sums.items() if is_read_later(script, loop, name)],
         [one for name, one in filled.items() if is_read_later(script, loop, name)],
-        [one for one in meters.values() if meter_sums.is_wanted(script, loop, one)],
+        [one for one in meters.values() if is_wanted(script, loop, one)],
     )
 
 
@@ -217,9 +224,7 @@ def _by_sample(work: Work, loader: Loader) -> bool:
         if any(kind_of_sum(work, loop.script, one) != SUM for one in left.sums):
             return False
         for meter in left.meters:
-            if any(
-                kind != SUM for kind, _ in meter_sums.kinds_of(work, loop.script, meter).values()
-            ):
+            if any(kind != SUM for kind, _ in kinds_of(work, loop.script, meter).values()):
                 return False
     return True
 
@@ -259,7 +264,7 @@ def _bring_together(work: Work, loop: Loop) -> None:
         work.need("all_sum")
     lines += [loop_lists.bring_together(work, script, one) for one in left.lists]
     every = [(meter, dict.fromkeys(meter.kind.sums, "")) for meter in left.meters]
-    lines += meter_sums.lines(work, script, node, every)
+    lines += reduction_lines(work, script, node, every)
     work.draft.after(statement_of(script, node), "\n".join(lines))
     summed = [one.name for one in left.sums] + [one.name for one in left.meters]
     if summed:
