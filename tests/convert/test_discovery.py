@@ -8,8 +8,7 @@ from types import ModuleType
 import pytest
 
 from lockstep.convert import refuse, rewrites
-from lockstep.convert.refusal import Stage
-from lockstep.convert.refuse import all_reasons
+from lockstep.convert.refuse import Stage, all_reasons
 from lockstep.convert.rewrites import all_rewrites
 
 REWRITES = [

@@ -9,7 +9,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lockstep.convert.verify.in_process.sample_order import Passes
+from lockstep.convert.verify.in_process.samples import Passes
 from lockstep.convert.verify.in_process.torch_draws import Draws
 
 

@@ -9,7 +9,7 @@ import libcst as cst
 
 from lockstep.convert.analysis.losses import losses
 from lockstep.convert.analysis.sample_pairs import compares_all
-from lockstep.convert.refusal import Refusal, Stage
+from lockstep.convert.refuse import Refusal, Stage
 from lockstep.doctor.rules import in_batch_loss
 from lockstep.source.script import Script
 from lockstep.source.training import Training

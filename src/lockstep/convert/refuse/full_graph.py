@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from lockstep.convert.analysis.losses import losses
 from lockstep.convert.analysis.unchanging_values import Turns
-from lockstep.convert.refusal import Refusal, Stage
+from lockstep.convert.refuse import Refusal, Stage
 from lockstep.source.training import Training
 
 ORDER = Stage.METHOD, 80

@@ -1,4 +1,4 @@
-"""Set the first weights to those of the original, and compare the weights after every step."""
+"""Set the first weights to those of the original, and note all losses and weights after them."""
 
 from __future__ import annotations
 
@@ -56,6 +56,18 @@ def install(now: Now) -> None:
     handle = register_module_forward_pre_hook(first)
     now.recorder.on_optimizer.append(created)
     now.recorder.on_stepped.append(stepped)
+
+
+def note_losses(now: Now) -> None:
+    """Note the loss of every backward."""
+
+    def backward() -> None:
+        value = sum(float(loss.detach().double().sum()) for loss in now.recorder.losses)
+        now.recorder.note("loss", value=value, step=now.most_steps, number=now.backwards)
+        now.backwards += 1
+        now.evaluated = False
+
+    now.recorder.on_backward.append(backward)
 
 
 def _begin(now: Now, number: int, mine: list[Tensor]) -> None:
