@@ -63,7 +63,7 @@ def is_stream(work: Work, loader: Loader) -> bool:
     """Return whether a loader reads a stream without a length."""
     for origin in loader.origins("dataset"):
         if origin.call is not None:
-            made = work.parts.project.definition(origin.script, origin.call.func)
+            made = work.project.definition(origin.script, origin.call.func)
             if made is not None and isinstance(made[1], cst.ClassDef):
                 bases = [made[0].code(base.value) for base in made[1].bases]
                 if any("Iterable" in base for base in bases):

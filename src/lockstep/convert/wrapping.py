@@ -49,11 +49,11 @@ def wrapped(work: Work, model: str) -> str:
 
 def has_norm(work: Work) -> bool:
     """Return whether a model may have batch norm: in the source, or in a library's model."""
-    if any(_NORM.search(script.text) for script in work.parts.project.scripts):
+    if any(_NORM.search(script.text) for script in work.project.scripts):
         return True
     for model in work.parts.models:
         for call in model.calls:
-            name = work.parts.project.name(model.script, call.func) or ""
+            name = work.project.name(model.script, call.func) or ""
             if re.match(
                 r"(torchvision|timm|segmentation_models|efficientnet|pretrainedmodels)\b", name
             ):
@@ -62,8 +62,8 @@ def has_norm(work: Work) -> bool:
 
 
 def _has_buffers(work: Work) -> bool:
-    return not _NORM.search("".join(s.text for s in work.parts.project.scripts)) and any(
-        "register_buffer" in script.text for script in work.parts.project.scripts
+    return not _NORM.search("".join(s.text for s in work.project.scripts)) and any(
+        "register_buffer" in script.text for script in work.project.scripts
     )
 
 

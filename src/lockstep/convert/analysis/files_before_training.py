@@ -47,7 +47,7 @@ def within(work: Work, statements: list[cst.CSTNode]) -> set[cst.CSTNode]:
     waiting = dict.fromkeys(f for s in statements for f in _functions(work, s))
     for _ in range(len(waiting)):
         for function in waiting:
-            uses = [call for _, call in work.parts.project.callers(work.script, function)]
+            uses = [call for _, call in work.project.callers(work.script, function)]
             if uses and function not in inside and all(call in inside for call in uses):
                 inside.update(walk(function))
     return inside
@@ -55,7 +55,7 @@ def within(work: Work, statements: list[cst.CSTNode]) -> set[cst.CSTNode]:
 
 def may_wait(work: Work, statement: cst.CSTNode) -> bool:
     """Return whether all processes reach a statement before training, and do nothing jointly."""
-    project, script = work.parts.project, work.script
+    project, script = work.project, work.script
     together: set[cst.CSTNode] = {loop.node for loop in work.parts.training.loops}
     together |= {node for model in work.parts.models for node in (model.made, model.ready)}
 
@@ -93,7 +93,7 @@ def _whole(work: Work, node: cst.If) -> list[cst.CSTNode]:
     function = work.script.function_of(node)
     if not any(isinstance(part, cst.Return) for part in walk_shallow(node)):
         return [node] if _is_statement(work, node) else []
-    uses = work.parts.project.uses.get(function, []) if function else []
+    uses = work.project.uses.get(function, []) if function else []
     calls = [statement_of(work.script, call) for where, call in uses if where is work.script]
     return [s for s in calls if isinstance(s, cst.SimpleStatementLine)]
 
@@ -107,7 +107,7 @@ def _is_statement(work: Work, node: cst.CSTNode) -> bool:
 def _makes_files(work: Work, statement: cst.CSTNode) -> bool:
     return not any(
         isinstance(part, cst.Return) for part in walk_shallow(statement)
-    ) and work.parts.project.reaches(
+    ) and work.project.reaches(
         work.script, statement, lambda s, n: isinstance(n, cst.Call) and writes_file(work, s, n)
     )
 
@@ -120,7 +120,7 @@ def _in_group(work: Work, script: Script, node: cst.CSTNode, depth: int = 4) -> 
     function = script.function_of(node)
     if function is None or not depth:
         return False
-    uses = work.parts.project.callers(script, function)
+    uses = work.project.callers(script, function)
     return bool(uses) and all(_in_group(work, where, call, depth - 1) for where, call in uses)
 
 
@@ -179,7 +179,7 @@ def _places(work: Work, statement: cst.CSTNode) -> list[tuple[Script, cst.Functi
     while waiting:
         script, node = waiting.pop()
         for call in (part for part in walk(node) if isinstance(part, cst.Call)):
-            where, made = work.parts.project.definition(script, call.func) or (script, None)
+            where, made = work.project.definition(script, call.func) or (script, None)
             inner = [made] if isinstance(made, cst.FunctionDef) else []
             if isinstance(made, cst.ClassDef):
                 inner = [f for f in made.body.body if isinstance(f, cst.FunctionDef)]
@@ -215,7 +215,7 @@ def _among(
 def _written(work: Work, statement: cst.CSTNode, inside: set[cst.CSTNode]) -> set[str]:
     """Return the names and strings that tell where a statement writes files."""
     found: set[str] = set()
-    for where, call in work.parts.project.calls_below(work.script, statement):
+    for where, call in work.project.calls_below(work.script, statement):
         if call not in inside and writes_file(work, where, call):
             found |= _words(where, call)
     if found:
@@ -239,7 +239,7 @@ def _is_read(work: Work, statement: cst.CSTNode, words: set[str]) -> bool:
 
 def _reads(work: Work, script: Script, call: cst.Call) -> bool:
     """Return whether a call reads a file, or makes an object that reads one."""
-    project = work.parts.project
+    project = work.project
     made = project.definition(script, call.func)
     if made is not None:
         where, body = made[0], made[1]
@@ -249,7 +249,7 @@ def _reads(work: Work, script: Script, call: cst.Call) -> bool:
 
 
 def _reads_itself(work: Work, script: Script, call: cst.Call) -> bool:
-    name = work.parts.project.title(script, call.func)
+    name = work.project.title(script, call.func)
     return bool(_READS.match(name)) and not opens_file(work, script, call)
 
 
@@ -271,8 +271,8 @@ def _called(work: Work, statement: cst.CSTNode) -> list[Sequence[cst.CSTNode]]:
     found: list[Sequence[cst.CSTNode]] = []
     for part in walk(statement):
         if isinstance(part, cst.Call):
-            made = work.parts.project.function(work.script, part.func)
-            once = made is not None and len(work.parts.project.uses.get(made[1], [])) == 1
+            made = work.project.function(work.script, part.func)
+            once = made is not None and len(work.project.uses.get(made[1], [])) == 1
             if made is not None and made[0] is work.script and once:
                 found.append(made[1].body.body)
     return found

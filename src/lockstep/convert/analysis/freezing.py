@@ -42,7 +42,7 @@ class Switch:
 
 def switches(work: Work) -> Iterator[Switch]:
     """Yield all such statements, once for each call of the function that holds them."""
-    for script in work.parts.project.scripts:
+    for script in work.project.scripts:
         for node in list(script.order):
             found = _switched(work, script, node)
             if found is not None:
@@ -64,7 +64,7 @@ def _switched(
         subject = node.func
         given = node.args[0].value if node.args else cst.Name("True")
         if _SWITCHES.search(subject.attr.value):
-            known = work.parts.project.definition(script, subject) is not None
+            known = work.project.definition(script, subject) is not None
             return None if known else (subject, None)
     else:
         return None
@@ -164,9 +164,9 @@ def _held(work: Work, switch: Switch, node: cst.CSTNode, depth: int) -> Iterator
         yield replace(switch, held=False)
         return
     function = script.function_of(switch.statement)
-    trains = function is None or work.parts.project.reaches(script, function.body, is_backward)
+    trains = function is None or work.project.reaches(script, function.body, is_backward)
     if name.startswith("self."):
-        uses = work.parts.project.uses.get(function, []) if function else []
+        uses = work.project.uses.get(function, []) if function else []
         inner = [u for u in uses if (dotted(u[1].func) or "").startswith("self.")]
         if trains or not inner or len(inner) < len(uses):
             yield switch
@@ -179,7 +179,7 @@ def _held(work: Work, switch: Switch, node: cst.CSTNode, depth: int) -> Iterator
     scope, bindings = found
     if scope.node is not (function or script.tree):
         # A variable of the module: look where this function is called.
-        uses = work.parts.project.uses.get(function, []) if function else []
+        uses = work.project.uses.get(function, []) if function else []
         if trains:
             yield replace(switch, held=False)
         else:
@@ -211,8 +211,8 @@ def _callers(
         if depth and where is switch.script:
             outer = replace(switch, statement=statement_of(where, call))
             function = where.function_of(call)
-            more = work.parts.project.uses.get(function, []) if function is not None else []
-            if function is None or work.parts.project.reaches(where, function.body, is_backward):
+            more = work.project.uses.get(function, []) if function is not None else []
+            if function is None or work.project.reaches(where, function.body, is_backward):
                 more = []
             if more:
                 yield from _callers(work, outer, more, depth - 1)
@@ -225,7 +225,7 @@ def _called(
     work: Work, switch: Switch, function: cst.FunctionDef | None, name: str, depth: int
 ) -> Iterator[Switch]:
     """Yield the switch at the calls of a function that was given a model, or a part of one."""
-    project = work.parts.project
+    project = work.project
     if function is None:
         return
     if name == "self":
@@ -246,7 +246,7 @@ def _called(
 
 def frozen_when_made(work: Work) -> bool:
     """Return whether a module freezes parts of itself in its constructor."""
-    for script in work.parts.project.scripts:
+    for script in work.project.scripts:
         for node in script.order:
             function, owner = script.function_of(node), script.class_of(node)
             if function is None or owner is None or function.name.value != "__init__":

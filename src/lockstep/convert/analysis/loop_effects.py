@@ -101,20 +101,20 @@ def _is_harmless(
         return True
     if owner is not None and _is_bar(work, script, loop, owner):
         return True
-    made = work.parts.project.definition(script, call.func)
+    made = work.project.definition(script, call.func)
     return made is not None and not _function_keeps(work, script, call)
 
 
 def _is_bar(work: Work, script: Script, loop: cst.For, owner: cst.BaseExpression) -> bool:
     if script.code(owner) == script.code(loop.iter):
         return True
-    origins = work.parts.project.origins(script, owner)
+    origins = work.project.origins(script, owner)
     return any(o.call is not None and _BAR.search(o.script.code(o.call.func)) for o in origins)
 
 
 def _function_keeps(work: Work, script: Script, call: cst.Call) -> bool:
     """Return whether a function of the project changes its arguments or a global."""
-    project = work.parts.project
+    project = work.project
     made = project.function(script, call.func)
     if made is None or shows(work, call):
         return False

@@ -130,5 +130,5 @@ def is_on_host(work: Work, script: Script, value: cst.CSTNode) -> bool:
         return True
     if not isinstance(value, cst.Name):
         return False
-    origins = [o for o in work.parts.project.origins(script, value) if o.node is not value]
+    origins = [o for o in work.project.origins(script, value) if o.node is not value]
     return bool(origins) and all(_ON_HOST.search(o.script.code(o.node)) for o in origins)

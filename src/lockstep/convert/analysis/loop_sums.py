@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import libcst as cst
 
-from lockstep.convert.analysis.batch_kinds import MASKED, MEAN, SUM, UNKNOWN, kinds
+from lockstep.convert.analysis.batch_kinds import MEAN, SUM, UNKNOWN, kind_without_mask
 from lockstep.convert.analysis.blocks import statement_of
 from lockstep.convert.work import Work
 from lockstep.source.name_uses import base, mentions, targets
@@ -325,12 +325,12 @@ def kind_of_value(work: Work, script: Script, value: cst.BaseExpression) -> str:
     """Return what one value is over a batch."""
     if constant(value) is not ...:
         return COUNT
-    found = kinds(work, script, value, 0, set()) - {MASKED}
+    kind = kind_without_mask(work, script, value)
     # `criterion(x, y).sum().item()` is still a mean.
-    plain = isinstance(value, cst.Call) and found == {MEAN}
+    plain = isinstance(value, cst.Call) and kind == MEAN
     if not plain and (PER_SAMPLE.search(script.code(value)) or _counts(work, script, value)):
         return SUM
-    return found.pop() if len(found) == 1 else UNKNOWN
+    return kind
 
 
 def _counts(work: Work, script: Script, value: cst.CSTNode) -> bool:
@@ -339,5 +339,5 @@ def _counts(work: Work, script: Script, value: cst.CSTNode) -> bool:
     if isinstance(value, cst.BinaryOperation) and isinstance(value.operator, cst.Multiply):
         sides = value.left, value.right
     names = [side for side in sides if isinstance(side, cst.Name)]
-    origins = [o for name in names for o in work.parts.project.origins(script, name)]
+    origins = [o for name in names for o in work.project.origins(script, name)]
     return any(o.node not in names and PER_SAMPLE.search(o.script.code(o.node)) for o in origins)

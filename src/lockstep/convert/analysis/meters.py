@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import libcst as cst
 
-from lockstep.convert.analysis.batch_kinds import MASKED, MEAN, SUM, UNKNOWN, kinds
+from lockstep.convert.analysis.batch_kinds import MEAN, SUM, UNKNOWN, kind_without_mask
 from lockstep.convert.analysis.loop_sums import (
     COUNT,
     addition,
@@ -62,7 +62,7 @@ def meters_of(work: Work, script: Script, loop: cst.For) -> dict[str, Meter]:
         if not isinstance(call.func, cst.Attribute) or targets(call.func.value) & inside:
             continue
         name = script.code(call.func.value)
-        kind = found[name].kind if name in found else kind_of(work.parts.project, script, call)
+        kind = found[name].kind if name in found else kind_of(work.project, script, call)
         if kind is not None and (name in found or _begins(work, script, loop, name, kind)):
             found.setdefault(name, Meter(name, kind)).calls.append(call)
     return found
@@ -131,7 +131,7 @@ def parameters_in(kind: Kind, value: cst.CSTNode) -> list[str]:
 
 def _begins(work: Work, script: Script, loop: cst.For, name: str, kind: Kind) -> bool:
     """Return whether a meter is made or reset each time before the loop."""
-    project = work.parts.project
+    project = work.project
     start = start_of(script, loop, name)
     if isinstance(start, cst.Call):
         made = project.definition(script, start.func)
@@ -231,16 +231,15 @@ def _kind(
 
 
 def _over_a_batch(work: Work, script: Script, value: cst.BaseExpression) -> str:
-    found = kinds(work, script, value, 0, set()) - {MASKED}
-    codes = [o.script.code(o.node) for o in work.parts.project.origins(script, value)]
-    if found == {MEAN} or (found == {SUM} and not any("/" in code for code in codes)):
-        return found.pop()
-    return UNKNOWN
+    kind = kind_without_mask(work, script, value)
+    codes = [o.script.code(o.node) for o in work.project.origins(script, value)]
+    known = kind == MEAN or (kind == SUM and not any("/" in code for code in codes))
+    return kind if known else UNKNOWN
 
 
 def _is_size(work: Work, script: Script, value: cst.BaseExpression) -> bool:
     """Return whether a value is `images.size(0)`, or a name for it."""
-    origins = work.parts.project.origins(script, value)
+    origins = work.project.origins(script, value)
     return bool(origins) and all(_SIZE.fullmatch(o.script.code(o.node)) for o in origins)
 
 

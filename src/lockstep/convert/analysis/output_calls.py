@@ -52,7 +52,7 @@ class Own(NamedTuple):
 
 def opens_file(work: Work, script: Script, call: cst.Call) -> bool:
     """Return whether a call opens a file to write or to append."""
-    name = work.parts.project.title(script, call.func)
+    name = work.project.title(script, call.func)
     if _OPEN.match(name):
         mode = constant(argument(call, "mode", 1))
     elif isinstance(call.func, cst.Attribute) and call.func.attr.value == "open":
@@ -66,8 +66,8 @@ def writes_file(work: Work, script: Script, call: cst.Call) -> bool:
     """Return whether a call writes a file, or opens one for writing."""
     if opens_file(work, script, call):
         return True
-    name = work.parts.project.title(script, call.func)
-    own = work.parts.project.definition(script, call.func) is not None
+    name = work.project.title(script, call.func)
+    own = work.project.definition(script, call.func) is not None
     return bool(call.args) and not own and _STORES.match(name) is not None
 
 
@@ -75,8 +75,8 @@ def of_all(work: Work, node: cst.CSTNode) -> bool:
     """Return whether all processes must evaluate an expression, because it trains or loads data."""
     loops = {loop.node for loop in work.parts.training.loops}
     for call in calls_in(node):
-        made = work.parts.project.function(work.script, call.func)
-        if made is not None and work.parts.project.reaches(
+        made = work.project.function(work.script, call.func)
+        if made is not None and work.project.reaches(
             made[0], made[1].body, lambda s, n: is_backward(s, n) or n in loops
         ):
             return True
@@ -152,7 +152,7 @@ def _line(work: Work, part: cst.CSTNode, own: Own, *, loop: bool) -> bool:
 
 def _is_harmless(work: Work, node: cst.CSTNode, *, itself: bool = True) -> bool:
     """Return whether an expression has no effects: it calls no model and changes nothing."""
-    script, project = work.script, work.parts.project
+    script, project = work.script, work.project
     if of_all(work, node):
         return False
     for call in calls_in(node):
@@ -183,14 +183,14 @@ def shows(work: Work, call: cst.Call) -> bool:
     if isinstance(call.func, cst.Attribute) and _is_writer(work, call.func.value):
         return True
     text = script.code(call.func)
-    name = work.parts.project.name(script, call.func) or text
-    if name.startswith("./") or work.parts.project.definition(script, call.func):
-        made = work.parts.project.function(script, call.func)
+    name = work.project.name(script, call.func) or text
+    if name.startswith("./") or work.project.definition(script, call.func):
+        made = work.project.function(script, call.func)
         # Output of functions in other files is guarded where they are called.
         return (
             made is not None
             and made[0] is not script
-            and work.parts.project.reaches(
+            and work.project.reaches(
                 made[0],
                 made[1].body,
                 lambda s, n: (
@@ -210,10 +210,10 @@ def shows(work: Work, call: cst.Call) -> bool:
 def prints(work: Work, call: cst.Call) -> bool:
     """Return whether a call prints or logs a line, also through an alias of print."""
     text = work.script.code(call.func)
-    name = work.parts.project.name(work.script, call.func) or text
+    name = work.project.name(work.script, call.func) or text
     if _PRINTS.match(name) or _LOGGER.match(text):
         return True
-    origins = work.parts.project.origins(work.script, call.func)
+    origins = work.project.origins(work.script, call.func)
     return all(isinstance(o.node, cst.Name) and o.node.value == "print" for o in origins)
 
 
@@ -221,11 +221,11 @@ def _is_writer(work: Work, node: cst.CSTNode) -> bool:
     """Return whether a value writes: a logger for TensorBoard, or a file opened for writing."""
     return any(
         origin.call is not None and opens_writer(work, origin.script, origin.call)
-        for origin in work.parts.project.origins(work.script, node)
+        for origin in work.project.origins(work.script, node)
     )
 
 
 def opens_writer(work: Work, script: Script, call: cst.Call) -> bool:
     """Return whether a call makes something that writes."""
-    name = work.parts.project.title(script, call.func)
+    name = work.project.title(script, call.func)
     return bool(_WRITER.search(name)) or opens_file(work, script, call)

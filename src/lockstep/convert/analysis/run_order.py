@@ -167,7 +167,7 @@ def _before(script: Script, node: cst.CSTNode) -> Iterator[cst.CSTNode]:
 
 def may_be_saved_here(work: Work, call: cst.Call) -> bool:
     """Return whether this run may have saved what a call reads."""
-    project = work.parts.project
+    project = work.project
     saves = {save for _, save in project.calls("torch.save")}
     return bool(saves) and runs_earlier(
         project, work.script, call, lambda s, n: n in saves or is_backward(s, n)

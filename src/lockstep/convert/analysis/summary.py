@@ -28,7 +28,7 @@ def understood(work: Work) -> list[Note]:
     found += _metrics(work, parts)
     for call in script.calls:
         if is_backward(script, call) and (loss := loss_of(call)) is not None:
-            kind = "/".join(sorted(kinds(work, script, loss, 0, set())))
+            kind = "/".join(sorted(kinds(work, script, loss)))
             found.append(Note(work.line(call), f"loss {script.code(loss)}, over the batch: {kind}"))
     for where, call in parts.project.calls(*SAVES):
         if where is script:

@@ -15,7 +15,7 @@ ORDER = 180
 
 def rewrite(work: Work) -> None:
     """Fix every `torch.load`, and every `load_state_dict` of a model."""
-    script, project = work.script, work.parts.project
+    script, project = work.script, work.project
     for where, call in list(project.calls("torch.load")):
         if where is not script:
             continue
@@ -69,7 +69,7 @@ def _is_state(work: Work, call: cst.Call) -> bool:
                 if part is call:
                     return True
                 origins = (
-                    work.parts.project.origins(work.script, part)
+                    work.project.origins(work.script, part)
                     if isinstance(part, cst.Name) and part in work.script.order
                     else []
                 )

@@ -57,7 +57,7 @@ def rewrite(work: Work) -> None:
 
 def _call(work: Work, call: cst.Call) -> None:
     script = work.script
-    name = work.parts.project.name(script, call.func) or ""
+    name = work.project.name(script, call.func) or ""
     last = script.code(call.func).rsplit(".", 1)[-1]
     if isinstance(call.func, cst.Attribute) and last == "cuda" and len(call.args) == 1:
         value = constant(call.args[0].value)
@@ -81,7 +81,7 @@ def _numbered(work: Work, given: cst.BaseExpression) -> None:
     script, name = work.script, dotted(given)
     if name is None:
         return
-    found = [o.node for o in work.parts.project.origins(script, given) if o.script is script]
+    found = [o.node for o in work.project.origins(script, given) if o.script is script]
     numbers = [node for node in found if not _is_default(script, node)]
     for number in numbers:
         if isinstance(number, cst.Integer) and number not in work.devices:

@@ -37,7 +37,7 @@ def _may_shuffle(loader: Loader) -> bool:
 
 def _set_epoch(work: Work, loop: Loop) -> None:
     """Call set_epoch in the loop that counts epochs."""
-    script, project = loop.script, work.parts.project
+    script, project = loop.script, work.project
     around = [n for s, n in project.loops_around(script, loop.node) if s is work.script]
     counting = next((n for n in around if isinstance(n, cst.For) and not _names_phases(n)), None)
     if not around:
@@ -119,7 +119,7 @@ def _restarts(work: Work, loader: Loader) -> None:
         if dotted(call.func) != "iter" or len(call.args) != 1:
             continue
         given = call.args[0].value
-        origins = work.parts.project.origins(script, given)
+        origins = work.project.origins(script, given)
         if dotted(given) is None or not any(o.call is loader.call for o in origins):
             continue
         statement = statement_of(script, call)
@@ -142,7 +142,7 @@ def _parameter(work: Work, loop: Loop, epoch: str) -> str | None:
     assert function is not None
     for parameter in function.params.params:
         name = parameter.name.value
-        given = work.parts.project.arguments(loop.script, function, name)
+        given = work.project.arguments(loop.script, function, name)
         if any(dotted(value) == epoch for _, value in given):
             return name
     return None
@@ -153,7 +153,7 @@ def _named_outside(work: Work, loop: Loop, counting: cst.For) -> str | None:
     for call in work.script.calls:
         if work.script.inside(call, counting):
             for arg in call.args:
-                origins = work.parts.project.origins(work.script, arg.value)
+                origins = work.project.origins(work.script, arg.value)
                 if any(o.call is loop.loader.call for o in origins):
                     return work.script.code(arg.value)
     return None

@@ -95,7 +95,7 @@ def _is_batch(work: Work, slices: list[tuple[cst.Slice, str]], part: cst.Slice, 
         if length == size and (value := _value(script, other)) is not None
     }
     value = _value(script, part)
-    made = work.parts.project.origins(script, value) if value is not None else []
+    made = work.project.origins(script, value) if value is not None else []
     return len(sliced) > 1 or any("perm" in o.script.code(o.node) for o in made)
 
 
@@ -123,7 +123,7 @@ def _common_order(work: Work) -> None:
     """Broadcast the shuffled order from the first process."""
     script = work.script
     for call in script.calls:
-        name = work.parts.project.name(script, call.func)
+        name = work.project.name(script, call.func)
         assign = script.parents.get(call)
         if name == "torch.randperm" and isinstance(assign, cst.Assign):
             order = script.code(assign.targets[0].target)
@@ -135,7 +135,7 @@ def _common_order(work: Work) -> None:
 
 def _columns(work: Work) -> bool:
     """Divide sequences of `data = batchify(text, batch_size)`; return whether there were any."""
-    script, project = work.script, work.parts.project
+    script, project = work.script, work.project
     found = False
     sizes: set[str] = set()
     cut: set[cst.CSTNode] = set()
@@ -191,7 +191,7 @@ def _draws(work: Work) -> bool:
     script = work.script
     found = False
     for call in script.calls:
-        name = work.parts.project.name(script, call.func) or ""
+        name = work.project.name(script, call.func) or ""
         if name not in (
             "torch.randint",
             "numpy.random.randint",

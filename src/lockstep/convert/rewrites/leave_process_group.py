@@ -57,7 +57,7 @@ def _early(work: Work, statement: cst.CSTNode, last: cst.CSTNode) -> bool:
 def _call(work: Work) -> cst.CSTNode | None:
     """Return the statement that calls the function, if it is the only one and a plain statement."""
     function = work.script.function_of(work.parts.entry[0])
-    uses = work.parts.project.uses.get(function, []) if function else []
+    uses = work.project.uses.get(function, []) if function else []
     if len(uses) != 1 or uses[0][0] is not work.script:
         return None
     statement = statement_of(work.script, uses[0][1])

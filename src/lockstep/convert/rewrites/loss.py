@@ -23,7 +23,7 @@ def rewrite(work: Work) -> None:
         loss = loss_of(call)
         if loss is None:
             continue
-        found = kinds(work, work.script, loss, 0, set())
+        found = kinds(work, work.script, loss)
         line = work.line(call)
         found.discard(MASKED)
         if SUM in found and (MEAN in found or WEIGHTS in found):

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from lockstep.convert.analysis.batch_kinds import MASKED, MEAN, SUM, UNKNOWN, kinds
-from lockstep.convert.analysis.blocks import statement_of
+from lockstep.convert.analysis.batch_kinds import MEAN, SUM, UNKNOWN, kind_without_mask
+from lockstep.convert.analysis.blocks import receiver, statement_of
 from lockstep.convert.analysis.loop_lists import Filled, is_on_host, lists_of
 from lockstep.convert.analysis.loop_sums import (
     COUNT,
@@ -131,24 +131,19 @@ def _last_values(work: Work, script: Script, loop: cst.For) -> Iterator[tuple[st
         taken = isinstance(parent, cst.Attribute) and parent.attr.value == "item"
         if not taken and name not in learned:
             continue
-        found = kinds(work, script, node, 0, set()) - {MASKED}
-        if found in ({MEAN}, {SUM}):
+        kind = kind_without_mask(work, script, node)
+        if kind in (MEAN, SUM):
             assigned.discard(name)
-            yield name, found.pop()
+            yield name, kind
 
 
 def _losses(work: Work, script: Script, loop: cst.For) -> Iterator[tuple[str, str]]:
     """Yield lists of losses that are made for this loop."""
     for part in walk_shallow(loop.body):
-        if not (
-            isinstance(part, cst.Call)
-            and isinstance(part.func, cst.Attribute)
-            and part.func.attr.value == "append"
-            and isinstance(part.func.value, cst.Name)
-            and len(part.args) == 1
-        ):
+        kept = receiver(part, "append")
+        if not isinstance(part, cst.Call) or not isinstance(kept, cst.Name) or len(part.args) != 1:
             continue
-        name = part.func.value.value
+        name = kept.value
         bound = script.scope_of(part).bindings.get(name, [])
         block = script.parents.get(statement_of(script, loop))
         empty = all(isinstance(b.value, cst.List) and not b.value.elements for b in bound)
@@ -156,6 +151,6 @@ def _losses(work: Work, script: Script, loop: cst.For) -> Iterator[tuple[str, st
         fresh = empty and any(
             script.parents.get(statement_of(script, b.node)) is block for b in bound
         )
-        found = kinds(work, script, part.args[0].value, 0, set()) - {MASKED}
-        if fresh and found in ({MEAN}, {SUM}) and is_read_later(script, loop, name):
-            yield name, found.pop()
+        kind = kind_without_mask(work, script, part.args[0].value)
+        if fresh and kind in (MEAN, SUM) and is_read_later(script, loop, name):
+            yield name, kind

@@ -26,7 +26,7 @@ def rewrite(work: Work) -> None:
 def _copies(work: Work, model: Model) -> None:
     """Convert copies such as `teacher = copy.deepcopy(student)`, which may run in training mode."""
     script = work.script
-    for where, call in work.parts.project.calls("copy.deepcopy"):
+    for where, call in work.project.calls("copy.deepcopy"):
         if where is not script or not call.args or after_wrap(work, model, call):
             continue
         statement = statement_of(script, call)
@@ -42,7 +42,7 @@ def _copies(work: Work, model: Model) -> None:
 
 def _measured(work: Work) -> None:
     """Convert the model of `update_bn(loader, model)` if the loader is divided."""
-    for script, call in list(work.parts.project.calls(_MEASURES)):
+    for script, call in list(work.project.calls(_MEASURES)):
         loader, model = argument(call, "loader", 0), argument(call, "model", 1)
         if script is not work.script or loader is None or model is None:
             continue
@@ -57,4 +57,4 @@ def _measured(work: Work) -> None:
 
 def _is_divided(work: Work, script: Script, loader: cst.CSTNode) -> bool:
     divided = {found.call for found in work.parts.trained_on}
-    return any(origin.call in divided for origin in work.parts.project.origins(script, loader))
+    return any(origin.call in divided for origin in work.project.origins(script, loader))

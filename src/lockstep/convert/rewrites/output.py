@@ -177,7 +177,7 @@ def _open_once(work: Work, call: cst.Call) -> None:
 
 def _bars(work: Work) -> None:
     for call in work.script.calls:
-        name = work.parts.project.title(work.script, call.func)
+        name = work.project.title(work.script, call.func)
         if (
             _BAR.match(name)
             and call.args

@@ -169,7 +169,7 @@ def _remake(work: Work, loader: Loader) -> None:
             f"The training loop is in {other.script.path.name}, line "
             f"{other.script.place(other.node).start.line}. Convert that file, or move it here."
         )
-    sources = [iterated(work.parts.project, work.script, loop.node.iter) for loop in loops]
+    sources = [iterated(work.project, work.script, loop.node.iter) for loop in loops]
     held = dict(found for source in sources if (found := _held(work, source)) is not None)
     if not held:
         raise ConvertError(
@@ -198,7 +198,7 @@ def _held(work: Work, node: cst.CSTNode, depth: int = 6) -> tuple[str, cst.CSTNo
         inner = [binding.value] if binding.kind == "assign" else []
         if binding.kind == "parameter":
             function = script.function_of(binding.node)
-            given = work.parts.project.arguments(script, function, name) if function else []
+            given = work.project.arguments(script, function, name) if function else []
             inner = [value for where, value in given if where is script]
         for value in inner:
             held = _held(work, value, depth - 1) if value is not None else None

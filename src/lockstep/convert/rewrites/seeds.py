@@ -40,7 +40,7 @@ def rewrite(work: Work) -> None:
 
 def _of_data_sets(work: Work) -> list[str]:
     """Return the lines that seed generators which data sets draw from and training does not."""
-    script, project = work.script, work.parts.project
+    script, project = work.script, work.project
     used: dict[str, list[cst.Call]] = {module: [] for module in _GENERATORS}
     for call in script.calls:
         module, _, last = (project.name(script, call.func) or "").rpartition(".")
@@ -61,7 +61,7 @@ def _trains_with(work: Work, calls: list[cst.Call]) -> bool:
     def is_one(_: Script, node: cst.CSTNode) -> bool:
         return node in calls
 
-    project = work.parts.project
+    project = work.project
     return any(project.reaches(where, loop.body, is_one) for where, loop, _ in work.parts.turns)
 
 
@@ -77,7 +77,7 @@ def _outermost(work: Work) -> cst.CSTNode | None:
     made = {model.made for model in work.parts.models}
     made |= {loader.call for loader in work.parts.training.loaders}
     found = [
-        (len(work.parts.project.loops_around(script, loop)), loop)
+        (len(work.project.loops_around(script, loop)), loop)
         for script, loop, _ in work.parts.turns
         if script is work.script and not any(part in made for part in walk(loop))
     ]

@@ -108,13 +108,13 @@ def _comes_from(
     found = script.scope_of(node).find(name)
     if function is None or found is None or found[1][0].kind != "parameter":
         return False
-    given = work.parts.project.arguments(script, function, name)
+    given = work.project.arguments(script, function, name)
     return any(_comes_from(work, switch, where, value, depth - 1) for where, value in given)
 
 
 def _goes_on(work: Work, switch: Switch, model: Model) -> cst.CSTNode | None:
     """Return a call that hands the model over, if training then continues with the old one."""
-    script, project = work.script, work.parts.project
+    script, project = work.script, work.project
     function = script.function_of(switch.statement)
     if function is None or switch.name.startswith("self."):
         return None

@@ -136,8 +136,8 @@ def _obstacle(work: Work, loader: Loader) -> str | None:
 def _goes_elsewhere(work: Work, loop: Loop) -> bool:
     """Return whether a loop also goes through something that is not a loader."""
     known = {loader.call for loader in work.parts.training.loaders}
-    source = iterated(work.parts.project, loop.script, loop.node.iter)
-    return any(o.call not in known for o in work.parts.project.origins(loop.script, source))
+    source = iterated(work.project, loop.script, loop.node.iter)
+    return any(o.call not in known for o in work.project.origins(loop.script, source))
 
 
 def _is_shuffled(loader: Loader) -> bool:
@@ -232,7 +232,7 @@ def _by_sample(work: Work, loader: Loader) -> bool:
 def _lengths(work: Work, loop: Loop) -> list[cst.Call]:
     """Return the calls `len(loader)` after the loop."""
     script = loop.script
-    source = iterated(work.parts.project, script, loop.node.iter)
+    source = iterated(work.project, script, loop.node.iter)
     function = script.function_of(loop.node)
     last = script.last(loop.node)
     found = []

@@ -7,7 +7,7 @@ import re
 import libcst as cst
 
 from lockstep.convert.analysis.batch_kinds import SIZE, SUM, criterion, kinds
-from lockstep.convert.analysis.blocks import statement_of
+from lockstep.convert.analysis.blocks import bindings_of, last_name, receiver, statement_of
 from lockstep.convert.analysis.losses import Loss, losses
 from lockstep.convert.work import WIDTH, Work
 from lockstep.errors import ConvertError
@@ -98,18 +98,15 @@ def _is_sum(work: Work, script: Script, node: cst.CSTNode, depth: int) -> bool:
     if isinstance(node, cst.BinaryOperation):
         return any(_is_sum(work, script, n, depth + 1) for n in (node.left, node.right))
     if isinstance(node, cst.Call):
-        last = node.func.attr.value if isinstance(node.func, cst.Attribute) else ""
-        if last in ("sum", "count_nonzero"):
-            module = work.parts.project.name(script, node.func) in (
-                "torch.sum",
-                "torch.count_nonzero",
-            )
-            return len(node.args) == (1 if module else 0)
-        if isinstance(node.func, cst.Attribute) and last in _SAME:
-            return _is_sum(work, script, node.func.value, depth + 1)
-        return kinds(work, script, node, 0, set()) == {SUM}
+        if receiver(node, "sum", "count_nonzero") is not None:
+            name = work.project.name(script, node.func)
+            return len(node.args) == (name in ("torch.sum", "torch.count_nonzero"))
+        inner = receiver(node, *_SAME)
+        if inner is not None:
+            return _is_sum(work, script, inner, depth + 1)
+        return kinds(work, script, node) == {SUM}
     if dotted(node) is not None and node in script.order:
-        origins = [o for o in work.parts.project.origins(script, node) if o.node is not node]
+        origins = [o for o in work.project.origins(script, node) if o.node is not node]
         return bool(origins) and all(
             not o.index and _is_sum(work, o.script, o.node, depth + 1) for o in origins
         )
@@ -122,21 +119,17 @@ def _entropy(work: Work, script: Script, call: cst.Call) -> str | None:
     if found is None or not _is_mean(work, *found):
         return None
     where, made = found
-    if not _ENTROPY.match(work.parts.project.name(where, made.func) or ""):
+    if not _ENTROPY.match(work.project.name(where, made.func) or ""):
         return None
     if made is not call and dotted(call.func) is None:
         return None
-    given = {name: argument(made, name, place) for name, place in _options(made is call)}
-    for name, value in list(given.items()):
-        if value is None or constant(value) is None:
-            del given[name]
-    own = "" if made is call else f"{script.code(call.func)}."
-    names = {
-        name: f"{own}{name}" if own else where.code(value)
-        for name, value in given.items()
-        if value is not None
-    }
-    if "ignore_index" not in names and any(_leaves_out(s) for s in work.parts.project.scripts):
+    functional = made is call
+    names = {}
+    for name, place in (("weight", 2), ("ignore_index", 4)):
+        value = argument(made, name, place if functional else place - 2)
+        if value is not None and constant(value) is not None:
+            names[name] = where.code(value) if functional else f"{script.code(call.func)}.{name}"
+    if "ignore_index" not in names and any(_leaves_out(s) for s in work.project.scripts):
         names["ignore_index"] = str(_IGNORED)
     target = call.args[1].value
     labels = script.code(target)
@@ -147,19 +140,12 @@ def _entropy(work: Work, script: Script, call: cst.Call) -> str | None:
     return f"({kept}).sum()" if kept else None
 
 
-def _options(functional: bool) -> tuple[tuple[str, int], ...]:
-    """Return the arguments that ignore or weight labels, and their positions."""
-    return (
-        (("weight", 2), ("ignore_index", 4)) if functional else (("weight", 0), ("ignore_index", 2))
-    )
-
-
 def _is_mean(work: Work, script: Script, call: cst.Call) -> bool:
     given = argument(call, "reduction")
     if given is None:
         average = argument(call, "size_average")
         return average is None or constant(average) is not False
-    return {constant(o.node) for o in work.parts.project.origins(script, given)} == {"mean"}
+    return {constant(o.node) for o in work.project.origins(script, given)} == {"mean"}
 
 
 def _leaves_out(script: Script) -> bool:
@@ -173,7 +159,7 @@ def _only_trains(work: Work, loss: Loss, node: cst.CSTNode) -> bool:
     if script.function_of(node) is script.function_of(loss.backward):
         return True
     return not any(
-        work.parts.project.reaches(loop.script, loop.node.body, lambda _, other: other is node)
+        work.project.reaches(loop.script, loop.node.body, lambda _, other: other is node)
         for loader in work.parts.evaluated_on
         for loop in loader.loops
     )
@@ -186,19 +172,18 @@ def _learns(
     if node in seen or depth > _DEEPEST or node not in script.order:
         return False
     seen.add(node)
-    project = work.parts.project
+    project = work.project
     if isinstance(node, cst.Comparison):
         return False
     if isinstance(node, cst.Call):
-        last = node.func.attr.value if isinstance(node.func, cst.Attribute) else ""
-        if _NO_GRADIENT.fullmatch(last):
+        if receiver(node) is not None and _NO_GRADIENT.fullmatch(last_name(node)):
             return False
         if work.parts.is_model(script, node.func) is not None:
             return True
     name = dotted(node)
     if name is not None:
-        found = script.scope_of(node).find(name)
-        for binding in found[1] if found else ():
+        bindings = bindings_of(script, node)
+        for binding in bindings:
             if binding.kind == "parameter":
                 function = script.function_of(binding.node)
                 given = project.arguments(script, function, name) if function else []
@@ -212,7 +197,7 @@ def _learns(
                 and _learns(work, script, binding.value, depth + 1, seen)
             ):
                 return True
-        if found is None and isinstance(node, cst.Attribute):
+        if not bindings and isinstance(node, cst.Attribute):
             return _learns(work, script, node.value, depth + 1, seen)
         return False
     return any(_learns(work, script, part, depth + 1, seen) for part in children(node))

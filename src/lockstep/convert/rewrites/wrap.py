@@ -110,7 +110,7 @@ def _wrap(work: Work, model: Model) -> None:
 
 def _drop_parallel(work: Work) -> None:
     """Remove DataParallel, which DDP replaces."""
-    for script, call in work.parts.project.calls(*PARALLEL):
+    for script, call in work.project.calls(*PARALLEL):
         if script is not work.script or not call.args:
             continue
         inner = script.code(call.args[0].value)
@@ -156,5 +156,5 @@ def _handed_outside(work: Work, node: cst.CSTNode) -> bool:
     call = script.parents.get(arg) if isinstance(arg, cst.Arg) else None
     if not isinstance(call, cst.Call) or (isinstance(arg, cst.Arg) and arg.value is not node):
         return False
-    name = work.parts.project.title(script, call.func)
+    name = work.project.title(script, call.func)
     return _OUTSIDE.match(name) is not None
