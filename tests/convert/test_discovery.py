@@ -13,11 +13,9 @@ from lockstep.convert.rewrites import all_rewrites
 
 REWRITES = [
     "process_group",
-    "leave_process_group",
     "device",
     "download",
     "sampler",
-    "epochs",
     "hand_cut_batches",
     "validation",
     "metrics",
@@ -25,12 +23,10 @@ REWRITES = [
     "unfreeze",
     "model_copies",
     "loss",
-    "weighted_losses",
     "accumulation",
     "learning_rate",
     "seeds",
     "checkpoints",
-    "samples_seen",
     "output",
 ]
 """New rewrites may come between these, but must not change their order."""

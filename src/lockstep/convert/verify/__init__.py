@@ -8,8 +8,7 @@ every weight must agree, up to what rounding explains.
     runs                runs a script in a scratch folder, and reads its notes
     rounding_bounds     measures what rounding explains
     printed_lines       compares what two runs printed
-    difference_reasons  finds out why runs differ
-    step_by_step        compares two runs
+    comparison          compares two runs, and finds out why they differ
     proof               makes all runs, and reaches the verdict
 
 A module imports only from those above it.
