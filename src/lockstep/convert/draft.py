@@ -56,6 +56,11 @@ class Draft:
         at = self._offset(spot.line, spot.column)
         self._put(at, at, AFTER if behind else BEFORE, text)
 
+    def around(self, node: cst.CSTNode, before: str, behind: str = ")") -> None:
+        """Put text right before a node and right behind it."""
+        self.insert(node, before)
+        self.insert(node, behind, behind=True)
+
     def before(self, statement: cst.CSTNode, text: str) -> None:
         """Put lines above a statement, with its indentation."""
         at = self._line(self.script.place(statement).start.line)

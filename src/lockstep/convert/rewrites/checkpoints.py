@@ -38,8 +38,8 @@ def rewrite(work: Work) -> None:
         assert isinstance(call.func, cst.Attribute)
         if call.args and work.parts.is_model(script, call.func.value):
             state = call.args[0].value
-            work.draft.insert(state, '{key.removeprefix("module."): value for key, value in ')
-            work.draft.insert(state, ".items()}", behind=True)
+            start = '{key.removeprefix("module."): value for key, value in '
+            work.draft.around(state, start, ".items()}")
             work.done(
                 "loading", call, "checkpoints of the original script have module. in their keys"
             )
@@ -63,16 +63,8 @@ def _whole(work: Work, call: cst.Call) -> None:
 
 def _is_state(work: Work, call: cst.Call) -> bool:
     """Return whether a loaded value goes to load_state_dict."""
-    for other in work.script.named_last("load_state_dict"):
-        for arg in other.args:
-            for part in walk(arg.value):
-                if part is call:
-                    return True
-                origins = (
-                    work.project.origins(work.script, part)
-                    if isinstance(part, cst.Name) and part in work.script.order
-                    else []
-                )
-                if any(o.node is call for o in origins):
-                    return True
-    return False
+    loads = work.script.named_last("load_state_dict")
+    given = [part for load in loads for arg in load.args for part in walk(arg.value)]
+    names = [part for part in given if isinstance(part, cst.Name) and part in work.script.order]
+    origins = [o for name in names for o in work.project.origins(work.script, name)]
+    return call in given or any(o.node is call for o in origins)

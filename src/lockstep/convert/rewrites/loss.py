@@ -67,8 +67,7 @@ def _scale_sums(work: Work) -> None:
         rows = work.rows.get(work.script.function_of(call))
         if rows is not None:
             work.need("mean_of_all")
-            work.draft.insert(loss, f"{work.mean_of_all}(")
-            work.draft.insert(loss, f", {rows})", behind=True)
+            work.draft.around(loss, f"{work.mean_of_all}(", f", {rows})")
             work.done("loss", call, "each process counts by its rows: the last batch may be uneven")
         if found - {WEIGHTS} != {MEAN}:
             work.note(call, f"lockstep takes {work.script.code(loss)} for a mean over the batch")
@@ -104,8 +103,7 @@ def _weigh(work: Work, node: cst.CSTNode, count: str) -> None:
         work.draft.before(statement, f"{name} = {count}")
         count = name
     work.need("mean_of_all")
-    work.draft.insert(node, f"{work.mean_of_all}(")
-    work.draft.insert(node, f", {count})", behind=True)
+    work.draft.around(node, f"{work.mean_of_all}(", f", {count})")
     work.done(
         "loss",
         node,

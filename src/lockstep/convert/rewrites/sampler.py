@@ -5,7 +5,16 @@ from __future__ import annotations
 import libcst as cst
 
 from lockstep.convert.analysis.blocks import statement_of
-from lockstep.convert.dividing import EVEN, dataset, divide_batch, is_stream, phase_of, share
+from lockstep.convert.dividing import (
+    EVEN,
+    dataset,
+    divide_batch,
+    has_sampler,
+    is_shuffled,
+    is_stream,
+    phase_of,
+    share,
+)
 from lockstep.convert.work import Work
 from lockstep.errors import ConvertError
 from lockstep.source.loaders import Loader, Loop, iterated
@@ -30,21 +39,18 @@ def _divide(work: Work) -> None:
                     f"{loader.script.place(loader.call).start.line}. Make that loader here."
                 )
             _remake(work, loader)
-            continue
-        sampler = loader.given("sampler")
-        if sampler is not None and constant(sampler) is not None:
-            _by_sampler(work, loader, sampler)
-            continue
-        if work.parts.only_looks(loader):
+        elif has_sampler(loader):
+            _by_sampler(work, loader)
+        elif work.parts.only_looks(loader):
             _deal(work, loader)
         else:
             _split(work, loader)
 
 
 def _split(work: Work, loader: Loader) -> None:
-    call, draft, world = loader.call, work.draft, work.world
+    call, world = loader.call, work.world
     given = loader.given("batch_sampler")
-    if given is not None and constant(given) is not None:
+    if given is not None and has_sampler(loader, "batch_sampler"):
         raise ConvertError(
             f"line {work.line(given)}: the training loader has a batch_sampler, and lockstep "
             "does not know how to divide it. Divide it by rank, or use shuffle."
@@ -66,9 +72,9 @@ def _split(work: Work, loader: Loader) -> None:
         )
     drop = loader.given("drop_last")
     options = []
-    if shuffle is None or constant(shuffle) is False:
+    if not is_shuffled(loader):
         options.append("shuffle=False")
-    elif constant(shuffle) is not True:
+    elif shuffle is not None and constant(shuffle) is not True:
         options.append(f"shuffle={work.script.code(shuffle)}")
     if drop is not None and constant(drop) is not False:
         options.append(f"drop_last={work.script.code(drop)}")
@@ -79,11 +85,10 @@ def _split(work: Work, loader: Loader) -> None:
         others = f"range({work.rank}, len({data}), {world})"
         made = f"({made} if {variable} == {key} else {others})"
     sampler = f"{made} if {world} > 1 else None"
-    if shuffle is not None and constant(shuffle) is not False:
-        alone = f"{world} == 1"
-        if constant(shuffle) is not True:
-            alone = f"{work.script.code(shuffle)} and {alone}"
-        draft.replace(shuffle, alone)
+    if shuffle is not None and is_shuffled(loader):
+        always = constant(shuffle) is True
+        asked = "" if always else f"{work.script.code(shuffle)} and "
+        work.draft.replace(shuffle, f"{asked}{world} == 1")
         if next(a for a in call.args if a.value is shuffle).keyword is None:
             raise ConvertError(
                 f"line {work.line(shuffle)}: name the loader's arguments, as in shuffle=True."
@@ -91,13 +96,8 @@ def _split(work: Work, loader: Loader) -> None:
     work.argument(call, f"sampler={sampler}")
     if size is not None:
         divide_batch(work, call, size)
-        work.done(
-            "sampler",
-            call,
-            "each process takes its part of every batch"
-            if not work.options.scale_batch
-            else "each process takes its own batches",
-        )
+        what = "its own batches" if work.options.scale_batch else "its part of every batch"
+        work.done("sampler", call, f"each process takes {what}")
 
 
 def _deal(work: Work, loader: Loader) -> None:
@@ -109,16 +109,16 @@ def _deal(work: Work, loader: Loader) -> None:
     work.done("sampler", loader.call, "one process evaluates each sample, and none twice")
 
 
-def _by_sampler(work: Work, loader: Loader, sampler: cst.BaseExpression) -> None:
+def _by_sampler(work: Work, loader: Loader) -> None:
     """Share the order of `DataLoader(data, sampler=WeightedRandomSampler(...))`."""
-    size = loader.given("batch_size")
+    sampler, size = loader.given("sampler"), loader.given("batch_size")
+    assert sampler is not None
     if size is None:
         raise ConvertError(
             f"line {work.line(loader.call)}: the loader's batch size is not visible. Give it here."
         )
     work.need("Share")
-    work.draft.insert(sampler, f"{work.share}(")
-    work.draft.insert(sampler, ")", behind=True)
+    work.draft.around(sampler, f"{work.share}(")
     work.done("sampler", sampler, "the first process draws; each takes its part of every batch")
     divide_batch(work, loader.call, size)
 
@@ -128,8 +128,7 @@ def _split_stream(work: Work, loader: Loader) -> None:
     data, size = loader.given("dataset"), loader.given("batch_size")
     assert data is not None
     work.need("Part", "IterableDataset")
-    work.draft.insert(data, f"{work.part}(")
-    work.draft.insert(data, ")", behind=True)
+    work.draft.around(data, f"{work.part}(")
     if size is not None:
         divide_batch(work, loader.call, size)
     work.done("sampler", loader.call, "each process takes every n-th sample of the stream")
@@ -216,30 +215,25 @@ def _held(work: Work, node: cst.CSTNode, depth: int = 6) -> tuple[str, cst.CSTNo
 def _set_epochs(work: Work) -> None:
     """Call set_epoch on the samplers that the sampler rewrite adds."""
     for loader in work.parts.trained_on:
-        own = loader.given("sampler")
         if (
-            loader.script is not work.script
-            or is_stream(work, loader)
-            or not _may_shuffle(loader)
-            or work.parts.only_looks(loader)
-            or (own is not None and constant(own) is not None)
+            loader.script is work.script
+            and not is_stream(work, loader)
+            and (spreads(loader.call) or is_shuffled(loader))
+            and not work.parts.only_looks(loader)
+            and not has_sampler(loader)
         ):
-            continue
-        for loop in work.parts.loops_of(loader):
-            _set_epoch(work, loop)
-        _restarts(work, loader)
-
-
-def _may_shuffle(loader: Loader) -> bool:
-    shuffle = loader.given("shuffle")
-    return spreads(loader.call) or (shuffle is not None and constant(shuffle) is not False)
+            for loop in work.parts.loops_of(loader):
+                _set_epoch(work, loop)
+            _restarts(work, loader)
 
 
 def _set_epoch(work: Work, loop: Loop) -> None:
     """Call set_epoch in the loop that counts epochs."""
     script, project = loop.script, work.project
     around = [n for s, n in project.loops_around(script, loop.node) if s is work.script]
-    counting = next((n for n in around if isinstance(n, cst.For) and not _names_phases(n)), None)
+    # Not `for phase in ["train", "val"]`.
+    fors = [n for n in around if isinstance(n, cst.For)]
+    counting = next((n for n in fors if not isinstance(n.iter, cst.List | cst.Tuple)), None)
     if not around:
         return
     source = iterated(project, script, loop.node.iter)
@@ -263,21 +257,18 @@ def _set_epoch(work: Work, loop: Loop) -> None:
         work.draft.replace(target, epoch)
     function, outer = script.function_of(loop.node), script.function_of(counting)
     place: cst.CSTNode = statement_of(script, loop.node)
-    if function is not outer:
-        known = _parameter(work, loop, epoch) if function is not None else None
-        if known is not None:
-            epoch = known
-        elif outer is None and function is not None and script.scope_of(loop.node).find(epoch):
-            pass
-        else:
-            named = _named_outside(work, loop, counting) or (
-                loader if loader.startswith("self.") else None
-            )
-            if named is None:
-                work.note(loop.node, f"call {loader}.sampler.set_epoch with the epoch")
-                return
-            loader = named
-            place = counting.body.body[0]
+    known = _parameter(work, loop, epoch) if function not in (None, outer) else None
+    visible = outer is None and function is not None and script.scope_of(loop.node).find(epoch)
+    if known is not None:
+        epoch = known
+    elif function is not outer and not visible:
+        own = loader if loader.startswith("self.") else None
+        named = _named_outside(work, loop, counting) or own
+        if named is None:
+            work.note(loop.node, f"call {loader}.sampler.set_epoch with the epoch")
+            return
+        loader = named
+        place = counting.body.body[0]
     work.draft.before(place, work.several(f"{loader}.sampler.set_epoch({epoch})"))
     work.done("sampler", place, "set_epoch gives every epoch another order")
 
@@ -285,9 +276,8 @@ def _set_epoch(work: Work, loop: Loop) -> None:
 def _next(work: Work, loader: str, place: cst.CSTNode, count: str | None = None) -> None:
     """Call set_epoch without a `for` over epochs: with what a `while` counts, or the next one."""
     sampler = f"{loader}.sampler"
-    work.draft.before(
-        place, work.several(f"{sampler}.set_epoch({count or sampler + '.epoch + 1'})")
-    )
+    epoch = count or f"{sampler}.epoch + 1"
+    work.draft.before(place, work.several(f"{sampler}.set_epoch({epoch})"))
     work.done("sampler", place, "set_epoch gives every pass another order")
 
 
@@ -323,17 +313,9 @@ def _restarts(work: Work, loader: Loader) -> None:
         if dotted(given) is None or not any(o.call is loader.call for o in origins):
             continue
         statement = statement_of(script, call)
-        again = any(
-            isinstance(parent, cst.ExceptHandler | cst.For | cst.While)
-            for parent in script.above(statement)
-        )
-        if again:
+        around = script.above(statement)
+        if any(isinstance(parent, cst.ExceptHandler | cst.For | cst.While) for parent in around):
             _next(work, script.code(given), statement)
-
-
-def _names_phases(loop: cst.For) -> bool:
-    """Return whether a loop is `for phase in ["train", "val"]`."""
-    return isinstance(loop.iter, cst.List | cst.Tuple)
 
 
 def _parameter(work: Work, loop: Loop, epoch: str) -> str | None:
@@ -350,10 +332,9 @@ def _parameter(work: Work, loop: Loop, epoch: str) -> str | None:
 
 def _named_outside(work: Work, loop: Loop, counting: cst.For) -> str | None:
     """Return what the loop over epochs calls the loader."""
-    for call in work.script.calls:
-        if work.script.inside(call, counting):
-            for arg in call.args:
-                origins = work.project.origins(work.script, arg.value)
-                if any(o.call is loop.loader.call for o in origins):
-                    return work.script.code(arg.value)
+    inside = [call for call in work.script.calls if work.script.inside(call, counting)]
+    for value in (arg.value for call in inside for arg in call.args):
+        origins = work.project.origins(work.script, value)
+        if any(o.call is loop.loader.call for o in origins):
+            return work.script.code(value)
     return None

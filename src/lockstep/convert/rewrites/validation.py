@@ -9,7 +9,7 @@ import libcst as cst
 
 from lockstep.convert.analysis import loop_lists
 from lockstep.convert.analysis.batch_kinds import SUM
-from lockstep.convert.analysis.blocks import statement_of
+from lockstep.convert.analysis.blocks import body_around, calls_in, statement_of
 from lockstep.convert.analysis.loop_effects import unclear
 from lockstep.convert.analysis.loop_lists import Filled, lists_of
 from lockstep.convert.analysis.loop_sums import (
@@ -30,12 +30,12 @@ from lockstep.convert.analysis.meters import (
     read_last,
     reduction_lines,
 )
-from lockstep.convert.dividing import dataset, is_stream, whole
+from lockstep.convert.dividing import dataset, is_shuffled, is_stream, whole
 from lockstep.convert.work import Work
 from lockstep.convert.wrapping import has_norm
 from lockstep.source.loaders import Loader, Loop, iterated
 from lockstep.source.script import Script
-from lockstep.source.tree import constant, dotted, walk_shallow
+from lockstep.source.tree import constant, dotted
 
 ORDER = 80
 
@@ -128,7 +128,7 @@ def _obstacle(work: Work, loader: Loader) -> str | None:
         why = _unclear(work, loop)
         if why is not None:
             return why
-    if (stars or _is_shuffled(loader)) and not _by_sample(work, loader):
+    if (stars or is_shuffled(loader)) and not _by_sample(work, loader):
         return "its values belong to whole batches, which would change"
     return None
 
@@ -138,11 +138,6 @@ def _goes_elsewhere(work: Work, loop: Loop) -> bool:
     known = {loader.call for loader in work.parts.training.loaders}
     source = iterated(work.project, loop.script, loop.node.iter)
     return any(o.call not in known for o in work.project.origins(loop.script, source))
-
-
-def _is_shuffled(loader: Loader) -> bool:
-    shuffle = loader.given("shuffle")
-    return shuffle is not None and constant(shuffle) is not False
 
 
 def _unclear(work: Work, loop: Loop) -> str | None:
@@ -197,7 +192,7 @@ def _divide(work: Work, loader: Loader) -> None:
             statement_of(script, call),
             work.several(f"{name} = dict({name}, shuffle=False, sampler={part})"),
         )
-    elif shuffle is not None and _is_shuffled(loader):
+    elif shuffle is not None and is_shuffled(loader):
         draft.replace(shuffle, f"{world} == 1")
         work.argument(call, f"sampler={part} if {world} > 1 else None")
     else:
@@ -233,19 +228,15 @@ def _lengths(work: Work, loop: Loop) -> list[cst.Call]:
     """Return the calls `len(loader)` after the loop."""
     script = loop.script
     source = iterated(work.project, script, loop.node.iter)
-    function = script.function_of(loop.node)
     last = script.last(loop.node)
-    found = []
-    for part in walk_shallow(function.body if function else script.tree):
-        if (
-            isinstance(part, cst.Call)
-            and script.order[part] > last
-            and dotted(part.func) == "len"
-            and part.args
-            and script.code(part.args[0].value) == script.code(source)
-        ):
-            found.append(part)
-    return found
+    return [
+        call
+        for call in calls_in(body_around(script, loop.node))
+        if script.order[call] > last
+        and dotted(call.func) == "len"
+        and call.args
+        and script.code(call.args[0].value) == script.code(source)
+    ]
 
 
 def _bring_together(work: Work, loop: Loop) -> None:
