@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import libcst as cst
 
+from lockstep.convert.analysis.blocks import assigned_to, receiver
 from lockstep.convert.analysis.loop_lists import filling, lists_of
 from lockstep.convert.analysis.loop_sums import addition, bound_in, sums_of
 from lockstep.convert.analysis.meters import meters_of
@@ -79,8 +80,7 @@ def _carried(script: Script, loop: cst.For) -> Iterator[tuple[cst.CSTNode, str]]
 
 def _set(part: cst.Assign | cst.AugAssign, inside: set[str]) -> Iterator[tuple[cst.CSTNode, str]]:
     """Yield assignments such as `kept[i] = x` and `n *= 2` to values older than the loop."""
-    places = [t.target for t in part.targets] if isinstance(part, cst.Assign) else [part.target]
-    for place in places:
+    for place in assigned_to(part):
         name = base(place)
         plain = isinstance(part, cst.Assign) and isinstance(place, cst.Name | cst.Tuple | cst.List)
         if not plain and name is not None and name.split(".")[0] not in inside:
@@ -91,11 +91,10 @@ def _is_harmless(
     work: Work, script: Script, loop: cst.For, call: cst.Call, inside: set[str]
 ) -> bool:
     """Return whether a call whose result is not used leaves nothing behind."""
-    put = filling(script, call)
-    owner = call.func.value if isinstance(call.func, cst.Attribute) else None
+    owner = receiver(call)
     if owner is not None and targets(owner) & inside:
         return True
-    if put is not None:
+    if filling(script, call) is not None:
         return False
     if shows(work, call) or _HARMLESS.match(script.code(call.func)):
         return True
@@ -133,14 +132,12 @@ def _changes(script: Script, part: cst.CSTNode) -> bool:
         return True
     given = {p.name.value for p in function.params.params}
     changed: list[cst.BaseExpression] = []
-    if isinstance(part, cst.AugAssign):
-        changed = [part.target]
-    elif isinstance(part, cst.Assign):
-        places = [target.target for target in part.targets]
-        changed = [p for p in places if isinstance(p, cst.Subscript | cst.Attribute)]
-    elif isinstance(part, cst.Expr) and isinstance(part.value, cst.Call):
-        func = part.value.func
-        harmless = _HARMLESS.match(script.code(func))
-        changed = [func.value] if isinstance(func, cst.Attribute) and not harmless else []
+    if isinstance(part, cst.Assign | cst.AugAssign):
+        inner = cst.Subscript | cst.Attribute
+        plain = isinstance(part, cst.AugAssign)
+        changed = [p for p in assigned_to(part) if plain or isinstance(p, inner)]
+    elif isinstance(part, cst.Expr) and (owner := receiver(part.value)) is not None:
+        assert isinstance(part.value, cst.Call)
+        changed = [] if _HARMLESS.match(script.code(part.value.func)) else [owner]
     names = {(base(place) or dotted(place) or "").split(".")[0] for place in changed}
     return bool(names & given)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 import libcst as cst
 
+from lockstep.convert.analysis.blocks import last_name, receiver
 from lockstep.convert.analysis.loop_sums import addition, bound_in, entry, is_empty_list
 from lockstep.convert.work import Work
 from lockstep.source.name_uses import targets
@@ -49,14 +50,10 @@ def filling(
     added = addition(script, part)
     if added is not None:
         return (*added, True)
-    if (
-        isinstance(part, cst.Call)
-        and isinstance(part.func, cst.Attribute)
-        and part.func.attr.value in ("append", "extend")
-        and len(part.args) == 1
-    ):
-        return part.func.value, part.args[0].value, part.func.attr.value == "extend"
-    return None
+    owner = receiver(part, "append", "extend")
+    if owner is None or not isinstance(part, cst.Call) or len(part.args) != 1:
+        return None
+    return owner, part.args[0].value, last_name(part) == "extend"
 
 
 def obstacle(work: Work, script: Script, loop: cst.For, filled: Filled) -> str | None:
@@ -66,11 +63,8 @@ def obstacle(work: Work, script: Script, loop: cst.For, filled: Filled) -> str |
         return f"{name} is not filled once in every batch"
     if is_nested(work, script, filled):
         return f"{name} may hold tensors on a GPU"
-    uses = [
-        n
-        for n in walk_shallow(loop.body)
-        if isinstance(n, cst.Name | cst.Attribute) and script.code(n) == name
-    ]
+    names = [n for n in walk_shallow(loop.body) if isinstance(n, cst.Name | cst.Attribute)]
+    uses = [n for n in names if script.code(n) == name]
     if filled.put[0][2] and len(uses) > 1:
         return f"{name} is read as it grows"
     return None
@@ -80,12 +74,7 @@ def _is_in_every_turn(script: Script, loop: cst.For, part: cst.CSTNode) -> bool:
     """Return whether a statement runs exactly once in every turn of a loop."""
     if any(isinstance(node, cst.Continue) for node in walk_shallow(loop.body)):
         return False
-    for parent in script.above(part):
-        if parent is loop:
-            return True
-        if not isinstance(parent, _PLAIN):
-            return False
-    return False
+    return next(p for p in script.above(part) if not isinstance(p, _PLAIN)) is loop
 
 
 def bring_together(work: Work, script: Script, filled: Filled) -> str:

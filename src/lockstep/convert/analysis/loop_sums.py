@@ -9,7 +9,13 @@ from dataclasses import dataclass, field
 import libcst as cst
 
 from lockstep.convert.analysis.batch_kinds import MEAN, SUM, UNKNOWN, kind_without_mask
-from lockstep.convert.analysis.blocks import statement_of
+from lockstep.convert.analysis.blocks import (
+    assigned_to,
+    body_around,
+    last_name,
+    receiver,
+    statement_of,
+)
 from lockstep.convert.work import Work
 from lockstep.source.name_uses import base, mentions, targets
 from lockstep.source.script import Script
@@ -28,11 +34,9 @@ def start_of(script: Script, loop: cst.For, name: str) -> cst.CSTNode | None:
     """Return the last value that a name gets before a loop, each time the loop begins."""
     found: cst.CSTNode | None = None
     for part in _before(script, loop):
-        if isinstance(part, cst.Assign):
-            for target in part.targets:
-                found = _value(script, target.target, part.value, name) or found
-        elif isinstance(part, cst.AnnAssign) and part.value is not None:
-            found = _value(script, part.target, part.value, name) or found
+        if isinstance(part, cst.Assign | cst.AnnAssign) and part.value is not None:
+            for target in assigned_to(part):
+                found = _value(script, target, part.value, name) or found
         elif isinstance(part, cst.For | cst.While) and mentions(part, {name}, set()):
             # Another loop may have added to it.
             found = None
@@ -67,17 +71,14 @@ def _value(
     script: Script, target: cst.CSTNode, value: cst.CSTNode, name: str
 ) -> cst.CSTNode | None:
     """Return what a name gets from an assignment, also from `a, b = 0, 0`."""
-    if isinstance(target, cst.Tuple | cst.List):
-        if not isinstance(value, cst.Tuple | cst.List):
-            return None
-        if len(value.elements) != len(target.elements):
-            return None
-        for left, right in zip(target.elements, value.elements, strict=True):
-            found = _value(script, left.value, right.value, name)
-            if found is not None:
-                return found
+    if not isinstance(target, cst.Tuple | cst.List):
+        return value if script.code(target) == name else None
+    right = value.elements if isinstance(value, cst.Tuple | cst.List) else ()
+    if len(right) != len(target.elements):
         return None
-    return value if script.code(target) == name else None
+    pairs = zip(target.elements, right, strict=True)
+    found = (_value(script, a.value, b.value, name) for a, b in pairs)
+    return next((one for one in found if one is not None), None)
 
 
 def is_zero(node: cst.CSTNode | None) -> bool:
@@ -86,9 +87,7 @@ def is_zero(node: cst.CSTNode | None) -> bool:
         return False
     if constant(node) is not ...:
         return constant(node) == 0 and constant(node) is not False
-    if isinstance(node, cst.List | cst.Tuple):
-        return bool(node.elements) and all(is_zero(e.value) for e in node.elements)
-    if isinstance(node, cst.Dict):
+    if isinstance(node, cst.List | cst.Tuple | cst.Dict):
         return bool(node.elements) and all(is_zero(e.value) for e in node.elements)
     if isinstance(node, cst.ListComp | cst.GeneratorExp):
         return is_zero(node.elt)
@@ -98,12 +97,11 @@ def is_zero(node: cst.CSTNode | None) -> bool:
         return isinstance(node.left, cst.List) and is_zero(node.left)
     if not isinstance(node, cst.Call):
         return False
-    last = node.func.attr.value if isinstance(node.func, cst.Attribute) else node.func
-    last = last.value if isinstance(last, cst.Name) else last
+    last, owner = last_name(node), receiver(node)
     if last in _ZEROS:
         return True
-    if last in _SAME and isinstance(node.func, cst.Attribute):
-        return is_zero(node.func.value)
+    if last in _SAME and owner is not None:
+        return is_zero(owner)
     if last == "fromkeys":
         return len(node.args) == 2 and is_zero(node.args[1].value)
     if last == "dict":
@@ -115,12 +113,7 @@ def is_empty_list(node: cst.CSTNode | None) -> bool:
     """Return whether a value is `[]` or `list()`."""
     if isinstance(node, cst.List):
         return not node.elements
-    return (
-        isinstance(node, cst.Call)
-        and isinstance(node.func, cst.Name)
-        and node.func.value == "list"
-        and not node.args
-    )
+    return isinstance(node, cst.Call) and dotted(node.func) == "list" and not node.args
 
 
 def entry(script: Script, loop: cst.For, place: cst.CSTNode) -> cst.CSTNode | None:
@@ -207,24 +200,20 @@ def _sum(script: Script, loop: cst.For, place: cst.BaseExpression) -> Sum:
     start = start_of(script, loop, name)
     if isinstance(start, cst.Dict) and key_of(place) is not ... and base(place.value) == name:
         return Sum(script.code(place), entry(script, loop, place))
-    if isinstance(start, cst.Dict | cst.DictComp) or _last(start) in ("dict", "fromkeys"):
+    last = (dotted(start.func) or "").rsplit(".", 1)[-1] if isinstance(start, cst.Call) else ""
+    if isinstance(start, cst.Dict | cst.DictComp) or last in ("dict", "fromkeys"):
         form = "{{key: {all_sum}(value) for key, value in {name}.items()}}"
         return Sum(name, start, form)
-    if isinstance(start, _LISTS) or _last(start) == "list":
+    if isinstance(start, _LISTS) or last == "list":
         return Sum(name, start, "[{all_sum}(value) for value in {name}]")
     return Sum(name, start, _form(start))
 
 
 def _form(start: cst.CSTNode | None) -> str:
     """Return the form for a start value; arrays of NumPy go through a tensor."""
-    of_numpy = isinstance(start, cst.Call) and (dotted(start.func) or "").startswith(
-        ("np.", "numpy.")
-    )
+    made = dotted(start.func) or "" if isinstance(start, cst.Call) else ""
+    of_numpy = made.startswith(("np.", "numpy."))
     return "{all_sum}(torch.from_numpy({name})).numpy()" if of_numpy else _PLAIN
-
-
-def _last(node: cst.CSTNode | None) -> str:
-    return (dotted(node.func) or "").rsplit(".", 1)[-1] if isinstance(node, cst.Call) else ""
 
 
 def bound_in(script: Script, loop: cst.For) -> set[str]:
@@ -232,8 +221,7 @@ def bound_in(script: Script, loop: cst.For) -> set[str]:
     found = targets(loop.target)
     for part in walk_shallow(loop.body):
         if isinstance(part, cst.Assign) and addition(script, part) is None:
-            for target in part.targets:
-                found |= _names(target.target)
+            found = found.union(*map(_names, assigned_to(part)))
         elif isinstance(part, cst.AnnAssign | cst.NamedExpr | cst.For):
             found |= _names(part.target)
         elif isinstance(part, cst.AsName):
@@ -250,13 +238,12 @@ def _names(target: cst.CSTNode) -> set[str]:
 
 def read_after(script: Script, node: cst.For) -> list[tuple[cst.CSTNode, str]]:
     """Return the names that the function reads after a loop with the value they have from it."""
-    function = script.function_of(node)
     around = set(script.above(node))
     last = script.last(node)
     found: list[tuple[cst.CSTNode, str]] = []
     stored: dict[str, list[tuple[cst.CSTNode | None, int]]] = {}
     """The blocks that set a name again, each with the place from which on they do."""
-    for part in walk_shallow(function.body if function else script.tree):
+    for part in walk_shallow(body_around(script, node)):
         if script.order[part] <= last:
             continue
         if isinstance(part, cst.For):
@@ -264,9 +251,8 @@ def read_after(script: Script, node: cst.For) -> list[tuple[cst.CSTNode, str]]:
                 stored.setdefault(name, []).append((part, script.order[part]))
         if isinstance(part, cst.Assign):
             place = script.parents.get(statement_of(script, part)), script.last(part)
-            for target in part.targets:
-                for name in _names(target.target):
-                    stored.setdefault(name, []).append(place)
+            for name in (name for target in assigned_to(part) for name in _names(target)):
+                stored.setdefault(name, []).append(place)
         if not isinstance(part, cst.Name):
             continue
         parent = script.parents.get(part)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import libcst as cst
 
 from lockstep.convert.analysis.batch_kinds import MEAN, SUM, UNKNOWN, kind_without_mask
+from lockstep.convert.analysis.blocks import assigned_to, body_around, receiver
 from lockstep.convert.analysis.loop_sums import (
     COUNT,
     addition,
@@ -56,12 +57,11 @@ def meters_of(work: Work, script: Script, loop: cst.For) -> dict[str, Meter]:
     found: dict[str, Meter] = {}
     inside = bound_in(script, loop)
     for part in walk_shallow(loop.body):
-        if not (isinstance(part, cst.Expr) and isinstance(part.value, cst.Call)):
+        call = part.value if isinstance(part, cst.Expr) else None
+        owner = receiver(call)
+        if not isinstance(call, cst.Call) or owner is None or targets(owner) & inside:
             continue
-        call = part.value
-        if not isinstance(call.func, cst.Attribute) or targets(call.func.value) & inside:
-            continue
-        name = script.code(call.func.value)
+        name = script.code(owner)
         kind = found[name].kind if name in found else kind_of(work.project, script, call)
         if kind is not None and (name in found or _begins(work, script, loop, name, kind)):
             found.setdefault(name, Meter(name, kind)).calls.append(call)
@@ -101,13 +101,12 @@ def _note(kind: Kind, me: str, part: cst.AugAssign | cst.Assign | cst.AnnAssign)
         return True
     if isinstance(part, cst.AugAssign) or part.value is None:
         return isinstance(part.target, cst.Name)
-    places = [t.target for t in part.targets] if isinstance(part, cst.Assign) else [part.target]
     read = {
         n.attr.value
         for n in walk(part.value)
         if isinstance(n, cst.Attribute) and dotted(n.value) == me
     }
-    for place in places:
+    for place in assigned_to(part):
         if isinstance(place, cst.Name):
             continue
         name = dotted(place) or ""
@@ -138,7 +137,7 @@ def _begins(work: Work, script: Script, loop: cst.For, name: str, kind: Kind) ->
         return made is not None and made[1] is kind.owner
 
     def sets_back(call: cst.Call) -> bool:
-        owner = call.func.value if isinstance(call.func, cst.Attribute) else None
+        owner = receiver(call)
         if owner is None or script.code(owner) != name:
             return False
         made = project.definition(script, call.func)
@@ -157,13 +156,12 @@ def is_wanted(script: Script, loop: cst.For, meter: Meter) -> bool:
     """Return whether a meter is read after the loop, or was handed to code that may read it."""
     if is_read_later(script, loop, meter.name):
         return True
-    function = script.function_of(loop)
-    for part in walk_shallow(function.body if function else script.tree):
-        if isinstance(part, cst.Arg | cst.Element | cst.DictElement):
-            here = script.code(part.value) == meter.name
-            if here and not script.inside(part, loop):
-                return True
-    return False
+    return any(
+        isinstance(part, cst.Arg | cst.Element | cst.DictElement)
+        and script.code(part.value) == meter.name
+        and not script.inside(part, loop)
+        for part in walk_shallow(body_around(script, loop))
+    )
 
 
 def read_last(script: Script, loop: cst.For, meter: Meter) -> cst.CSTNode | None:
@@ -195,11 +193,7 @@ def _is_looked_into(script: Script, node: cst.CSTNode, meter: Meter) -> bool:
             for part in walk(binding.node)
         )
     call = script.parents.get(parent) if isinstance(parent, cst.Arg) else None
-    return (
-        isinstance(call, cst.Call)
-        and isinstance(call.func, cst.Attribute)
-        and call.func.attr.value == "format"
-    )
+    return receiver(call, "format") is not None
 
 
 def kinds_of(work: Work, script: Script, meter: Meter) -> dict[str, tuple[str, bool]]:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import libcst as cst
 
-from lockstep.convert.analysis.blocks import calls_in
+from lockstep.convert.analysis.blocks import assigned_to, calls_in, receiver
 from lockstep.convert.analysis.random_draws import shares_generator
 from lockstep.convert.analysis.run_order import is_read_after, names_made, names_set
 from lockstep.convert.work import Work
@@ -55,7 +55,7 @@ def opens_file(work: Work, script: Script, call: cst.Call) -> bool:
     name = work.project.title(script, call.func)
     if _OPEN.match(name):
         mode = constant(argument(call, "mode", 1))
-    elif isinstance(call.func, cst.Attribute) and call.func.attr.value == "open":
+    elif receiver(call, "open") is not None:
         mode = constant(argument(call, "mode", 0))
     else:
         return False
@@ -111,11 +111,9 @@ def _writes(
         inside = loop or isinstance(statement, cst.For | cst.While)
         if not all(_is_harmless(work, part) for part in _heads(statement)):
             return False
-        if not _writes(work, statement.body.body, own, loop=inside):
-            return False
         other = getattr(statement, "orelse", None)
-        blocks = [] if other is None else [other] if isinstance(other, cst.If) else other.body.body
-        if not _writes(work, blocks, own, loop=inside):
+        rest = [] if other is None else [other] if isinstance(other, cst.If) else other.body.body
+        if not _writes(work, [*statement.body.body, *rest], own, loop=inside):
             return False
     return True
 
@@ -139,13 +137,13 @@ def _line(work: Work, part: cst.CSTNode, own: Own, *, loop: bool) -> bool:
         call = part.value
         if not isinstance(call, cst.Call):
             return isinstance(call, cst.SimpleString)
-        kept = base(call.func.value) if isinstance(call.func, cst.Attribute) else None
+        owner = receiver(call)
+        kept = base(owner) if owner is not None else None
         return _is_harmless(work, call, itself=False) and (shows(work, call) or kept in own.made)
     if isinstance(part, cst.Assign | cst.AnnAssign | cst.AugAssign) and part.value is not None:
-        places = [t.target for t in part.targets] if isinstance(part, cst.Assign) else [part.target]
         return _is_harmless(work, part.value) and all(
             targets(place) <= (own.names if isinstance(place, cst.Name | cst.Tuple) else own.made)
-            for place in places
+            for place in assigned_to(part)
         )
     return False
 
@@ -180,7 +178,8 @@ def _keeps(node: cst.CSTNode) -> bool:
 def shows(work: Work, call: cst.Call) -> bool:
     """Return whether a call prints or writes."""
     script = work.script
-    if isinstance(call.func, cst.Attribute) and _is_writer(work, call.func.value):
+    owner = receiver(call)
+    if owner is not None and _is_writer(work, owner):
         return True
     text = script.code(call.func)
     name = work.project.name(script, call.func) or text

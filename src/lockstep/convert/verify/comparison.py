@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Iterator
 
 from lockstep.convert.verify.printed_lines import differing
 from lockstep.convert.verify.rounding_bounds import Bounds
@@ -94,16 +93,7 @@ def _undivided(original: Run, run: Run) -> bool:
 
 def reason(original: Run, run: Run, step: int) -> Reason:
     """Return the most likely reason for a difference in a step, counted from 1."""
-    known: tuple[Callable[[Run, Run, int], Reason | None], ...] = (
-        _samples,
-        _rates,
-        _backwards,
-        _sums,
-        _norms,
-        _drifts,
-        _draws,
-    )
-    for look in known:
+    for look in (_samples, _rates, _backwards, _sums, _norms, _drifts, _draws):
         found = look(original, run, step)
         if found is not None:
             return found
@@ -163,21 +153,22 @@ def _taken(rank: Rank) -> dict[tuple[int, int, int], tuple[int, list[int]]]:
 
 
 def _rates(original: Run, run: Run, step: int) -> Reason | None:
-    theirs, ours = _by_step(original.first), _by_step(run.first)
-    for place, event in theirs.items():
-        other = ours.get(place)
-        if place[1] < step and other is not None and other["rates"] != event["rates"]:
-            rates = _list(event["rates"]), _list(other["rates"])
-            return (
-                f"the learning rate of step {place[1] + 1} is {rates[1]}, in the original "
-                f"{rates[0]}.",
-                "Keep the rate: the global batch is the same.",
-            )
+    for number, event, other in _unlike(original, run, step, "rates"):
+        return (
+            f"the learning rate of step {number} is {_list(other['rates'])}, in the original "
+            f"{_list(event['rates'])}.",
+            "Keep the rate: the global batch is the same.",
+        )
     return None
 
 
-def _by_step(rank: Rank) -> dict[tuple[int, int], Event]:
-    return {(event["optimizer"], event["step"]): event for event in rank.of("step")}
+def _unlike(original: Run, run: Run, step: int, fact: str) -> Iterator[tuple[int, Event, Event]]:
+    """Yield the number of each step that differs in a fact, with the events of both runs."""
+    ours = {(event["optimizer"], event["step"]): event for event in run.first.of("step")}
+    for event in original.first.of("step"):
+        other = ours.get((event["optimizer"], event["step"]), event)
+        if event["step"] < step and other[fact] != event[fact]:
+            yield event["step"] + 1, event, other
 
 
 def _list(rates: list[float]) -> str:
@@ -185,15 +176,12 @@ def _list(rates: list[float]) -> str:
 
 
 def _backwards(original: Run, run: Run, step: int) -> Reason | None:
-    theirs, ours = _by_step(original.first), _by_step(run.first)
-    for place, event in theirs.items():
-        other = ours.get(place, event)
-        if place[1] < step and other["backwards"] != event["backwards"]:
-            return (
-                f"step {place[1] + 1} comes after {other['backwards']} backward(s), in the "
-                f"original after {event['backwards']}.",
-                "",
-            )
+    for number, event, other in _unlike(original, run, step, "backwards"):
+        return (
+            f"step {number} comes after {other['backwards']} backward(s), in the original after "
+            f"{event['backwards']}.",
+            "",
+        )
     return None
 
 
@@ -232,14 +220,10 @@ def _norms(original: Run, run: Run, step: int) -> Reason | None:
 
 def drift(run: Run) -> tuple[int, int] | None:
     """Return the first step (optimizer, step) after which the ranks hold different weights."""
-    for same in _together(run, "weights"):
+    for same in zip(*(rank.of("weights") for rank in run.ranks), strict=False):
         if len({event["digest"] for event in same}) > 1:
             return same[0]["optimizer"], same[0]["step"]
     return None
-
-
-def _together(run: Run, kind: str) -> Iterator[list[Event]]:
-    yield from map(list, zip(*(rank.of(kind) for rank in run.ranks), strict=False))
 
 
 def _drifts(original: Run, run: Run, step: int) -> Reason | None:
@@ -252,8 +236,7 @@ def _drifts(original: Run, run: Run, step: int) -> Reason | None:
 
 
 def _draws(original: Run, run: Run, step: int) -> Reason | None:
-    found: Any = next((e for e in run.first.of("drew_itself") if e["step"] < step), None)
-    if found is not None:
+    if any(event["step"] < step for event in run.first.of("drew_itself")):
         return (
             "the script draws random numbers in a way that lockstep cannot repeat on all ranks.",
             "This proves nothing about the script: switch them off and verify again.",

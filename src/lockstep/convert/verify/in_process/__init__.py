@@ -33,24 +33,19 @@ from lockstep.convert.verify.in_process import (
 from lockstep.convert.verify.in_process.training_state import Now
 from lockstep.probes.recorder import Recorder
 
-PARTS = (
-    seeds.install,
-    samples.install,
-    loader_passes.install,
-    torch_draws.install,
-    numpy_draws.install,
-    disabled_features.install,
-    weights.install,
-    hand_updates.notice,
-    weights.note_losses,
-    printed_output.install,
-    user_files.install,
-)
-"""The parts of every run, in this order."""
-
 
 def install(recorder: Recorder) -> None:
-    """Install all parts. The probes call this once torch is imported."""
+    """Install the parts of every run. The probes call this once torch is imported."""
     now = Now(recorder)
-    for part in PARTS:
-        part(now)
+    seeds.install(now)
+    samples.set_order(now)
+    samples.set_randomness(now)
+    loader_passes.install(now)
+    torch_draws.install(now)
+    numpy_draws.install(now)
+    disabled_features.install(now)
+    weights.install(now)
+    hand_updates.notice(now)
+    weights.note_losses(now)
+    printed_output.install(now)
+    user_files.install(now)

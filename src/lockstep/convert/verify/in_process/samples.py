@@ -26,12 +26,6 @@ from lockstep.keys import key
 from lockstep.probes.recorder import LoaderPass
 
 
-def install(now: Now) -> None:
-    """Set the order and the random numbers of samples."""
-    set_order(now)
-    set_randomness(now)
-
-
 def set_order(now: Now) -> None:
     """Replace the orders of torch's samplers."""
     passes: WeakKeyDictionary[Any, Passes] = WeakKeyDictionary()
