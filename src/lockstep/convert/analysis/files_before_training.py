@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 import libcst as cst
 
-from lockstep.convert.analysis.blocks import is_main_guard, names_in, statement_of
+from lockstep.convert.analysis.blocks import bindings_of, is_main_guard, names_in, statement_of
 from lockstep.convert.analysis.output_calls import opens_file, writes_file
 from lockstep.convert.analysis.random_draws import drawn_by, drawn_from
 from lockstep.convert.analysis.run_order import may_be_saved_here, runs_before, runs_earlier
@@ -190,16 +190,12 @@ def _places(work: Work, statement: cst.CSTNode) -> list[tuple[Script, cst.Functi
     return [(where, function) for function, where in found.items()]
 
 
-def awaited(work: Work, inside: set[cst.CSTNode]) -> list[cst.CSTNode]:
-    """Return the statements that write a file which later code reads."""
-    return _among(work, work.parts.entry, inside)
-
-
-def _among(
-    work: Work, statements: Sequence[cst.CSTNode], inside: set[cst.CSTNode]
+def awaited(
+    work: Work, inside: set[cst.CSTNode], among: Sequence[cst.CSTNode] | None = None
 ) -> list[cst.CSTNode]:
+    """Return the statements that write a file which later code reads, by default of all."""
     found: list[cst.CSTNode] = []
-    for statement in statements:
+    for statement in work.parts.entry if among is None else among:
         if isinstance(statement, cst.FunctionDef | cst.ClassDef) or statement in inside:
             continue
         words = _written(work, statement, inside)
@@ -208,7 +204,7 @@ def _among(
                 found.append(statement)
             else:
                 for block in _called(work, statement):
-                    found += _among(work, block, inside)
+                    found += awaited(work, inside, block)
     return found
 
 
@@ -239,29 +235,23 @@ def _is_read(work: Work, statement: cst.CSTNode, words: set[str]) -> bool:
 
 def _reads(work: Work, script: Script, call: cst.Call) -> bool:
     """Return whether a call reads a file, or makes an object that reads one."""
-    project = work.project
-    made = project.definition(script, call.func)
-    if made is not None:
-        where, body = made[0], made[1]
+    where, body = work.project.definition(script, call.func) or (script, None)
+    calls = [call]
+    if body is not None:
         calls = [part for part in walk(body) if isinstance(part, cst.Call) and part is not call]
-        return any(_reads_itself(work, where, part) for part in calls)
-    return _reads_itself(work, script, call)
-
-
-def _reads_itself(work: Work, script: Script, call: cst.Call) -> bool:
-    name = work.project.title(script, call.func)
-    return bool(_READS.match(name)) and not opens_file(work, script, call)
+    return any(
+        _READS.match(work.project.title(where, part.func)) and not opens_file(work, where, part)
+        for part in calls
+    )
 
 
 def _words(script: Script, call: cst.Call) -> set[str]:
     """Return the variables in a call, and the strings long enough to be a file's name."""
-    found = set()
-    for part in walk(call):
-        if isinstance(part, cst.SimpleString) and len(part.value) > 4:
-            found.add(part.value.strip("rbuf\"'"))
+    strings = [part.value for part in walk(call) if isinstance(part, cst.SimpleString)]
+    found = {string.strip("rbuf\"'") for string in strings if len(string) > 4}
     for part, name in names_in(call):
-        bound = script.scope_of(part).find(name.split(".")[0])
-        if bound and any(b.kind in ("assign", "parameter") for b in bound[1]):
+        bindings = bindings_of(script, part, name.split(".")[0])
+        if any(b.kind in ("assign", "parameter") for b in bindings):
             found.add(name)
     return found
 

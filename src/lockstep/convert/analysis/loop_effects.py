@@ -1,16 +1,17 @@
-"""Find the effects of a loop that cannot be added up over processes."""
+"""Find what a loop leaves behind, and its effects that cannot be added up over processes."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 import libcst as cst
 
 from lockstep.convert.analysis.blocks import assigned_to, receiver
-from lockstep.convert.analysis.loop_lists import filling, lists_of
-from lockstep.convert.analysis.loop_sums import addition, bound_in, sums_of
-from lockstep.convert.analysis.meters import meters_of
+from lockstep.convert.analysis.loop_lists import Filled, filling, lists_of
+from lockstep.convert.analysis.loop_sums import Sum, addition, bound_in, is_read_later, sums_of
+from lockstep.convert.analysis.meters import Meter, is_wanted, meters_of
 from lockstep.convert.analysis.output_calls import shows
 from lockstep.convert.work import Work
 from lockstep.source.name_uses import base, mentions, targets
@@ -22,6 +23,24 @@ _HARMLESS = re.compile(
     r"set_description\w*|set_postfix\w*|refresh|close|display|synchronize)$"
 )
 _BAR = re.compile(r"tqdm|trange|[Pp]rogress|\bBar|[Ll]ogger")
+
+
+@dataclass(frozen=True)
+class Left:
+    """What a loop leaves behind and later code reads."""
+
+    sums: list[Sum]
+    lists: list[Filled]
+    meters: list[Meter]
+
+
+def left_by(work: Work, script: Script, loop: cst.For) -> Left:
+    """Return the sums, lists and meters of a loop that later code reads."""
+    return Left(
+        [s for s in sums_of(script, loop).values() if is_read_later(script, loop, s.name)],
+        [x for x in lists_of(script, loop).values() if is_read_later(script, loop, x.name)],
+        [m for m in meters_of(work, script, loop).values() if is_wanted(script, loop, m)],
+    )
 
 
 def unclear(work: Work, script: Script, loop: cst.For) -> Iterator[tuple[cst.CSTNode, str]]:

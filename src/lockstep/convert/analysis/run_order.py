@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import libcst as cst
 
-from lockstep.convert.analysis.blocks import block_of, statement_of
+from lockstep.convert.analysis.blocks import assigned_to, block_of, receiver, statement_of
 from lockstep.convert.work import Work
 from lockstep.source.gradients import is_backward
 from lockstep.source.name_uses import targets
@@ -27,7 +27,10 @@ def names_made(node: cst.CSTNode) -> set[str]:
     made: set[str] = set()
     found: set[str] = set()
     for part in walk_shallow(node):
-        if isinstance(part, cst.Assign) and not _sets_plainly(part):
+        if isinstance(part, cst.Assign) and not all(
+            isinstance(place, cst.Name | cst.Tuple) for place in assigned_to(part)
+        ):
+            # `a[0] = b`
             continue
         if isinstance(part, cst.WithItem) or _is_new(getattr(part, "value", None)):
             made |= _set_by(part)
@@ -55,9 +58,9 @@ def is_read_after(script: Script, statement: cst.CSTNode, name: str) -> bool:
 
 
 def _set_by(node: cst.CSTNode) -> set[str]:
-    if isinstance(node, cst.Assign):
-        return {name for target in node.targets for name in targets(target.target)}
-    if isinstance(node, cst.AnnAssign | cst.AugAssign | cst.For | cst.CompFor | cst.NamedExpr):
+    if isinstance(node, cst.Assign | cst.AnnAssign | cst.AugAssign):
+        return set().union(*map(targets, assigned_to(node)))
+    if isinstance(node, cst.For | cst.CompFor | cst.NamedExpr):
         return targets(node.target)
     if isinstance(node, cst.WithItem) and node.asname is not None:
         return targets(node.asname.name)
@@ -67,13 +70,8 @@ def _set_by(node: cst.CSTNode) -> set[str]:
 def _is_new(value: cst.CSTNode | None) -> bool:
     """Return whether an expression makes a new value."""
     if isinstance(value, cst.Call):
-        return not (isinstance(value.func, cst.Attribute) and value.func.attr.value == "get")
+        return receiver(value, "get") is None
     return isinstance(value, cst.BaseComp | cst.BaseList | cst.BaseDict | cst.BaseSet)
-
-
-def _sets_plainly(statement: cst.Assign) -> bool:
-    """Return whether an assignment is `a = b`, and not `a[0] = b`."""
-    return all(isinstance(t.target, cst.Name | cst.Tuple) for t in statement.targets)
 
 
 def _is_read(script: Script, name: cst.Name) -> bool:

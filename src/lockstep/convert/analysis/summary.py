@@ -5,9 +5,7 @@ from __future__ import annotations
 import libcst as cst
 
 from lockstep.convert.analysis.batch_kinds import kinds
-from lockstep.convert.analysis.loop_lists import lists_of
-from lockstep.convert.analysis.loop_sums import is_read_later, sums_of
-from lockstep.convert.analysis.meters import is_wanted, meters_of
+from lockstep.convert.analysis.loop_effects import left_by
 from lockstep.convert.analysis.parts import Parts
 from lockstep.convert.work import Note, Work
 from lockstep.source.gradients import is_backward
@@ -64,13 +62,10 @@ def _metrics(work: Work, parts: Parts) -> list[Note]:
     loops = {loop.node for x in (*parts.trained_on, *parts.evaluated_on) for loop in x.loops}
     found = []
     for loop in (node for node in script.order if node in loops and isinstance(node, cst.For)):
-        kept = {**sums_of(script, loop), **lists_of(script, loop)}
-        names = [name for name in kept if is_read_later(script, loop, name)]
-        names += [
-            name
-            for name, meter in meters_of(work, script, loop).items()
-            if is_wanted(script, loop, meter)
-        ]
+        left = left_by(work, script, loop)
+        # A name that is both a sum and a list counts once.
+        names = dict.fromkeys(one.name for one in (*left.sums, *left.lists))
+        names |= dict.fromkeys(meter.name for meter in left.meters)
         if names:
             found.append(Note(work.line(loop), f"metrics {', '.join(names)}"))
     return found

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import libcst as cst
 
+from lockstep.convert.analysis.blocks import bindings_of, receiver
 from lockstep.convert.analysis.losses import losses
 from lockstep.convert.refuse import Refusal, Stage
 from lockstep.doctor.rules import in_batch_loss
@@ -140,9 +141,9 @@ def _sides(
     if not isinstance(node, cst.Call):
         return None
     if isinstance(node.func, cst.Attribute) and len(node.args) == 1:
-        if node.func.attr.value in ("eq", "ne", "sub"):
-            return node.func.value, node.args[0].value
-    elif len(node.args) >= 2:
+        left = receiver(node, "eq", "ne", "sub")
+        return (left, node.args[0].value) if left is not None else None
+    if len(node.args) >= 2:
         name = training.project.name(script, node.func)
         made = [o.call for o in training.project.origins(script, node.func) if o.call]
         cosine = any((dotted(c.func) or "").endswith("CosineSimilarity") for c in made)
@@ -187,8 +188,7 @@ def _new_axis(node: cst.Subscript) -> int | None:
 def _is_fixed(training: Training, script: Script, node: cst.CSTNode) -> bool:
     """Return whether a value is not part of the batch."""
     texts = [o.script.code(o.node) for o in training.project.origins(script, node)]
-    found = script.scope_of(node).find(dotted(node) or "")
-    texts += [code(b.value) for b in found[1] if b.kind == "loop" and b.value] if found else []
+    texts += [code(b.value) for b in bindings_of(script, node) if b.kind == "loop" and b.value]
     return any(_FIXED.search(text) for text in [code(node), *texts])
 
 
@@ -223,9 +223,9 @@ def _factors(
             return node.args[0].value, node.args[1].value
         if name == "torch.einsum" and len(node.args) == 3:
             return _summed(node)
-        method = isinstance(node.func, cst.Attribute) and node.func.attr.value in ("mm", "matmul")
-        if method and isinstance(node.func, cst.Attribute) and len(node.args) == 1:
-            return node.func.value, node.args[0].value
+        left = receiver(node, "mm", "matmul")
+        if left is not None and len(node.args) == 1:
+            return left, node.args[0].value
     return None
 
 
@@ -250,13 +250,9 @@ def _has_all_distances(training: Training, script: Script, node: cst.CSTNode) ->
 def _summed(call: cst.Call) -> tuple[cst.CSTNode, cst.CSTNode] | None:
     """Return a and b.T, for `einsum("id,jd->ij", a, b)`."""
     text = constant(call.args[0].value)
-    found = (
-        re.fullmatch(r"(\w)(\w),(\w)\2->\1\3", text.replace(" ", "")) if type(text) is str else None
-    )
-    if found is None:
+    if not re.fullmatch(r"(\w)(\w),(\w)\2->\1\3", str(text).replace(" ", "")):
         return None
-    turned = cst.Attribute(call.args[2].value, cst.Name("T"))
-    return call.args[1].value, turned
+    return call.args[1].value, cst.Attribute(call.args[2].value, cst.Name("T"))
 
 
 def _sums_in_order(script: Script, node: cst.CSTNode) -> bool:
@@ -264,12 +260,11 @@ def _sums_in_order(script: Script, node: cst.CSTNode) -> bool:
     if not isinstance(node, cst.Call):
         return False
     last = code(node.func).rsplit(".", 1)[-1]
-    given = [
-        constant(arg.value)
-        for arg in node.args
-        if arg.keyword is None or arg.keyword.value == "dim"
-    ]
+    named = [arg for arg in node.args if arg.keyword is None or arg.keyword.value == "dim"]
     function = script.function_of(node)
-    if last not in ("cumsum", "logcumsumexp") or 0 not in given or function is None:
-        return False
-    return "sort(" in script.code(function)
+    return (
+        last in ("cumsum", "logcumsumexp")
+        and 0 in [constant(arg.value) for arg in named]
+        and function is not None
+        and "sort(" in script.code(function)
+    )

@@ -8,6 +8,7 @@ from functools import cached_property
 
 import libcst as cst
 
+from lockstep.convert.analysis.blocks import last_name, receiver
 from lockstep.convert.analysis.losses import losses
 from lockstep.convert.refuse import Refusal, Stage
 from lockstep.source.scopes import Binding
@@ -128,10 +129,12 @@ class Turns:
     def _is_changed(self, script: Script, name: str) -> bool:
         """Return whether a turn changes an object in place: `rows.append(x)`, `x[i] = y`."""
         for call in script.calls:
-            if not isinstance(script.parents[call], cst.Expr) or not _is_method_of(call, name):
-                continue
-            assert isinstance(call.func, cst.Attribute)
-            if not _KEEPS.fullmatch(call.func.attr.value) and self._runs(script, call):
+            if (
+                isinstance(script.parents[call], cst.Expr)
+                and _is_method_of(call, name)
+                and not _KEEPS.fullmatch(last_name(call))
+                and self._runs(script, call)
+            ):
                 return True
         return any(
             self._runs(script, binding.node)
@@ -143,10 +146,7 @@ class Turns:
         if binding.kind in ("import", "function", "class"):
             return False
         if binding.kind == "parameter":
-            assert isinstance(binding.node, cst.Param)
-            function = next(
-                (n for n in script.above(binding.node) if isinstance(n, cst.FunctionDef)), None
-            )
+            function = script.function_of(binding.node)
             if function is None or name in ("self", "cls"):
                 return function is None
             given = self.project.arguments(script, function, name)
@@ -157,9 +157,7 @@ class Turns:
             return True
         if not self._runs(script, binding.node):
             return False
-        if binding.value is None:
-            return True
-        if self._counts(script, name, binding):
+        if binding.value is None or self._counts(script, name, binding):
             return True
         return self.change(script, binding.value, depth + 1)
 
@@ -212,8 +210,7 @@ class Turns:
         if name is None:
             return False
         if any(
-            isinstance(call.func, cst.Attribute) and dotted(call.func.value) == name
-            for call in script.named_last(*_MODULE)
+            dotted(owner) == name for c in script.named_last(*_MODULE) if (owner := receiver(c))
         ):
             return True
         made = self.project.makers(script, node)
@@ -221,8 +218,8 @@ class Turns:
 
     def _is_layer(self, script: Script, call: cst.Call) -> bool:
         """Return whether a call makes a module."""
-        if isinstance(call.func, cst.Attribute) and call.func.attr.value in _SAME:
-            inner = call.func.value
+        inner = receiver(call, *_SAME)
+        if inner is not None:
             return isinstance(inner, cst.Call) and self._is_layer(script, inner)
         if _LAYERS.match(self.project.name(script, call.func) or ""):
             return True
@@ -240,8 +237,8 @@ def _operands(node: cst.CSTNode) -> list[cst.CSTNode]:
 def _is_method_of(call: cst.Call, name: str) -> bool:
     """Return whether a call is `x.add(y)`, `x.data.copy_(y)` or `x.resize_(n).normal_()`."""
     node: cst.CSTNode = call
-    while isinstance(node, cst.Call) and isinstance(node.func, cst.Attribute):
-        node = node.func.value
+    while (owner := receiver(node)) is not None:
+        node = owner
         if isinstance(node, cst.Attribute) and node.attr.value == "data":
             node = node.value
         if dotted(node) == name:

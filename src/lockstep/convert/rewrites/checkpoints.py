@@ -21,11 +21,8 @@ def rewrite(work: Work) -> None:
             continue
         if argument(call, "map_location", 1) is None and _is_state(work, call):
             work.draft.insert(call.args[-1].value, ', map_location="cpu"', behind=True)
-            work.done(
-                "loading",
-                call,
-                "loads to the CPU, so that not all processes load to the GPU it was saved from",
-            )
+            reason = "loads to the CPU, so that not all processes load to the GPU it was saved from"
+            work.done("loading", call, reason)
         elif argument(call, "map_location", 1) is None:
             _whole(work, call)
         if may_be_saved_here(work, call):
@@ -40,9 +37,8 @@ def rewrite(work: Work) -> None:
             state = call.args[0].value
             start = '{key.removeprefix("module."): value for key, value in '
             work.draft.around(state, start, ".items()}")
-            work.done(
-                "loading", call, "checkpoints of the original script have module. in their keys"
-            )
+            reason = "checkpoints of the original script have module. in their keys"
+            work.done("loading", call, reason)
 
 
 def _whole(work: Work, call: cst.Call) -> None:

@@ -38,14 +38,11 @@ def rewrite(work: Work) -> None:
 def _scale_sums(work: Work) -> None:
     """Multiply sums by the number of processes before backward."""
     for call in work.script.calls:
-        if not is_backward(work.script, call):
-            continue
-        loss = loss_of(call)
+        loss = loss_of(call) if is_backward(work.script, call) else None
         if loss is None:
             continue
-        found = kinds(work, work.script, loss)
+        found = kinds(work, work.script, loss) - {MASKED}
         line = work.line(call)
-        found.discard(MASKED)
         if SUM in found and (MEAN in found or WEIGHTS in found):
             raise ConvertError(
                 f"line {line}: part of the loss is a sum over the batch and part is not, so no "
@@ -58,11 +55,7 @@ def _scale_sums(work: Work) -> None:
             inside = isinstance(work.script.parents.get(loss), cst.Arg)
             scaled = f"{whole} * {work.world}"
             work.draft.replace(loss, scaled if inside else f"({scaled})")
-            work.done(
-                "loss",
-                call,
-                "the loss is a sum and DDP takes a mean, so it is scaled first",
-            )
+            work.done("loss", call, "the loss is a sum and DDP takes a mean, so it is scaled first")
             continue
         rows = work.rows.get(work.script.function_of(call))
         if rows is not None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 import libcst as cst
 
-from lockstep.convert.analysis.blocks import block_of, names_in, statement_of
+from lockstep.convert.analysis.blocks import bindings_of, block_of, names_in, statement_of
 from lockstep.convert.analysis.models import Model
 from lockstep.convert.work import Work
 from lockstep.convert.wrapping import after_wrap, wrapped
@@ -23,6 +23,7 @@ _SWITCHES = re.compile(r"(un)?freeze|thaw")
 _WHOLE = ("parameters", "named_parameters", *_FLAGS)
 _GIVES = re.compile(r"(parameters|children|modules)\(")
 _DEPTH = 5
+Uses = list[tuple[Script, cst.Call]]
 
 
 def rewrite(work: Work) -> None:
@@ -46,11 +47,7 @@ def rewrite(work: Work) -> None:
             work.need("bare")
             again = f"{switch.name} = {wrapped(work, f'{work.bare}({switch.name})')}"
             work.draft.after(statement, work.several(again))
-            work.done(
-                "unfreeze",
-                statement,
-                "DDP knows only parameters that it met: wrap again",
-            )
+            work.done("unfreeze", statement, "DDP knows only parameters that it met: wrap again")
 
 
 def _check(work: Work, switch: Switch) -> None:
@@ -176,9 +173,7 @@ def switches(work: Work) -> Iterator[Switch]:
             found = _switched(work, script, node)
             if found is not None:
                 subject, value = found
-                switch = Switch(script, statement_of(script, node), value)
-                if _asked(script, node):
-                    switch = replace(switch, part=True)
+                switch = Switch(script, statement_of(script, node), value, _asked(script, node))
                 yield from _seen(work, switch, subject)
 
 
@@ -205,22 +200,14 @@ def _switched(
 
 def _asked(script: Script, node: cst.CSTNode) -> bool:
     """Return whether a loop over parameters picks some of them with an `if`."""
-    for parent in script.above(node):
-        if isinstance(parent, cst.FunctionDef | cst.For):
-            return False
-        if isinstance(parent, cst.If) and any(isinstance(p, cst.For) for p in script.above(parent)):
-            return _loop_of(script, parent) is not None
-    return False
-
-
-def _loop_of(script: Script, node: cst.CSTNode) -> cst.For | None:
-    """Return the loop over parameters that holds a node."""
+    asked = False
     for parent in script.above(node):
         if isinstance(parent, cst.For):
-            return parent if "parameters" in script.code(parent.iter) else None
+            return asked and "parameters" in script.code(parent.iter)
         if isinstance(parent, cst.FunctionDef):
-            return None
-    return None
+            return False
+        asked = asked or isinstance(parent, cst.If)
+    return False
 
 
 def _seen(work: Work, switch: Switch, node: cst.CSTNode, depth: int = _DEPTH) -> Iterator[Switch]:
@@ -242,8 +229,7 @@ def _seen(work: Work, switch: Switch, node: cst.CSTNode, depth: int = _DEPTH) ->
         while isinstance(head, cst.Attribute):
             head = head.value
         assert isinstance(head, cst.Name)
-        bound = script.scope_of(name).find(head.value)
-        for binding in bound[1] if bound else ():
+        for binding in bindings_of(script, name, head.value):
             if isinstance(binding.node, cst.For) and script.inside(name, binding.node):
                 outer = replace(switch, statement=statement_of(script, binding.node))
                 yield from _seen(work, outer, binding.node.iter, depth - 1)
@@ -329,12 +315,7 @@ def _is_own(switch: Switch) -> bool:
     return same and script.function_of(model.made) is script.function_of(switch.statement)
 
 
-def _callers(
-    work: Work,
-    switch: Switch,
-    uses: list[tuple[Script, cst.Call]],
-    depth: int,
-) -> Iterator[Switch]:
+def _callers(work: Work, switch: Switch, uses: Uses, depth: int) -> Iterator[Switch]:
     """Yield the switch at the calls of a function that changes a model it was not given."""
     for where, call in uses:
         if depth and where is switch.script:
@@ -357,12 +338,11 @@ def _called(
     project = work.project
     if function is None:
         return
+    uses = project.uses.get(function, [])
     if name == "self":
-        uses = project.uses.get(function, [])
         given = [(w, c, c.func.value) for w, c in uses if isinstance(c.func, cst.Attribute)]
     else:
         values = {value for _, value in project.arguments(switch.script, function, name)}
-        uses = project.uses.get(function, [])
         given = [(w, c, a.value) for w, c in uses for a in c.args if a.value in values]
     for where, call, value in given:
         outer = replace(switch, script=where, statement=statement_of(where, call))

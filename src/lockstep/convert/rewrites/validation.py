@@ -3,30 +3,22 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 
 import libcst as cst
 
 from lockstep.convert.analysis import loop_lists
 from lockstep.convert.analysis.batch_kinds import SUM
 from lockstep.convert.analysis.blocks import body_around, calls_in, statement_of
-from lockstep.convert.analysis.loop_effects import unclear
-from lockstep.convert.analysis.loop_lists import Filled, lists_of
+from lockstep.convert.analysis.loop_effects import left_by, unclear
 from lockstep.convert.analysis.loop_sums import (
-    Sum,
     bound_in,
     form_of_tensor,
-    is_read_later,
     is_zero,
     kind_of_sum,
     read_after,
-    sums_of,
 )
 from lockstep.convert.analysis.meters import (
-    Meter,
-    is_wanted,
     kinds_of,
-    meters_of,
     read_last,
     reduction_lines,
 )
@@ -34,19 +26,9 @@ from lockstep.convert.dividing import dataset, is_shuffled, is_stream, whole
 from lockstep.convert.work import Work
 from lockstep.convert.wrapping import has_norm
 from lockstep.source.loaders import Loader, Loop, iterated
-from lockstep.source.script import Script
 from lockstep.source.tree import constant, dotted
 
 ORDER = 80
-
-
-@dataclass(frozen=True)
-class Left:
-    """What a loop leaves behind and later code reads."""
-
-    sums: list[Sum]
-    lists: list[Filled]
-    meters: list[Meter]
 
 
 def rewrite(work: Work) -> None:
@@ -145,7 +127,7 @@ def _unclear(work: Work, loop: Loop) -> str | None:
     script, node = loop.script, loop.node
     for part, reason in unclear(work, script, node):
         return f"{reason} (line {work.line(part)})"
-    left = _left(work, script, node)
+    left = left_by(work, script, node)
     if not (left.sums or left.lists or left.meters):
         return f"nothing is summed up in line {work.line(node)}"
     for one in left.sums:
@@ -164,16 +146,6 @@ def _unclear(work: Work, loop: Loop) -> str | None:
         if name in inside:
             return f"{name} is used after the loop (line {work.line(place)})"
     return None
-
-
-def _left(work: Work, script: Script, loop: cst.For) -> Left:
-    sums, filled = sums_of(script, loop), lists_of(script, loop)
-    meters = meters_of(work, script, loop)
-    return Left(
-        [one for name, one in sums.items() if is_read_later(script, loop, name)],
-        [one for name, one in filled.items() if is_read_later(script, loop, name)],
-        [one for one in meters.values() if is_wanted(script, loop, one)],
-    )
 
 
 def _divide(work: Work, loader: Loader) -> None:
@@ -213,7 +185,7 @@ def _whole_batches(work: Work, loader: Loader, data: str) -> str:
 def _by_sample(work: Work, loader: Loader) -> bool:
     """Return whether all sums are over samples; otherwise whole batches must be dealt out."""
     for loop in loader.loops:
-        left = _left(work, loop.script, loop.node)
+        left = left_by(work, loop.script, loop.node)
         if left.lists or _lengths(work, loop):
             return False
         if any(kind_of_sum(work, loop.script, one) != SUM for one in left.sums):
@@ -241,7 +213,7 @@ def _lengths(work: Work, loop: Loop) -> list[cst.Call]:
 
 def _bring_together(work: Work, loop: Loop) -> None:
     script, node = loop.script, loop.node
-    left = _left(work, script, node)
+    left = left_by(work, script, node)
     for one in left.sums:
         one.form = form_of_tensor(script, node, one)
     lines = [one.line(work) for one in left.sums]
