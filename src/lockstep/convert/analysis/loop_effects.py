@@ -33,6 +33,12 @@ class Left:
     lists: list[Filled]
     meters: list[Meter]
 
+    @property
+    def names(self) -> list[str]:
+        """The names of all."""
+        named: list[Sum | Filled | Meter] = [*self.sums, *self.lists, *self.meters]
+        return [one.name for one in named]
+
 
 def left_by(work: Work, script: Script, loop: cst.For) -> Left:
     """Return the sums, lists and meters of a loop that later code reads."""

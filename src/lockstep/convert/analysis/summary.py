@@ -63,9 +63,6 @@ def _metrics(work: Work, parts: Parts) -> list[Note]:
     found = []
     for loop in (node for node in script.order if node in loops and isinstance(node, cst.For)):
         left = left_by(work, script, loop)
-        # A name that is both a sum and a list counts once.
-        names = dict.fromkeys(one.name for one in (*left.sums, *left.lists))
-        names |= dict.fromkeys(meter.name for meter in left.meters)
-        if names:
-            found.append(Note(work.line(loop), f"metrics {', '.join(names)}"))
+        if left.names:
+            found.append(Note(work.line(loop), f"metrics {', '.join(left.names)}"))
     return found

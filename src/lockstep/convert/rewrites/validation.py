@@ -128,7 +128,7 @@ def _unclear(work: Work, loop: Loop) -> str | None:
     for part, reason in unclear(work, script, node):
         return f"{reason} (line {work.line(part)})"
     left = left_by(work, script, node)
-    if not (left.sums or left.lists or left.meters):
+    if not left.names:
         return f"nothing is summed up in line {work.line(node)}"
     for one in left.sums:
         if not is_zero(one.start):
