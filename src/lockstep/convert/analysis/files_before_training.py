@@ -91,17 +91,14 @@ def _asks(work: Work, test: cst.BaseExpression) -> bool:
 def _whole(work: Work, node: cst.If) -> list[cst.CSTNode]:
     """Return the `if` itself, or the statements that call its function if the `if` returns."""
     function = work.script.function_of(node)
-    if not any(isinstance(part, cst.Return) for part in walk_shallow(node)):
-        return [node] if _is_statement(work, node) else []
+    parts = list(walk_shallow(node))
+    if not any(isinstance(part, cst.Return) for part in parts):
+        # An `elif` is not a full statement, and a `break` needs its loop.
+        ends = any(isinstance(part, cst.Break | cst.Continue) for part in parts)
+        return [node] if statement_of(work.script, node) is node and not ends else []
     uses = work.project.uses.get(function, []) if function else []
     calls = [statement_of(work.script, call) for where, call in uses if where is work.script]
     return [s for s in calls if isinstance(s, cst.SimpleStatementLine)]
-
-
-def _is_statement(work: Work, node: cst.CSTNode) -> bool:
-    """Return whether a node is a full statement: no `elif`, and no `break` or `continue` inside."""
-    ends = any(isinstance(part, cst.Break | cst.Continue) for part in walk_shallow(node))
-    return statement_of(work.script, node) is node and not ends
 
 
 def _makes_files(work: Work, statement: cst.CSTNode) -> bool:

@@ -78,12 +78,8 @@ def _known(work: Work, script: Script, loop: cst.For) -> set[cst.CSTNode]:
 
 
 def _ends_early(loop: cst.For) -> Iterator[tuple[cst.CSTNode, str]]:
-    inner = {
-        node
-        for part in walk_shallow(loop.body)
-        if isinstance(part, cst.For | cst.While)
-        for node in walk_shallow(part.body)
-    }
+    loops = [part for part in walk_shallow(loop.body) if isinstance(part, cst.For | cst.While)]
+    inner = {node for other in loops for node in walk_shallow(other.body)}
     for part in walk_shallow(loop.body):
         if isinstance(part, cst.Return) or (isinstance(part, cst.Break) and part not in inner):
             yield part, "the loop may end early"

@@ -79,8 +79,11 @@ def _is_in_every_turn(script: Script, loop: cst.For, part: cst.CSTNode) -> bool:
 
 def bring_together(work: Work, script: Script, filled: Filled) -> str:
     """Make each batch fill the list with one item; return the line that gathers all of them."""
-    need(work, script, filled)
     ((part, value, many),) = filled.put
+    work.need("all_gather")
+    if not is_on_host(work, script, value):
+        # This form of the helper moves tensors.
+        work.need("all_gather tensors")
     if not many:
         return f"{filled.name} = {work.all_gather}({filled.name})"
     if isinstance(part, cst.Call):
@@ -91,13 +94,6 @@ def bring_together(work: Work, script: Script, filled: Filled) -> str:
     return (
         f"{filled.name} = [value for batch in {work.all_gather}({filled.name}) for value in batch]"
     )
-
-
-def need(work: Work, script: Script, filled: Filled) -> None:
-    """Ask for the helper that gathers, and for the form that moves tensors if there may be some."""
-    work.need("all_gather")
-    if not all(is_on_host(work, script, value) for _, value, _ in filled.put):
-        work.need("all_gather tensors")
 
 
 def is_nested(work: Work, script: Script, filled: Filled) -> bool:

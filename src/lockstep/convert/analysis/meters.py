@@ -101,11 +101,8 @@ def _note(kind: Kind, me: str, part: cst.AugAssign | cst.Assign | cst.AnnAssign)
         return True
     if isinstance(part, cst.AugAssign) or part.value is None:
         return isinstance(part.target, cst.Name)
-    read = {
-        n.attr.value
-        for n in walk(part.value)
-        if isinstance(n, cst.Attribute) and dotted(n.value) == me
-    }
+    attributes = [n for n in walk(part.value) if isinstance(n, cst.Attribute)]
+    read = {n.attr.value for n in attributes if dotted(n.value) == me}
     for place in assigned_to(part):
         if isinstance(place, cst.Name):
             continue

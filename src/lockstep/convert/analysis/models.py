@@ -281,8 +281,9 @@ class Models:
             if isinstance(statement, cst.FunctionDef | cst.ClassDef):
                 continue
             if self.project.reaches(script, statement, is_backward) or (
+                # Loops may also freeze or initialise weights.
                 isinstance(statement, cst.For | cst.While)
-                and not _only_sets_flags(script, statement)
+                and not re.search(r"requires_grad|init", script.code(statement))
             ):
                 break
             for _, other in self._named(script, statement):
@@ -326,8 +327,3 @@ class Models:
                     return model
         calls = [o.call for o in self.project.origins(script, node) if o.call is not None]
         return next((m for call in calls for m in self.models if call in m.calls), None)
-
-
-def _only_sets_flags(script: Script, loop: cst.For | cst.While) -> bool:
-    """Return whether a loop freezes or initialises weights."""
-    return re.search(r"requires_grad|init", script.code(loop)) is not None

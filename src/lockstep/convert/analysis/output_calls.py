@@ -93,13 +93,7 @@ def only_writes(work: Work, statement: cst.CSTNode) -> bool:
     )
 
 
-def _writes(
-    work: Work,
-    statements: Iterable[cst.CSTNode],
-    own: Own,
-    *,
-    loop: bool = False,
-) -> bool:
+def _writes(work: Work, statements: Iterable[cst.CSTNode], own: Own, *, loop: bool = False) -> bool:
     """Return whether statements only write, or compute local values for it."""
     for statement in statements:
         if isinstance(statement, cst.SimpleStatementLine):

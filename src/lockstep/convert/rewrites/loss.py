@@ -75,16 +75,15 @@ def _weigh_means(work: Work) -> None:
             if count is None or node in done:
                 continue
             done.add(node)
-            if script is not work.script or not _only_trains(work, loss, node):
-                at = node if script is work.script else loss.backward
-                work.note(
-                    at,
-                    "the mean is over labelled items or by weights, and each process has another "
-                    "number of them, so gradients differ from those of one GPU. Compute the loss "
-                    "in the training loop, where lockstep can weight it",
-                )
+            if script is work.script and _only_trains(work, loss, node):
+                _weigh(work, node, count)
                 continue
-            _weigh(work, node, count)
+            work.note(
+                node if script is work.script else loss.backward,
+                "the mean is over labelled items or by weights, and each process has another "
+                "number of them, so gradients differ from those of one GPU. Compute the loss in "
+                "the training loop, where lockstep can weight it",
+            )
 
 
 def _weigh(work: Work, node: cst.CSTNode, count: str) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import libcst as cst
 
 from lockstep.convert.analysis.batch_kinds import MEAN, SUM, UNKNOWN, kind_without_mask
-from lockstep.convert.analysis.blocks import receiver, statement_of
+from lockstep.convert.analysis.blocks import assigned_to, receiver, statement_of
 from lockstep.convert.analysis.loop_effects import left_by
 from lockstep.convert.analysis.loop_lists import Filled, is_on_host
 from lockstep.convert.analysis.loop_sums import (
@@ -19,11 +19,7 @@ from lockstep.convert.analysis.loop_sums import (
     read_after,
     sums_of,
 )
-from lockstep.convert.analysis.meters import (
-    Meter,
-    kinds_of,
-    reduction_lines,
-)
+from lockstep.convert.analysis.meters import Meter, kinds_of, reduction_lines
 from lockstep.convert.work import Work
 from lockstep.source.gradients import is_backward
 from lockstep.source.loss import loss_of
@@ -106,19 +102,11 @@ def _samples(work: Work, script: Script, loop: cst.For, lists: list[Filled]) -> 
 
 def _last_values(work: Work, script: Script, loop: cst.For) -> Iterator[tuple[str, str]]:
     """Yield the loss of the last batch, if code after the loop reads it."""
-    assigned = {
-        name
-        for part in walk_shallow(loop.body)
-        if isinstance(part, cst.Assign)
-        for target in part.targets
-        for name in targets(target.target)
-    }
-    learned = {
-        script.code(loss)
-        for part in walk_shallow(loop.body)
-        if isinstance(part, cst.Call) and is_backward(script, part)
-        if (loss := loss_of(part)) is not None
-    }
+    parts = list(walk_shallow(loop.body))
+    places = [place for p in parts if isinstance(p, cst.Assign) for place in assigned_to(p)]
+    assigned = set().union(*map(targets, places))
+    backwards = [p for p in parts if isinstance(p, cst.Call) and is_backward(script, p)]
+    learned = {script.code(loss) for p in backwards if (loss := loss_of(p)) is not None}
     summed = sums_of(script, loop)
     for node, name in read_after(script, loop):
         if name not in assigned or name in summed:

@@ -8,7 +8,6 @@ from lockstep.convert.analysis.blocks import block_of, statement_of
 from lockstep.convert.analysis.models import Model
 from lockstep.convert.work import Work
 from lockstep.convert.wrapping import CONVERT, after_wrap, has_norm, synchronised
-from lockstep.source.script import Script
 from lockstep.source.tree import argument, dotted
 
 ORDER = 120
@@ -46,15 +45,9 @@ def _measured(work: Work) -> None:
         loader, model = argument(call, "loader", 0), argument(call, "model", 1)
         if script is not work.script or loader is None or model is None:
             continue
-        if _is_divided(work, script, loader):
+        origins = work.project.origins(script, loader)
+        if any(x.call is origin.call for x in work.parts.trained_on for origin in origins):
             # The copy may be older than the conversion of the model; converting twice is harmless.
-            statement = statement_of(script, call)
-            work.draft.before(
-                statement, work.several(synchronised(CONVERT.format(script.code(model))))
-            )
+            text = synchronised(CONVERT.format(script.code(model)))
+            work.draft.before(statement_of(script, call), work.several(text))
             work.done("averaged", call, "batch norm is measured on the samples of all processes")
-
-
-def _is_divided(work: Work, script: Script, loader: cst.CSTNode) -> bool:
-    divided = {found.call for found in work.parts.trained_on}
-    return any(origin.call in divided for origin in work.project.origins(script, loader))

@@ -65,14 +65,11 @@ def _guard(work: Work, run: Sequence[cst.CSTNode], above: str) -> None:
 
 def _show_later(work: Work, statement: cst.CSTNode, *, alone: bool) -> str:
     """Let all processes evaluate and one print, for `print(evaluate(model))`."""
-    if not isinstance(statement, cst.SimpleStatementLine) or len(statement.body) != 1:
+    parts = statement.body if isinstance(statement, cst.SimpleStatementLine) else ()
+    call = parts[0].value if len(parts) == 1 and isinstance(parts[0], cst.Expr) else None
+    if not isinstance(call, cst.Call) or dotted(call.func) != "print" or not call.args:
         return ""
-    part = statement.body[0]
-    if not isinstance(part, cst.Expr) or not isinstance(part.value, cst.Call):
-        return ""
-    call = part.value
-    plain = all(arg.keyword is None and not arg.star for arg in call.args)
-    if not plain or work.script.code(call.func) != "print" or not call.args:
+    if any(arg.keyword is not None or arg.star for arg in call.args):
         return ""
     shown = work.fresh("shown")
     star = "*" if len(call.args) > 1 else ""
@@ -82,34 +79,27 @@ def _show_later(work: Work, statement: cst.CSTNode, *, alone: bool) -> str:
     if not alone:
         return f"\n\t{line}"
     # Within the statement: lines that other rewrites put below it must come after.
-    indent = work.draft.indentation(statement)
-    work.draft.insert(
-        call, f"\n{indent}if {work.rank} == 0:\n{indent}{work.draft.unit}{line}", behind=True
-    )
+    indent = f"\n{work.draft.indentation(statement)}"
+    guarded = f"{indent}if {work.rank} == 0:{indent}{work.draft.unit}{line}"
+    work.draft.insert(call, guarded, behind=True)
     return ""
 
 
 def _bodies(statement: cst.CSTNode) -> list[list[cst.CSTNode]]:
+    """Return the blocks of a statement. An `elif` is not a separate statement."""
     found: list[list[cst.CSTNode]] = []
     body = getattr(statement, "body", None)
     if isinstance(body, cst.IndentedBlock):
         found.append(list(body.body))
     for name in ("orelse", "finalbody"):
         other = getattr(statement, name, None)
-        if other is not None:
-            found += [[other]] if isinstance(other, cst.If) else _bodies(other)
+        if isinstance(other, cst.If):
+            found.append([inner for body in _bodies(other) for inner in body])
+        elif other is not None:
+            found += _bodies(other)
     for handler in getattr(statement, "handlers", ()):
         found += _bodies(handler)
-    # `elif` is not a separate statement.
-    return [_bodies_of_elif(b) if len(b) == 1 and _is_elif(statement, b[0]) else b for b in found]
-
-
-def _is_elif(statement: cst.CSTNode, other: cst.CSTNode) -> bool:
-    return isinstance(statement, cst.If) and statement.orelse is other
-
-
-def _bodies_of_elif(block: list[cst.CSTNode]) -> list[cst.CSTNode]:
-    return [s for body in _bodies(block[0]) for s in body]
+    return found
 
 
 def _is_output(work: Work, statement: cst.CSTNode, left: set[cst.CSTNode]) -> bool:
@@ -122,19 +112,14 @@ def _is_output(work: Work, statement: cst.CSTNode, left: set[cst.CSTNode]) -> bo
             return False
         return all(_is_output(work, s, left) for s in statement.body.body)
     if isinstance(statement, cst.With) and isinstance(statement.body, cst.IndentedBlock):
-        opens = any(opens_writer(work, work.script, call) for call in _opened(statement))
+        heads = [item.item for item in statement.items if isinstance(item.item, cst.Call)]
         return (
-            opens
+            any(opens_writer(work, work.script, call) for call in heads)
             and statement not in left
             and not drawn_from(work, work.script, statement)
             and only_writes(work, statement)
         )
     return False
-
-
-def _opened(statement: cst.With) -> Iterator[cst.Call]:
-    """Yield the calls at the head of a `with`."""
-    return (item.item for item in statement.items if isinstance(item.item, cst.Call))
 
 
 def _kind(work: Work, part: cst.CSTNode, left: set[cst.CSTNode]) -> str | None:
@@ -179,12 +164,8 @@ def _open_once(work: Work, call: cst.Call) -> None:
 
 def _bars(work: Work) -> None:
     for call in work.script.calls:
-        name = work.project.title(work.script, call.func)
-        if (
-            _BAR.match(name)
-            and call.args
-            and not any(a.keyword and a.keyword.value == "disable" for a in call.args)
-        ):
+        bar = _BAR.match(work.project.title(work.script, call.func))
+        if bar and call.args and argument(call, "disable") is None:
             work.draft.insert(call.args[-1].value, f", disable={work.rank} > 0", behind=True)
             work.done("output", call, "one progress bar is enough")
 
@@ -212,8 +193,7 @@ def _products(loop: cst.For) -> Iterator[cst.BinaryOperation]:
             and isinstance(part.operator, cst.Multiply)
             and mentions(part.left, number, set())
             and isinstance(part.right, cst.Call)
-            and isinstance(part.right.func, cst.Name)
-            and part.right.func.value == "len"
+            and dotted(part.right.func) == "len"
             and mentions(part.right.args[0].value, batch, set())
         ):
             yield part
@@ -224,11 +204,9 @@ def _is_shown(work: Work, node: cst.CSTNode) -> bool:
     for parent in work.script.above(node):
         if isinstance(parent, cst.Call) and shows(work, parent):
             return True
-        if isinstance(parent, cst.Subscript):
-            return False
         if isinstance(parent, cst.Assign):
             return _shown_by_name(work, parent, node)
-        if isinstance(parent, cst.BaseSmallStatement):
+        if isinstance(parent, cst.Subscript | cst.BaseSmallStatement):
             return False
     return False
 
@@ -242,12 +220,8 @@ def _shown_by_name(work: Work, statement: cst.Assign, node: cst.CSTNode) -> bool
     if not isinstance(target, cst.Name) or len(statement.targets) > 1:
         return False
     scope = work.script.scope_of(statement)
-    uses = [
-        part
-        for part in work.script.order
-        if isinstance(part, cst.Name)
-        and part.value == target.value
-        and part is not target
-        and work.script.scope_of(part) is scope
+    names = [
+        node for node in work.script.order if isinstance(node, cst.Name) and node is not target
     ]
+    uses = [n for n in names if n.value == target.value and work.script.scope_of(n) is scope]
     return bool(uses) and all(_is_shown(work, use) for use in uses)

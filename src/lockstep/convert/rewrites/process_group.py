@@ -80,7 +80,9 @@ def _leave(work: Work) -> None:
         assert isinstance(last, cst.If)
         last = last.body.body[-1]
     returns = _returns(work)
-    call = _call(work) if any(_early(work, r, last) for r in returns) else None
+    # A return before the end, or one that still computes something.
+    early = any(r is not last or any(True for _ in calls_in(r)) for r in returns)
+    call = _call(work) if early else None
     if call is not None:
         # The function may have returned before the process group existed.
         work.draft.after(call, _LEAVE.format("dist.is_initialized()"))
@@ -99,18 +101,8 @@ def _leave(work: Work) -> None:
 def _returns(work: Work) -> list[cst.CSTNode]:
     """Return the return statements of the function that does all the work."""
     function = work.script.function_of(work.parts.entry[0])
-    if function is None:
-        return []
-    return [
-        statement_of(work.script, part)
-        for part in walk_shallow(function.body)
-        if isinstance(part, cst.Return)
-    ]
-
-
-def _early(work: Work, statement: cst.CSTNode, last: cst.CSTNode) -> bool:
-    """Return whether a return is not the last statement, or still computes something."""
-    return statement is not last or any(True for _ in calls_in(statement))
+    parts = walk_shallow(function.body) if function is not None else ()
+    return [statement_of(work.script, part) for part in parts if isinstance(part, cst.Return)]
 
 
 def _call(work: Work) -> cst.CSTNode | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import libcst as cst
 
-from lockstep.convert.analysis.blocks import statement_of
+from lockstep.convert.analysis.blocks import bindings_of, statement_of
 from lockstep.convert.dividing import (
     EVEN,
     dataset,
@@ -139,15 +139,10 @@ def _split_keywords(work: Work, loader: Loader, data: str, name: str) -> None:
     world = work.world
     call = loader.call
     statement = statement_of(work.script, call)
-    others = [
-        a.value.value
-        for other in work.script.calls
-        for a in other.args
-        if other is not call and a.star == "**" and isinstance(a.value, cst.Name)
-    ]
+    args = [a for other in work.script.calls if other is not call for a in other.args]
     lines = []
     new = name
-    if name in others:
+    if any(a.star == "**" and dotted(a.value) == name for a in args):
         new = work.fresh(f"train_{name}")
         lines.append(f"{new} = dict({name})")
         star = next(a for a in call.args if a.star == "**")
@@ -194,10 +189,9 @@ def _remake(work: Work, loader: Loader) -> None:
 def _held(work: Work, node: cst.CSTNode, depth: int = 6) -> tuple[str, cst.CSTNode] | None:
     """Return the variable that holds the loader of a loop, and the statement that assigns it."""
     script, name = work.script, dotted(node)
-    found = script.scope_of(node).find(name) if name is not None else None
-    if name is None or found is None or not depth:
+    if name is None or not depth:
         return None
-    for binding in found[1]:
+    for binding in bindings_of(script, node):
         if binding.kind == "assign" and isinstance(binding.value, cst.Call):
             return name, statement_of(script, binding.node)
         inner = [binding.value] if binding.kind == "assign" else []
@@ -322,8 +316,7 @@ def _parameter(work: Work, loop: Loop, epoch: str) -> str | None:
     """Return the parameter of the loop's function that receives the epoch."""
     function = loop.script.function_of(loop.node)
     assert function is not None
-    for parameter in function.params.params:
-        name = parameter.name.value
+    for name in (parameter.name.value for parameter in function.params.params):
         given = work.project.arguments(loop.script, function, name)
         if any(dotted(value) == epoch for _, value in given):
             return name

@@ -17,11 +17,7 @@ from lockstep.convert.analysis.loop_sums import (
     kind_of_sum,
     read_after,
 )
-from lockstep.convert.analysis.meters import (
-    kinds_of,
-    read_last,
-    reduction_lines,
-)
+from lockstep.convert.analysis.meters import kinds_of, read_last, reduction_lines
 from lockstep.convert.dividing import dataset, is_shuffled, is_stream, whole
 from lockstep.convert.work import Work
 from lockstep.convert.wrapping import has_norm
@@ -85,9 +81,7 @@ def _spread(obstacles: dict[Loader, str | None]) -> None:
 
 
 def _obstacle(work: Work, loader: Loader) -> str | None:
-    if loader.script is not work.script or any(
-        loop.script is not work.script for loop in loader.loops
-    ):
+    if {loader.script, *(loop.script for loop in loader.loops)} != {work.script}:
         return "the evaluation is in another file"
     others = [loader.given(name) for name in ("sampler", "batch_sampler", "drop_last")]
     if any(other is not None and constant(other) not in (False, None) for other in others):
