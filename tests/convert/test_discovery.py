@@ -8,17 +8,14 @@ from types import ModuleType
 import pytest
 
 from lockstep.convert import refuse, rewrites
-from lockstep.convert.refusal import Stage
-from lockstep.convert.refuse import all_reasons
+from lockstep.convert.refuse import Stage, all_reasons
 from lockstep.convert.rewrites import all_rewrites
 
 REWRITES = [
     "process_group",
-    "leave_process_group",
     "device",
     "download",
     "sampler",
-    "epochs",
     "hand_cut_batches",
     "validation",
     "metrics",
@@ -26,12 +23,10 @@ REWRITES = [
     "unfreeze",
     "model_copies",
     "loss",
-    "weighted_losses",
     "accumulation",
     "learning_rate",
     "seeds",
     "checkpoints",
-    "samples_seen",
     "output",
 ]
 """New rewrites may come between these, but must not change their order."""

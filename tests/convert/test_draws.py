@@ -9,7 +9,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lockstep.convert.verify.in_process.sample_order import Passes
+from lockstep.convert.verify.in_process.samples import Passes
 from lockstep.convert.verify.in_process.torch_draws import Draws
 
 
@@ -27,7 +27,8 @@ def drawn(ranks: int, rank: int, batch: int, kept: dict[str, list]) -> torch.Ten
         neutral=lambda _: None,
         name=lambda kind: f"1.{kind}.1",
     )
-    return Draws(now).randperm(torch.randperm)(len(samples))
+    draws = Draws(now)
+    return draws.instead(torch.randperm, draws.randperm)(len(samples))
 
 
 @given(st.sampled_from([2, 3, 4, 6]), st.integers(2, 12))

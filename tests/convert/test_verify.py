@@ -12,13 +12,11 @@ import pytest
 
 from lockstep.console import Progress
 from lockstep.convert.verify import Comparison, Verdict, verify
-from lockstep.convert.verify.difference_reasons import UNKNOWN
+from lockstep.convert.verify.comparison import UNKNOWN, compare
 from lockstep.convert.verify.printed_lines import differing
 from lockstep.convert.verify.proof import Proof, examination
 from lockstep.convert.verify.rounding_bounds import Bounds
-from lockstep.convert.verify.runs import Plan, Run
-from lockstep.convert.verify.scratch_folder import furnish
-from lockstep.convert.verify.step_by_step import compare
+from lockstep.convert.verify.runs import Plan, Run, furnish
 from lockstep.probes.run_script import Outcome
 from lockstep.probes.trace import Event, Rank, Trace
 from torchvision_folder import FOLDER

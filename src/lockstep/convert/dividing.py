@@ -10,7 +10,7 @@ from lockstep.convert.analysis.blocks import statement_of
 from lockstep.convert.work import Work
 from lockstep.errors import ConvertError
 from lockstep.source.loaders import Loader
-from lockstep.source.tree import dotted, walk
+from lockstep.source.tree import constant, dotted, walk
 
 EVEN = 'assert {size} % {world} == 0, "the batch must divide evenly by the processes"'
 _PLAIN = cst.Name | cst.Attribute | cst.Subscript
@@ -20,11 +20,8 @@ def phase_of(work: Work, loader: Loader) -> tuple[str, str] | None:
     """Return x and "train", for `{x: DataLoader(...) for x in ["train", "val"]}`."""
     for parent in work.script.above(loader.call):
         if isinstance(parent, cst.DictComp):
-            keys = [
-                work.script.code(part)
-                for part in walk(parent.for_in.iter)
-                if isinstance(part, cst.SimpleString)
-            ]
+            strings = [n for n in walk(parent.for_in.iter) if isinstance(n, cst.SimpleString)]
+            keys = [work.script.code(string) for string in strings]
             trains = [key for key in keys if re.search(r"train|trn", key, re.I)]
             name = dotted(parent.for_in.target)
             if name is not None and len(trains) == 1 and len(keys) > 1:
@@ -46,14 +43,10 @@ def dataset(work: Work, loader: Loader) -> str:
     name = work.fresh(f"{stem}_set")
     place = work.script.place(data)
     lines = work.script.lines[place.start.line - 1 : place.end.line]
-    if len(lines) == 1:
-        text = lines[0][place.start.column : place.end.column]
-    else:
-        text = "\n".join(
-            [lines[0][place.start.column :], *lines[1:-1], lines[-1][: place.end.column]]
-        )
+    lines[-1] = lines[-1][: place.end.column]
+    lines[0] = lines[0][place.start.column :]
     statement = statement_of(work.script, loader.call)
-    text = text.replace("\n" + work.draft.indentation(statement), "\n")
+    text = "\n".join(lines).replace("\n" + work.draft.indentation(statement), "\n")
     work.draft.before(statement, f"{name} = {text}")
     work.draft.replace(data, name)
     return name
@@ -61,14 +54,26 @@ def dataset(work: Work, loader: Loader) -> str:
 
 def is_stream(work: Work, loader: Loader) -> bool:
     """Return whether a loader reads a stream without a length."""
-    for origin in loader.origins("dataset"):
-        if origin.call is not None:
-            made = work.parts.project.definition(origin.script, origin.call.func)
-            if made is not None and isinstance(made[1], cst.ClassDef):
-                bases = [made[0].code(base.value) for base in made[1].bases]
-                if any("Iterable" in base for base in bases):
-                    return True
-    return False
+    calls = [(o.script, o.call) for o in loader.origins("dataset") if o.call is not None]
+    made = [work.project.definition(script, call.func) for script, call in calls]
+    return any(
+        "Iterable" in found[0].code(base.value)
+        for found in made
+        if found is not None and isinstance(found[1], cst.ClassDef)
+        for base in found[1].bases
+    )
+
+
+def is_shuffled(loader: Loader) -> bool:
+    """Return whether a loader is told to shuffle, or may be."""
+    shuffle = loader.given("shuffle")
+    return shuffle is not None and constant(shuffle) is not False
+
+
+def has_sampler(loader: Loader, name: str = "sampler") -> bool:
+    """Return whether a loader is given a sampler, and not None."""
+    given = loader.given(name)
+    return given is not None and constant(given) is not None
 
 
 def even(work: Work, statement: cst.CSTNode, size: str) -> None:

@@ -56,6 +56,11 @@ class Draft:
         at = self._offset(spot.line, spot.column)
         self._put(at, at, AFTER if behind else BEFORE, text)
 
+    def around(self, node: cst.CSTNode, before: str, behind: str = ")") -> None:
+        """Put text right before a node and right behind it."""
+        self.insert(node, before)
+        self.insert(node, behind, behind=True)
+
     def before(self, statement: cst.CSTNode, text: str) -> None:
         """Put lines above a statement, with its indentation."""
         at = self._line(self.script.place(statement).start.line)
@@ -91,9 +96,7 @@ class Draft:
         newline = "\r\n" if "\r\n" in text else "\n"
         done = len(text)
         self._join()
-        for put in sorted(
-            self.puts, key=lambda p: (p.start, p.end > p.start, p.order), reverse=True
-        ):
+        for put in reversed(self.puts):
             if put.end > done:
                 line = self.script.text[: put.start].count("\n") + 1
                 raise ConvertError(
@@ -105,7 +108,7 @@ class Draft:
         return text
 
     def _join(self) -> None:
-        """Merge neighbouring blocks that have the same header."""
+        """Sort what was put, and merge neighbouring blocks that have the same header."""
         self.puts.sort(key=lambda p: (p.start, p.end > p.start, p.order))
         for number in range(len(self.puts) - 1, 0, -1):
             first, second = self.puts[number - 1 : number + 1]

@@ -52,6 +52,7 @@ class Work:
     def __init__(self, parts: Parts, options: Options) -> None:
         self.parts, self.options = parts, options
         self.script: Script = parts.script
+        self.project = parts.project
         self.draft = Draft(self.script)
         self.changes: list[Change] = []
         self.notes: list[Note] = []

@@ -15,6 +15,7 @@ _NORM = re.compile(
     r"|regnet|shufflenet|mnasnet|squeezenet|segmentation|vgg\d+_bn)"
 )
 """Batch norm, also inside the usual models of libraries."""
+_LIBRARIES = re.compile(r"(torchvision|timm|segmentation_models|efficientnet|pretrainedmodels)\b")
 CONVERT = "torch.nn.SyncBatchNorm.convert_sync_batchnorm({})"
 PARALLEL = (
     "torch.nn.DataParallel",
@@ -49,21 +50,18 @@ def wrapped(work: Work, model: str) -> str:
 
 def has_norm(work: Work) -> bool:
     """Return whether a model may have batch norm: in the source, or in a library's model."""
-    if any(_NORM.search(script.text) for script in work.parts.project.scripts):
+    if any(_NORM.search(script.text) for script in work.project.scripts):
         return True
-    for model in work.parts.models:
-        for call in model.calls:
-            name = work.parts.project.name(model.script, call.func) or ""
-            if re.match(
-                r"(torchvision|timm|segmentation_models|efficientnet|pretrainedmodels)\b", name
-            ):
-                return True
-    return False
+    return any(
+        _LIBRARIES.match(work.project.name(model.script, call.func) or "")
+        for model in work.parts.models
+        for call in model.calls
+    )
 
 
 def _has_buffers(work: Work) -> bool:
-    return not _NORM.search("".join(s.text for s in work.parts.project.scripts)) and any(
-        "register_buffer" in script.text for script in work.parts.project.scripts
+    return not _NORM.search("".join(s.text for s in work.project.scripts)) and any(
+        "register_buffer" in script.text for script in work.project.scripts
     )
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 import libcst as cst
 
+from lockstep.source.scopes import Binding
 from lockstep.source.script import Script
 from lockstep.source.tree import children, dotted, walk, walk_shallow
 
@@ -44,6 +45,38 @@ def is_main_guard(node: cst.CSTNode) -> bool:
     return isinstance(node, cst.If) and any(
         isinstance(part, cst.Name) and part.value == "__name__" for part in walk(node.test)
     )
+
+
+def receiver(node: cst.CSTNode | None, *names: str) -> cst.BaseExpression | None:
+    """Return x, for the call `x.name()` of a method with one of these names, or with any name."""
+    if not isinstance(node, cst.Call) or not isinstance(node.func, cst.Attribute):
+        return None
+    return node.func.value if not names or node.func.attr.value in names else None
+
+
+def last_name(call: cst.Call) -> str:
+    """Return `add`, for `x.add()`, `f().add()` and `add()`."""
+    func = call.func.attr if isinstance(call.func, cst.Attribute) else call.func
+    return func.value if isinstance(func, cst.Name) else ""
+
+
+def assigned_to(node: cst.CSTNode) -> list[cst.BaseExpression]:
+    """Return what an assignment of any kind assigns to: a, b and c[0], for `a, b = c[0] = x`."""
+    if isinstance(node, cst.Assign):
+        return [target.target for target in node.targets]
+    return [node.target] if isinstance(node, cst.AnnAssign | cst.AugAssign) else []
+
+
+def bindings_of(script: Script, node: cst.CSTNode, name: str | None = None) -> list[Binding]:
+    """Return all places where a name gets its value, by default the name that a node is."""
+    found = script.scope_of(node).find(name or dotted(node) or "")
+    return found[1] if found is not None else []
+
+
+def body_around(script: Script, node: cst.CSTNode) -> cst.CSTNode:
+    """Return the body of the function that holds a node, or else the module."""
+    function = script.function_of(node)
+    return function.body if function is not None else script.tree
 
 
 def calls_in(node: cst.CSTNode) -> Iterator[cst.Call]:

@@ -1,15 +1,17 @@
-"""Find the effects of a loop that cannot be added up over processes."""
+"""Find what a loop leaves behind, and its effects that cannot be added up over processes."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 import libcst as cst
 
-from lockstep.convert.analysis.loop_lists import filling, lists_of
-from lockstep.convert.analysis.loop_sums import addition, bound_in, sums_of
-from lockstep.convert.analysis.meters import meters_of
+from lockstep.convert.analysis.blocks import assigned_to, receiver
+from lockstep.convert.analysis.loop_lists import Filled, filling, lists_of
+from lockstep.convert.analysis.loop_sums import Sum, addition, bound_in, is_read_later, sums_of
+from lockstep.convert.analysis.meters import Meter, is_wanted, meters_of
 from lockstep.convert.analysis.output_calls import shows
 from lockstep.convert.work import Work
 from lockstep.source.name_uses import base, mentions, targets
@@ -21,6 +23,30 @@ _HARMLESS = re.compile(
     r"set_description\w*|set_postfix\w*|refresh|close|display|synchronize)$"
 )
 _BAR = re.compile(r"tqdm|trange|[Pp]rogress|\bBar|[Ll]ogger")
+
+
+@dataclass(frozen=True)
+class Left:
+    """What a loop leaves behind and later code reads."""
+
+    sums: list[Sum]
+    lists: list[Filled]
+    meters: list[Meter]
+
+    @property
+    def names(self) -> list[str]:
+        """The names of all."""
+        named: list[Sum | Filled | Meter] = [*self.sums, *self.lists, *self.meters]
+        return [one.name for one in named]
+
+
+def left_by(work: Work, script: Script, loop: cst.For) -> Left:
+    """Return the sums, lists and meters of a loop that later code reads."""
+    return Left(
+        [s for s in sums_of(script, loop).values() if is_read_later(script, loop, s.name)],
+        [x for x in lists_of(script, loop).values() if is_read_later(script, loop, x.name)],
+        [m for m in meters_of(work, script, loop).values() if is_wanted(script, loop, m)],
+    )
 
 
 def unclear(work: Work, script: Script, loop: cst.For) -> Iterator[tuple[cst.CSTNode, str]]:
@@ -52,12 +78,8 @@ def _known(work: Work, script: Script, loop: cst.For) -> set[cst.CSTNode]:
 
 
 def _ends_early(loop: cst.For) -> Iterator[tuple[cst.CSTNode, str]]:
-    inner = {
-        node
-        for part in walk_shallow(loop.body)
-        if isinstance(part, cst.For | cst.While)
-        for node in walk_shallow(part.body)
-    }
+    loops = [part for part in walk_shallow(loop.body) if isinstance(part, cst.For | cst.While)]
+    inner = {node for other in loops for node in walk_shallow(other.body)}
     for part in walk_shallow(loop.body):
         if isinstance(part, cst.Return) or (isinstance(part, cst.Break) and part not in inner):
             yield part, "the loop may end early"
@@ -79,8 +101,7 @@ def _carried(script: Script, loop: cst.For) -> Iterator[tuple[cst.CSTNode, str]]
 
 def _set(part: cst.Assign | cst.AugAssign, inside: set[str]) -> Iterator[tuple[cst.CSTNode, str]]:
     """Yield assignments such as `kept[i] = x` and `n *= 2` to values older than the loop."""
-    places = [t.target for t in part.targets] if isinstance(part, cst.Assign) else [part.target]
-    for place in places:
+    for place in assigned_to(part):
         name = base(place)
         plain = isinstance(part, cst.Assign) and isinstance(place, cst.Name | cst.Tuple | cst.List)
         if not plain and name is not None and name.split(".")[0] not in inside:
@@ -91,30 +112,29 @@ def _is_harmless(
     work: Work, script: Script, loop: cst.For, call: cst.Call, inside: set[str]
 ) -> bool:
     """Return whether a call whose result is not used leaves nothing behind."""
-    put = filling(script, call)
-    owner = call.func.value if isinstance(call.func, cst.Attribute) else None
+    owner = receiver(call)
     if owner is not None and targets(owner) & inside:
         return True
-    if put is not None:
+    if filling(script, call) is not None:
         return False
     if shows(work, call) or _HARMLESS.match(script.code(call.func)):
         return True
     if owner is not None and _is_bar(work, script, loop, owner):
         return True
-    made = work.parts.project.definition(script, call.func)
+    made = work.project.definition(script, call.func)
     return made is not None and not _function_keeps(work, script, call)
 
 
 def _is_bar(work: Work, script: Script, loop: cst.For, owner: cst.BaseExpression) -> bool:
     if script.code(owner) == script.code(loop.iter):
         return True
-    origins = work.parts.project.origins(script, owner)
+    origins = work.project.origins(script, owner)
     return any(o.call is not None and _BAR.search(o.script.code(o.call.func)) for o in origins)
 
 
 def _function_keeps(work: Work, script: Script, call: cst.Call) -> bool:
     """Return whether a function of the project changes its arguments or a global."""
-    project = work.parts.project
+    project = work.project
     made = project.function(script, call.func)
     if made is None or shows(work, call):
         return False
@@ -133,14 +153,12 @@ def _changes(script: Script, part: cst.CSTNode) -> bool:
         return True
     given = {p.name.value for p in function.params.params}
     changed: list[cst.BaseExpression] = []
-    if isinstance(part, cst.AugAssign):
-        changed = [part.target]
-    elif isinstance(part, cst.Assign):
-        places = [target.target for target in part.targets]
-        changed = [p for p in places if isinstance(p, cst.Subscript | cst.Attribute)]
-    elif isinstance(part, cst.Expr) and isinstance(part.value, cst.Call):
-        func = part.value.func
-        harmless = _HARMLESS.match(script.code(func))
-        changed = [func.value] if isinstance(func, cst.Attribute) and not harmless else []
+    if isinstance(part, cst.Assign | cst.AugAssign):
+        inner = cst.Subscript | cst.Attribute
+        plain = isinstance(part, cst.AugAssign)
+        changed = [p for p in assigned_to(part) if plain or isinstance(p, inner)]
+    elif isinstance(part, cst.Expr) and (owner := receiver(part.value)) is not None:
+        assert isinstance(part.value, cst.Call)
+        changed = [] if _HARMLESS.match(script.code(part.value.func)) else [owner]
     names = {(base(place) or dotted(place) or "").split(".")[0] for place in changed}
     return bool(names & given)

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 import libcst as cst
 
-from lockstep.convert.analysis.loop_sums import addition, bound_in
-from lockstep.convert.analysis.start_values import entry, is_empty_list
+from lockstep.convert.analysis.blocks import last_name, receiver
+from lockstep.convert.analysis.loop_sums import addition, bound_in, entry, is_empty_list
 from lockstep.convert.work import Work
 from lockstep.source.name_uses import targets
 from lockstep.source.script import Script
@@ -50,14 +50,10 @@ def filling(
     added = addition(script, part)
     if added is not None:
         return (*added, True)
-    if (
-        isinstance(part, cst.Call)
-        and isinstance(part.func, cst.Attribute)
-        and part.func.attr.value in ("append", "extend")
-        and len(part.args) == 1
-    ):
-        return part.func.value, part.args[0].value, part.func.attr.value == "extend"
-    return None
+    owner = receiver(part, "append", "extend")
+    if owner is None or not isinstance(part, cst.Call) or len(part.args) != 1:
+        return None
+    return owner, part.args[0].value, last_name(part) == "extend"
 
 
 def obstacle(work: Work, script: Script, loop: cst.For, filled: Filled) -> str | None:
@@ -67,11 +63,8 @@ def obstacle(work: Work, script: Script, loop: cst.For, filled: Filled) -> str |
         return f"{name} is not filled once in every batch"
     if is_nested(work, script, filled):
         return f"{name} may hold tensors on a GPU"
-    uses = [
-        n
-        for n in walk_shallow(loop.body)
-        if isinstance(n, cst.Name | cst.Attribute) and script.code(n) == name
-    ]
+    names = [n for n in walk_shallow(loop.body) if isinstance(n, cst.Name | cst.Attribute)]
+    uses = [n for n in names if script.code(n) == name]
     if filled.put[0][2] and len(uses) > 1:
         return f"{name} is read as it grows"
     return None
@@ -81,18 +74,16 @@ def _is_in_every_turn(script: Script, loop: cst.For, part: cst.CSTNode) -> bool:
     """Return whether a statement runs exactly once in every turn of a loop."""
     if any(isinstance(node, cst.Continue) for node in walk_shallow(loop.body)):
         return False
-    for parent in script.above(part):
-        if parent is loop:
-            return True
-        if not isinstance(parent, _PLAIN):
-            return False
-    return False
+    return next(p for p in script.above(part) if not isinstance(p, _PLAIN)) is loop
 
 
 def bring_together(work: Work, script: Script, filled: Filled) -> str:
     """Make each batch fill the list with one item; return the line that gathers all of them."""
-    need(work, script, filled)
     ((part, value, many),) = filled.put
+    work.need("all_gather")
+    if not is_on_host(work, script, value):
+        # This form of the helper moves tensors.
+        work.need("all_gather tensors")
     if not many:
         return f"{filled.name} = {work.all_gather}({filled.name})"
     if isinstance(part, cst.Call):
@@ -103,13 +94,6 @@ def bring_together(work: Work, script: Script, filled: Filled) -> str:
     return (
         f"{filled.name} = [value for batch in {work.all_gather}({filled.name}) for value in batch]"
     )
-
-
-def need(work: Work, script: Script, filled: Filled) -> None:
-    """Ask for the helper that gathers, and for the form that moves tensors if there may be some."""
-    work.need("all_gather")
-    if not all(is_on_host(work, script, value) for _, value, _ in filled.put):
-        work.need("all_gather tensors")
 
 
 def is_nested(work: Work, script: Script, filled: Filled) -> bool:
@@ -131,5 +115,5 @@ def is_on_host(work: Work, script: Script, value: cst.CSTNode) -> bool:
         return True
     if not isinstance(value, cst.Name):
         return False
-    origins = [o for o in work.parts.project.origins(script, value) if o.node is not value]
+    origins = [o for o in work.project.origins(script, value) if o.node is not value]
     return bool(origins) and all(_ON_HOST.search(o.script.code(o.node)) for o in origins)

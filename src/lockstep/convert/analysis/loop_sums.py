@@ -1,24 +1,138 @@
-"""Find what a loop adds up: numbers, tensors, arrays, and items of lists and dictionaries."""
+"""Find what a loop adds up: numbers, tensors, arrays, items of lists; and where each sum starts."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import libcst as cst
 
-from lockstep.convert.analysis.batch_kinds import MASKED, MEAN, SUM, UNKNOWN, kinds
-from lockstep.convert.analysis.blocks import statement_of
-from lockstep.convert.analysis.start_values import entry, is_empty_list, key_of, start_of
+from lockstep.convert.analysis.batch_kinds import MEAN, SUM, UNKNOWN, kind_without_mask
+from lockstep.convert.analysis.blocks import (
+    assigned_to,
+    body_around,
+    last_name,
+    receiver,
+    statement_of,
+)
 from lockstep.convert.work import Work
-from lockstep.source.name_uses import base, targets
+from lockstep.source.name_uses import base, mentions, targets
 from lockstep.source.script import Script
-from lockstep.source.tree import constant, dotted, walk_shallow
+from lockstep.source.tree import constant, dotted, parts, walk_shallow
 
+_ZEROS = {"zeros", "zeros_like", "new_zeros"}
+_SAME = {"to", "cuda", "cpu", "float", "double", "long", "int"}
+_MADE = {"tensor", "array", "as_tensor", "float", "int", "list", "dict", "asarray"}
 PER_SAMPLE = re.compile(r"\.size\(0\)|\.shape\[0\]|\blen\(|\.sum\(\)|\.size\(\)\[0\]|batch_size")
 COUNT = "count"
 _PLAIN = "{all_sum}({name})"
 _LISTS = cst.List | cst.ListComp | cst.BinaryOperation
+
+
+def start_of(script: Script, loop: cst.For, name: str) -> cst.CSTNode | None:
+    """Return the last value that a name gets before a loop, each time the loop begins."""
+    found: cst.CSTNode | None = None
+    for part in _before(script, loop):
+        if isinstance(part, cst.Assign | cst.AnnAssign) and part.value is not None:
+            for target in assigned_to(part):
+                found = _value(script, target, part.value, name) or found
+        elif isinstance(part, cst.For | cst.While) and mentions(part, {name}, set()):
+            # Another loop may have added to it.
+            found = None
+    return found
+
+
+def is_called_before(script: Script, loop: cst.For, wanted: Callable[[cst.Call], bool]) -> bool:
+    """Return whether a wanted call runs each time before the loop begins."""
+    return any(isinstance(part, cst.Call) and wanted(part) for part in _before(script, loop))
+
+
+def _before(script: Script, loop: cst.For) -> list[cst.CSTNode]:
+    """Return what runs before a loop in the blocks around it, up to the next loop or function."""
+    found: list[cst.CSTNode] = []
+    node: cst.CSTNode = loop
+    for parent in script.above(loop):
+        if isinstance(parent, cst.IndentedBlock | cst.Module):
+            block = list(parent.body)
+            here = block.index(statement_of(script, node))  # type: ignore[arg-type]
+            lines: list[cst.CSTNode] = []
+            for statement in block[:here]:
+                is_line = isinstance(statement, cst.SimpleStatementLine)
+                lines += walk_shallow(statement) if is_line else [statement]
+            found = lines + found
+        if isinstance(parent, cst.For | cst.While | cst.FunctionDef | cst.ClassDef):
+            break
+        node = parent
+    return found
+
+
+def _value(
+    script: Script, target: cst.CSTNode, value: cst.CSTNode, name: str
+) -> cst.CSTNode | None:
+    """Return what a name gets from an assignment, also from `a, b = 0, 0`."""
+    if not isinstance(target, cst.Tuple | cst.List):
+        return value if script.code(target) == name else None
+    right = value.elements if isinstance(value, cst.Tuple | cst.List) else ()
+    if len(right) != len(target.elements):
+        return None
+    pairs = zip(target.elements, right, strict=True)
+    found = (_value(script, a.value, b.value, name) for a, b in pairs)
+    return next((one for one in found if one is not None), None)
+
+
+def is_zero(node: cst.CSTNode | None) -> bool:
+    """Return whether a value is zero, or made of zeros only."""
+    if node is None:
+        return False
+    if constant(node) is not ...:
+        return constant(node) == 0 and constant(node) is not False
+    if isinstance(node, cst.List | cst.Tuple | cst.Dict):
+        return bool(node.elements) and all(is_zero(e.value) for e in node.elements)
+    if isinstance(node, cst.ListComp | cst.GeneratorExp):
+        return is_zero(node.elt)
+    if isinstance(node, cst.DictComp):
+        return is_zero(node.value)
+    if isinstance(node, cst.BinaryOperation) and isinstance(node.operator, cst.Multiply):
+        return isinstance(node.left, cst.List) and is_zero(node.left)
+    if not isinstance(node, cst.Call):
+        return False
+    last, owner = last_name(node), receiver(node)
+    if last in _ZEROS:
+        return True
+    if last in _SAME and owner is not None:
+        return is_zero(owner)
+    if last == "fromkeys":
+        return len(node.args) == 2 and is_zero(node.args[1].value)
+    if last == "dict":
+        return bool(node.args) and all(a.keyword and is_zero(a.value) for a in node.args)
+    return last in _MADE and (bool(node.args) and is_zero(node.args[0].value))
+
+
+def is_empty_list(node: cst.CSTNode | None) -> bool:
+    """Return whether a value is `[]` or `list()`."""
+    if isinstance(node, cst.List):
+        return not node.elements
+    return isinstance(node, cst.Call) and dotted(node.func) == "list" and not node.args
+
+
+def entry(script: Script, loop: cst.For, place: cst.CSTNode) -> cst.CSTNode | None:
+    """Return the first value of a name, an attribute, or an item of a dictionary."""
+    found = start_of(script, loop, script.code(place))
+    if found is not None or not isinstance(place, cst.Subscript):
+        return found
+    within = start_of(script, loop, script.code(place.value))
+    key = key_of(place)
+    if within is None or not isinstance(key, int | str):
+        return None
+    chosen = parts(within, key)
+    return chosen[0] if len(chosen) == 1 else None
+
+
+def key_of(place: cst.Subscript) -> object:
+    """Return the literal key or index of an item; `...` for a computed one."""
+    inner = place.slice[0].slice if len(place.slice) == 1 else None
+    return constant(inner.value) if isinstance(inner, cst.Index) else ...
 
 
 @dataclass(eq=False)
@@ -86,24 +200,20 @@ def _sum(script: Script, loop: cst.For, place: cst.BaseExpression) -> Sum:
     start = start_of(script, loop, name)
     if isinstance(start, cst.Dict) and key_of(place) is not ... and base(place.value) == name:
         return Sum(script.code(place), entry(script, loop, place))
-    if isinstance(start, cst.Dict | cst.DictComp) or _last(start) in ("dict", "fromkeys"):
+    last = (dotted(start.func) or "").rsplit(".", 1)[-1] if isinstance(start, cst.Call) else ""
+    if isinstance(start, cst.Dict | cst.DictComp) or last in ("dict", "fromkeys"):
         form = "{{key: {all_sum}(value) for key, value in {name}.items()}}"
         return Sum(name, start, form)
-    if isinstance(start, _LISTS) or _last(start) == "list":
+    if isinstance(start, _LISTS) or last == "list":
         return Sum(name, start, "[{all_sum}(value) for value in {name}]")
     return Sum(name, start, _form(start))
 
 
 def _form(start: cst.CSTNode | None) -> str:
     """Return the form for a start value; arrays of NumPy go through a tensor."""
-    of_numpy = isinstance(start, cst.Call) and (dotted(start.func) or "").startswith(
-        ("np.", "numpy.")
-    )
+    made = dotted(start.func) or "" if isinstance(start, cst.Call) else ""
+    of_numpy = made.startswith(("np.", "numpy."))
     return "{all_sum}(torch.from_numpy({name})).numpy()" if of_numpy else _PLAIN
-
-
-def _last(node: cst.CSTNode | None) -> str:
-    return (dotted(node.func) or "").rsplit(".", 1)[-1] if isinstance(node, cst.Call) else ""
 
 
 def bound_in(script: Script, loop: cst.For) -> set[str]:
@@ -111,8 +221,7 @@ def bound_in(script: Script, loop: cst.For) -> set[str]:
     found = targets(loop.target)
     for part in walk_shallow(loop.body):
         if isinstance(part, cst.Assign) and addition(script, part) is None:
-            for target in part.targets:
-                found |= _names(target.target)
+            found = found.union(*map(_names, assigned_to(part)))
         elif isinstance(part, cst.AnnAssign | cst.NamedExpr | cst.For):
             found |= _names(part.target)
         elif isinstance(part, cst.AsName):
@@ -129,13 +238,12 @@ def _names(target: cst.CSTNode) -> set[str]:
 
 def read_after(script: Script, node: cst.For) -> list[tuple[cst.CSTNode, str]]:
     """Return the names that the function reads after a loop with the value they have from it."""
-    function = script.function_of(node)
     around = set(script.above(node))
     last = script.last(node)
     found: list[tuple[cst.CSTNode, str]] = []
     stored: dict[str, list[tuple[cst.CSTNode | None, int]]] = {}
     """The blocks that set a name again, each with the place from which on they do."""
-    for part in walk_shallow(function.body if function else script.tree):
+    for part in walk_shallow(body_around(script, node)):
         if script.order[part] <= last:
             continue
         if isinstance(part, cst.For):
@@ -143,9 +251,8 @@ def read_after(script: Script, node: cst.For) -> list[tuple[cst.CSTNode, str]]:
                 stored.setdefault(name, []).append((part, script.order[part]))
         if isinstance(part, cst.Assign):
             place = script.parents.get(statement_of(script, part)), script.last(part)
-            for target in part.targets:
-                for name in _names(target.target):
-                    stored.setdefault(name, []).append(place)
+            for name in (name for target in assigned_to(part) for name in _names(target)):
+                stored.setdefault(name, []).append(place)
         if not isinstance(part, cst.Name):
             continue
         parent = script.parents.get(part)
@@ -204,12 +311,12 @@ def kind_of_value(work: Work, script: Script, value: cst.BaseExpression) -> str:
     """Return what one value is over a batch."""
     if constant(value) is not ...:
         return COUNT
-    found = kinds(work, script, value, 0, set()) - {MASKED}
+    kind = kind_without_mask(work, script, value)
     # `criterion(x, y).sum().item()` is still a mean.
-    plain = isinstance(value, cst.Call) and found == {MEAN}
+    plain = isinstance(value, cst.Call) and kind == MEAN
     if not plain and (PER_SAMPLE.search(script.code(value)) or _counts(work, script, value)):
         return SUM
-    return found.pop() if len(found) == 1 else UNKNOWN
+    return kind
 
 
 def _counts(work: Work, script: Script, value: cst.CSTNode) -> bool:
@@ -218,5 +325,5 @@ def _counts(work: Work, script: Script, value: cst.CSTNode) -> bool:
     if isinstance(value, cst.BinaryOperation) and isinstance(value.operator, cst.Multiply):
         sides = value.left, value.right
     names = [side for side in sides if isinstance(side, cst.Name)]
-    origins = [o for name in names for o in work.parts.project.origins(script, name)]
+    origins = [o for name in names for o in work.project.origins(script, name)]
     return any(o.node not in names and PER_SAMPLE.search(o.script.code(o.node)) for o in origins)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -31,10 +30,7 @@ class Loss:
 @lru_cache(maxsize=2)
 def losses(training: Training) -> list[Loss]:
     """Return all losses of a program."""
-    return list(_losses(training))
-
-
-def _losses(training: Training) -> Iterator[Loss]:
+    found = []
     for script, call in training.methods("backward"):
         value = loss_of(call)
         if value is not None and dotted(value) in _PLAIN and call.args:
@@ -42,4 +38,5 @@ def _losses(training: Training) -> Iterator[Loss]:
         if value is None or not training.used(script, call):
             continue
         parts = sorted(feeding(training, script, value), key=lambda part: part[0].order[part[1]])
-        yield Loss(script, call, value, tuple(parts))
+        found.append(Loss(script, call, value, tuple(parts)))
+    return found

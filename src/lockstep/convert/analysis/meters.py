@@ -1,4 +1,4 @@
-"""Find objects that keep a mean: sums that a method adds to, and values that derive from them."""
+"""Find objects that keep a mean, what they add up in a loop, and the lines that reduce them."""
 
 from __future__ import annotations
 
@@ -7,13 +7,25 @@ from dataclasses import dataclass, field
 
 import libcst as cst
 
-from lockstep.convert.analysis.loop_sums import addition, bound_in
-from lockstep.convert.analysis.start_values import is_called_before, is_zero, start_of
+from lockstep.convert.analysis.batch_kinds import MEAN, SUM, UNKNOWN, kind_without_mask
+from lockstep.convert.analysis.blocks import assigned_to, body_around, receiver
+from lockstep.convert.analysis.loop_sums import (
+    COUNT,
+    addition,
+    bound_in,
+    is_called_before,
+    is_read_later,
+    is_zero,
+    read_after,
+    start_of,
+)
 from lockstep.convert.work import Work
 from lockstep.source.name_uses import targets
 from lockstep.source.project import Project
 from lockstep.source.script import Script
-from lockstep.source.tree import dotted, walk, walk_shallow
+from lockstep.source.tree import argument, constant, dotted, walk, walk_shallow
+
+_SIZE = re.compile(r"[^/]*(\.size\(0\)|\.shape\[0\]|\blen\(|\.size\(\)\[0\]|batch_size)[^/]*")
 
 
 @dataclass(eq=False)
@@ -45,13 +57,12 @@ def meters_of(work: Work, script: Script, loop: cst.For) -> dict[str, Meter]:
     found: dict[str, Meter] = {}
     inside = bound_in(script, loop)
     for part in walk_shallow(loop.body):
-        if not (isinstance(part, cst.Expr) and isinstance(part.value, cst.Call)):
+        call = part.value if isinstance(part, cst.Expr) else None
+        owner = receiver(call)
+        if not isinstance(call, cst.Call) or owner is None or targets(owner) & inside:
             continue
-        call = part.value
-        if not isinstance(call.func, cst.Attribute) or targets(call.func.value) & inside:
-            continue
-        name = script.code(call.func.value)
-        kind = found[name].kind if name in found else kind_of(work.parts.project, script, call)
+        name = script.code(owner)
+        kind = found[name].kind if name in found else kind_of(work.project, script, call)
         if kind is not None and (name in found or _begins(work, script, loop, name, kind)):
             found.setdefault(name, Meter(name, kind)).calls.append(call)
     return found
@@ -90,13 +101,9 @@ def _note(kind: Kind, me: str, part: cst.AugAssign | cst.Assign | cst.AnnAssign)
         return True
     if isinstance(part, cst.AugAssign) or part.value is None:
         return isinstance(part.target, cst.Name)
-    places = [t.target for t in part.targets] if isinstance(part, cst.Assign) else [part.target]
-    read = {
-        n.attr.value
-        for n in walk(part.value)
-        if isinstance(n, cst.Attribute) and dotted(n.value) == me
-    }
-    for place in places:
+    attributes = [n for n in walk(part.value) if isinstance(n, cst.Attribute)]
+    read = {n.attr.value for n in attributes if dotted(n.value) == me}
+    for place in assigned_to(part):
         if isinstance(place, cst.Name):
             continue
         name = dotted(place) or ""
@@ -120,14 +127,14 @@ def parameters_in(kind: Kind, value: cst.CSTNode) -> list[str]:
 
 def _begins(work: Work, script: Script, loop: cst.For, name: str, kind: Kind) -> bool:
     """Return whether a meter is made or reset each time before the loop."""
-    project = work.parts.project
+    project = work.project
     start = start_of(script, loop, name)
     if isinstance(start, cst.Call):
         made = project.definition(script, start.func)
         return made is not None and made[1] is kind.owner
 
     def sets_back(call: cst.Call) -> bool:
-        owner = call.func.value if isinstance(call.func, cst.Attribute) else None
+        owner = receiver(call)
         if owner is None or script.code(owner) != name:
             return False
         made = project.definition(script, call.func)
@@ -140,3 +147,116 @@ def _begins(work: Work, script: Script, loop: cst.For, name: str, kind: Kind) ->
         return set(kind.sums) <= zeros
 
     return is_called_before(script, loop, sets_back)
+
+
+def is_wanted(script: Script, loop: cst.For, meter: Meter) -> bool:
+    """Return whether a meter is read after the loop, or was handed to code that may read it."""
+    if is_read_later(script, loop, meter.name):
+        return True
+    return any(
+        isinstance(part, cst.Arg | cst.Element | cst.DictElement)
+        and script.code(part.value) == meter.name
+        and not script.inside(part, loop)
+        for part in walk_shallow(body_around(script, loop))
+    )
+
+
+def read_last(script: Script, loop: cst.For, meter: Meter) -> cst.CSTNode | None:
+    """Return a node after the loop that reads what only the last call left in a meter."""
+    if not meter.kind.last:
+        return None
+    last = "|".join(meter.kind.last)
+    pattern = re.compile(rf"\b{re.escape(meter.name)}\.({last})\b")
+    for node, name in read_after(script, loop):
+        if name != meter.name.split(".")[0].split("[")[0]:
+            continue
+        whole = script.statement_of(node)
+        if pattern.search(script.code(whole)) or not _is_looked_into(script, node, meter):
+            return node
+    return None
+
+
+def _is_looked_into(script: Script, node: cst.CSTNode, meter: Meter) -> bool:
+    """Return whether a node reads `losses.avg`, calls a method of the meter, or formats it."""
+    depth = meter.name.count(".")
+    parent = script.parents.get(node)
+    while depth and isinstance(parent, cst.Attribute):
+        parent, depth = script.parents.get(parent), depth - 1
+    if isinstance(parent, cst.Attribute):
+        methods = meter.kind.script.scopes[meter.kind.owner].bindings.get(parent.attr.value, [])
+        return not any(
+            isinstance(part, cst.Attribute) and part.attr.value in meter.kind.last
+            for binding in methods
+            for part in walk(binding.node)
+        )
+    call = script.parents.get(parent) if isinstance(parent, cst.Arg) else None
+    return receiver(call, "format") is not None
+
+
+def kinds_of(work: Work, script: Script, meter: Meter) -> dict[str, tuple[str, bool]]:
+    """Return for each sum of a meter what it adds up, and whether it is weighted."""
+    found = {}
+    for name, values in meter.kind.sums.items():
+        every = {
+            _kind(work, script, meter, call, value) for call in meter.calls for value in values
+        }
+        found[name] = every.pop() if len(every) == 1 else (UNKNOWN, False)
+    return found
+
+
+def _kind(
+    work: Work, script: Script, meter: Meter, call: cst.Call, value: cst.BaseExpression
+) -> tuple[str, bool]:
+    given = []
+    used = parameters_in(meter.kind, value)
+    for number, parameter in enumerate(meter.kind.method.params.params[1:]):
+        if parameter.name.value in used:
+            found = argument(call, parameter.name.value, number) or parameter.default
+            given += [found] if found is not None and constant(found) is ... else []
+    if not given:
+        return COUNT, False
+    others = [_over_a_batch(work, script, g) for g in given if not _is_size(work, script, g)]
+    if len(given) == 1:
+        return (others[0], False) if others else (SUM, True)
+    return SUM if others == [MEAN] else UNKNOWN, True
+
+
+def _over_a_batch(work: Work, script: Script, value: cst.BaseExpression) -> str:
+    kind = kind_without_mask(work, script, value)
+    codes = [o.script.code(o.node) for o in work.project.origins(script, value)]
+    known = kind == MEAN or (kind == SUM and not any("/" in code for code in codes))
+    return kind if known else UNKNOWN
+
+
+def _is_size(work: Work, script: Script, value: cst.BaseExpression) -> bool:
+    """Return whether a value is `images.size(0)`, or a name for it."""
+    origins = work.project.origins(script, value)
+    return bool(origins) and all(_SIZE.fullmatch(o.script.code(o.node)) for o in origins)
+
+
+def reduction_lines(
+    work: Work, script: Script, loop: cst.For, found: list[tuple[Meter, dict[str, str]]]
+) -> list[str]:
+    """Return the lines that reduce meters: sums with their factors, then what derives from them."""
+    groups: dict[tuple[str, ...], list[str]] = {}
+    for meter, factors in found:
+        work.need("all_sum")
+        steps = [
+            f"{{0}}.{name} = {work.all_sum}({{0}}.{name}){factor}"
+            for name, factor in factors.items()
+        ]
+        steps += [f"{{0}}.{name} = {value}" for name, value in meter.kind.derived.items()]
+        groups.setdefault(tuple(steps), []).append(meter.name)
+    every: list[str] = []
+    for texts, names in groups.items():
+        if len(names) == 1:
+            every += [text.format(names[0]) for text in texts]
+            continue
+        taken = script.scope_of(loop).find("meter") is not None
+        each = work.fresh("meter") if taken else "meter"
+        every.append(f"for {each} in ({', '.join(names)}):")
+        every += [f"\t{text.format(each)}" for text in texts]
+    if any(meter.kind.derived for meter, _ in found):
+        # A single process has its means already.
+        return work.several("\n".join(every)).splitlines()
+    return every

@@ -10,21 +10,83 @@ from functools import cached_property
 import libcst as cst
 
 from lockstep.convert.analysis.blocks import (
+    bindings_of,
     block_of,
     calls_in,
+    last_name,
     names_in,
     out_of_branches,
+    receiver,
     statement_of,
 )
-from lockstep.convert.analysis.model_containers import container_of, elements, kind_of
 from lockstep.source.gradients import is_backward
+from lockstep.source.project import Project
 from lockstep.source.script import Script
 from lockstep.source.training import Training
-from lockstep.source.tree import dotted, parts, walk
+from lockstep.source.tree import EACH, argument, dotted, parts, walk
 
 _WEIGHTS = ("parameters", "named_parameters")
 _OPTIMIZER = re.compile(r"torch\.optim\.(?!lr_scheduler|swa_utils)")
 _KEEPS = re.compile(r"opt", re.I)
+
+
+def container_kind(value: cst.CSTNode) -> str:
+    """Return `list` or `dict`, if a value is written as one."""
+    if isinstance(value, cst.List | cst.ListComp):
+        return "list"
+    return "dict" if isinstance(value, cst.Dict | cst.DictComp) else ""
+
+
+def elements(project: Project, script: Script, value: cst.CSTNode) -> list[cst.Call]:
+    """Return the calls that make the elements; [] unless all of them are models made in place."""
+    found = []
+    for element in parts(value, EACH):
+        name = project.name(script, element.func) if isinstance(element, cst.Call) else None
+        if not isinstance(element, cst.Call) or (name or "").endswith("Loss"):
+            return []
+        found.append(element)
+    return found
+
+
+def container_of(
+    project: Project, script: Script, node: cst.CSTNode, depth: int = 4
+) -> tuple[Script, cst.CSTNode] | None:
+    """Return `models`, for `models[0]`, `for model in models`, or a parameter that is given one."""
+    if isinstance(node, cst.Subscript):
+        return script, node.value
+    if not isinstance(node, cst.Name) or not depth:
+        return None
+    for binding in bindings_of(script, node):
+        loop = binding.node
+        if isinstance(loop, cst.For | cst.CompFor):
+            around = loop if isinstance(loop, cst.For) else script.parents[loop]
+            if script.inside(node, around):
+                inner = _iterated(loop.iter, binding.index)
+                return (script, inner) if inner is not None else None
+        elif binding.kind == "parameter":
+            function = script.function_of(loop)
+            given = project.arguments(script, function, node.value) if function else []
+            for where, value in given:
+                outer = container_of(project, where, value, depth - 1)
+                if outer is not None:
+                    return outer
+    return None
+
+
+def _iterated(node: cst.CSTNode, index: tuple[int | str, ...]) -> cst.CSTNode | None:
+    """Return what a loop takes its element from: one argument of `zip(models, optimizers)`."""
+    if not isinstance(node, cst.Call):
+        return node if not index and dotted(node) is not None else None
+    owner, name = receiver(node), dotted(node.func)
+    if owner is not None and not node.args:
+        wanted = {"items": (1,), "values": ()}.get(last_name(node))
+        return owner if wanted == index else None
+    inner = None
+    if name == "enumerate" and index[:1] == (1,):
+        inner = argument(node, "iterable", 0)
+    elif name == "zip" and index and isinstance(index[0], int):
+        inner = argument(node, "", index[0])
+    return _iterated(inner, index[1:]) if inner is not None else None
 
 
 @dataclass(eq=False)
@@ -73,7 +135,7 @@ class Models:
                 is_one = _OPTIMIZER.match(name) is not None or (
                     kept is not None
                     and _KEEPS.search(kept[0]) is not None
-                    and any(_gives_weights(part) for part in walk(call))
+                    and any(receiver(part, *_WEIGHTS) is not None for part in walk(call))
                     and not script.code(call.func).rsplit(".", 1)[-1][:1].islower()
                 )
                 if is_one and call.args:
@@ -102,10 +164,9 @@ class Models:
                 continue
             seen.add(node)
             for part in walk(node):
-                if _gives_weights(part):
-                    assert isinstance(part, cst.Call)
-                    assert isinstance(part.func, cst.Attribute)
-                    found += self._model(where, part.func.value)
+                owner = receiver(part, *_WEIGHTS)
+                if owner is not None:
+                    found += self._model(where, owner)
                 elif isinstance(part, cst.Name | cst.Attribute) and part in where.order:
                     origins = self.project.origins(where, part)
                     waiting += [(o.script, o.node) for o in origins if o.node is not part]
@@ -156,17 +217,18 @@ class Models:
                 return aliased
         first = out_of_branches(script, statement_of(script, made[0].node))
         ready = self._ready(script, head, first)
-        many = kind_of(made[-1].value)
-        if many and made[-1].value is not None:
-            each = elements(self.project, script, made[-1].value)
+        last = made[-1].value
+        assert last is not None
+        many = container_kind(last)
+        if many:
+            each = elements(self.project, script, last)
             if not each or len(made) > 1:
                 self.lost.append(f"{head} in line {script.place(first).start.line}")
                 return []
             origins = [o for call in each for o in self.project.origins(script, call)]
             made_by = {o.call for o in origins if o.call is not None}
             return [Model(script, head, first, ready, made_by, many)]
-        source = node if dotted(node) == head else made[-1].value
-        assert source is not None
+        source = node if dotted(node) == head else last
         calls = {o.call for o in self.project.origins(script, source) if o.call is not None}
         moved = self._moved(script, first, ready, calls)
         return [moved or Model(script, head, first, ready, calls)]
@@ -178,19 +240,15 @@ class Models:
         if any(re.search(r"\.(to|cuda)\(", script.code(n)) for n in (made, ready)):
             return None
         for call in script.named_last("to", "cuda"):
-            kept = script.parents.get(call)
-            assert isinstance(call.func, cst.Attribute)
-            if (
-                not isinstance(kept, cst.Assign)
-                or script.function_of(call) is script.function_of(made)
-                or not isinstance(call.func.value, cst.Name)
-            ):
-                continue
-            origins = self.project.origins(script, call.func.value)
-            name = dotted(kept.targets[0].target)
-            if name is not None and any(o.call in calls for o in origins):
-                statement = statement_of(script, kept)
-                return Model(script, name, statement, self._ready(script, name, statement), calls)
+            kept, owner = script.parents.get(call), receiver(call)
+            elsewhere = script.function_of(call) is not script.function_of(made)
+            if isinstance(kept, cst.Assign) and isinstance(owner, cst.Name) and elsewhere:
+                origins = self.project.origins(script, owner)
+                name = dotted(kept.targets[0].target)
+                if name is not None and any(o.call in calls for o in origins):
+                    statement = statement_of(script, kept)
+                    ready = self._ready(script, name, statement)
+                    return Model(script, name, statement, ready, calls)
         return None
 
     def _kept(self, script: Script, function: cst.FunctionDef, name: str) -> list[Model]:
@@ -203,8 +261,8 @@ class Models:
             for place in first.index:
                 value = next(iter(parts(value, place)), None) if value is not None else None
             base = value
-            while isinstance(base, cst.Call) and isinstance(base.func, cst.Attribute):
-                base = base.func.value
+            while (inner := receiver(base)) is not None:
+                base = inner
             if value is None or not isinstance(base, cst.Name) or base.value != name:
                 continue
             if attribute.startswith("self.") and script.function_of(first.node) is function:
@@ -223,8 +281,9 @@ class Models:
             if isinstance(statement, cst.FunctionDef | cst.ClassDef):
                 continue
             if self.project.reaches(script, statement, is_backward) or (
+                # Loops may also freeze or initialise weights.
                 isinstance(statement, cst.For | cst.While)
-                and not _only_sets_flags(script, statement)
+                and not re.search(r"requires_grad|init", script.code(statement))
             ):
                 break
             for _, other in self._named(script, statement):
@@ -252,8 +311,12 @@ class Models:
         name = dotted(node)
         if node not in script.order:
             return None
-        for model in self._holding(script, node):
-            return model
+        many = [model for model in self.models if model.many]
+        # `models["a"]`, or model in `for model in models`
+        found = container_of(self.project, script, node) if many else None
+        for model in many:
+            if found is not None and model.script is found[0] and model.name == dotted(found[1]):
+                return model
         if name is None:
             return None
         for model in self.models:
@@ -262,29 +325,5 @@ class Models:
                 here = script.scope_of(node).find(name)
                 if name.startswith("self.") or scope is None or here is None or here[0] is scope[0]:
                     return model
-        for origin in self.project.origins(script, node):
-            for model in self.models:
-                if origin.call is not None and origin.call in model.calls:
-                    return model
-        return None
-
-    def _holding(self, script: Script, node: cst.CSTNode) -> Iterator[Model]:
-        """Yield the models that hold an expression: `models["a"]`, `for model in models`."""
-        many = [model for model in self.models if model.many]
-        found = container_of(self.project, script, node) if many else None
-        for model in many:
-            if found is not None and model.script is found[0] and model.name == dotted(found[1]):
-                yield model
-
-
-def _gives_weights(node: cst.CSTNode) -> bool:
-    return (
-        isinstance(node, cst.Call)
-        and isinstance(node.func, cst.Attribute)
-        and node.func.attr.value in _WEIGHTS
-    )
-
-
-def _only_sets_flags(script: Script, loop: cst.For | cst.While) -> bool:
-    """Return whether a loop freezes or initialises weights."""
-    return re.search(r"requires_grad|init", script.code(loop)) is not None
+        calls = [o.call for o in self.project.origins(script, node) if o.call is not None]
+        return next((m for call in calls for m in self.models if call in m.calls), None)

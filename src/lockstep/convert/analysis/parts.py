@@ -8,7 +8,7 @@ from functools import cached_property
 
 import libcst as cst
 
-from lockstep.convert.analysis.blocks import calls_in, imports, is_main_guard
+from lockstep.convert.analysis.blocks import assigned_to, calls_in, imports, is_main_guard
 from lockstep.convert.analysis.models import Models
 from lockstep.source.gradients import is_backward, without_gradient
 from lockstep.source.loaders import Loader, Loop
@@ -16,6 +16,8 @@ from lockstep.source.script import Script
 from lockstep.source.training_loops import Act, training_loops
 from lockstep.source.tree import constant, dotted, walk
 
+_PARSES = re.compile(r"\bparse_(known_)?args\(")
+_TEXT = cst.SimpleString | cst.ConcatenatedString
 _EVALUATES = re.compile(r"(^|[_.])(val|valid|validation|test|eval|dev)", re.I)
 
 
@@ -74,20 +76,12 @@ class Parts(Models):
     @cached_property
     def beginning(self) -> cst.CSTNode:
         """Return the first entry statement that needs the process group."""
-        parsed = None
-        for statement in self.entry:
-            if isinstance(statement, cst.FunctionDef | cst.ClassDef):
-                continue
-            code = self.script.code(statement)
-            if re.search(r"\bparse_(known_)?args\(", code):
-                parsed = statement
         rest = self.entry
-        if parsed is not None:
-            rest = self.entry[self.entry.index(parsed) + 1 :]
-        for statement in rest:
-            if not _is_preface(statement):
-                return statement
-        return self.entry[-1]
+        for number, statement in enumerate(self.entry):
+            inner = isinstance(statement, cst.FunctionDef | cst.ClassDef)
+            if not inner and _PARSES.search(self.script.code(statement)):
+                rest = self.entry[number + 1 :]
+        return next((s for s in rest if not _is_preface(s)), self.entry[-1])
 
     @cached_property
     def trained_on(self) -> list[Loader]:
@@ -100,19 +94,17 @@ class Parts(Models):
         script = self.script
         held: set[str | None] = set()
         for call in script.calls:
-            if dotted(call.func) != "iter" or len(call.args) != 1:
-                continue
-            origins = self.project.origins(script, call.args[0].value)
             kept = script.parents.get(call)
-            if any(o.call is loader.call for o in origins) and isinstance(kept, cst.Assign):
-                held |= {dotted(target.target) for target in kept.targets}
+            if dotted(call.func) == "iter" and len(call.args) == 1 and isinstance(kept, cst.Assign):
+                origins = self.project.origins(script, call.args[0].value)
+                if any(o.call is loader.call for o in origins):
+                    held |= {dotted(target) for target in assigned_to(kept)}
         return any(
             dotted(call.func) == "next"
             and dotted(call.args[0].value) in held - {None}
             and not without_gradient(script, call)
             and any(
-                isinstance(loop, cst.For | cst.While)
-                and self.project.reaches(script, loop.body, is_backward)
+                self.project.reaches(script, loop.body, is_backward)
                 for loop in _loops_here(script, call)
             )
             for call in script.calls
@@ -144,7 +136,7 @@ class Parts(Models):
         return (loop for loop in loader.loops if loop.trains)
 
 
-def _loops_here(script: Script, node: cst.CSTNode) -> Iterator[cst.CSTNode]:
+def _loops_here(script: Script, node: cst.CSTNode) -> Iterator[cst.For | cst.While]:
     """Yield the loops around a node within its function."""
     for parent in script.above(node):
         if isinstance(parent, cst.FunctionDef):
@@ -161,16 +153,12 @@ def _is_preface(statement: cst.CSTNode) -> bool:
         return imports(statement)
     if not isinstance(statement, cst.SimpleStatementLine):
         return False
-    for part in statement.body:
-        if isinstance(part, cst.Import | cst.ImportFrom | cst.Global | cst.Nonlocal | cst.Pass):
-            continue
-        if isinstance(part, cst.Expr) and isinstance(
-            part.value, cst.SimpleString | cst.ConcatenatedString
-        ):
-            continue
-        if isinstance(part, cst.Assign | cst.AnnAssign) and not any(
-            isinstance(n, cst.Call) for n in walk(part)
-        ):
-            continue
-        return False
-    return True
+    return all(
+        isinstance(part, cst.Import | cst.ImportFrom | cst.Global | cst.Nonlocal | cst.Pass)
+        or (isinstance(part, cst.Expr) and isinstance(part.value, _TEXT))
+        or (
+            isinstance(part, cst.Assign | cst.AnnAssign)
+            and not any(isinstance(n, cst.Call) for n in walk(part))
+        )
+        for part in statement.body
+    )

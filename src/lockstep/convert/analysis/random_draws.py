@@ -6,7 +6,7 @@ import re
 
 import libcst as cst
 
-from lockstep.convert.analysis.names_read_later import is_read_after, names_set
+from lockstep.convert.analysis.run_order import is_read_after, names_set
 from lockstep.convert.work import Work
 from lockstep.source.script import Script
 from lockstep.source.tree import argument, walk
@@ -27,19 +27,19 @@ def drawn_by(work: Work, script: Script, call: cst.Call) -> set[str]:
     """Return the global generator that a call draws from, if any."""
     if argument(call, "generator") is not None:
         return set()
-    name = work.parts.project.title(script, call.func)
+    name = work.project.title(script, call.func)
     return {kind for kind, pattern in _COMMON.items() if pattern.match(name)}
 
 
 def drawn_from(work: Work, script: Script, node: cst.CSTNode) -> set[str]:
     """Return the global generators that a node draws from, also in functions that it calls."""
-    calls = work.parts.project.calls_below(script, node)
+    calls = work.project.calls_below(script, node)
     return {kind for where, call in calls for kind in drawn_by(work, where, call)}
 
 
 def shares_generator(work: Work, statement: cst.CSTNode) -> bool:
     """Return whether a statement uses a generator that later code draws from."""
-    script, project = work.script, work.parts.project
+    script, project = work.script, work.project
     own = names_set(statement)
     for part in walk(statement):
         if not isinstance(part, cst.Name) or part.value in own or part not in script.order:

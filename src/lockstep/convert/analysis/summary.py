@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import libcst as cst
 
-from lockstep.convert.analysis import meter_sums
 from lockstep.convert.analysis.batch_kinds import kinds
-from lockstep.convert.analysis.loop_lists import lists_of
-from lockstep.convert.analysis.loop_sums import is_read_later, sums_of
-from lockstep.convert.analysis.meters import meters_of
+from lockstep.convert.analysis.loop_effects import left_by
 from lockstep.convert.analysis.parts import Parts
 from lockstep.convert.work import Note, Work
 from lockstep.source.gradients import is_backward
@@ -29,7 +26,7 @@ def understood(work: Work) -> list[Note]:
     found += _metrics(work, parts)
     for call in script.calls:
         if is_backward(script, call) and (loss := loss_of(call)) is not None:
-            kind = "/".join(sorted(kinds(work, script, loss, 0, set())))
+            kind = "/".join(sorted(kinds(work, script, loss)))
             found.append(Note(work.line(call), f"loss {script.code(loss)}, over the batch: {kind}"))
     for where, call in parts.project.calls(*SAVES):
         if where is script:
@@ -65,13 +62,7 @@ def _metrics(work: Work, parts: Parts) -> list[Note]:
     loops = {loop.node for x in (*parts.trained_on, *parts.evaluated_on) for loop in x.loops}
     found = []
     for loop in (node for node in script.order if node in loops and isinstance(node, cst.For)):
-        kept = {**sums_of(script, loop), **lists_of(script, loop)}
-        names = [name for name in kept if is_read_later(script, loop, name)]
-        names += [
-            name
-            for name, meter in meters_of(work, script, loop).items()
-            if meter_sums.is_wanted(script, loop, meter)
-        ]
-        if names:
-            found.append(Note(work.line(loop), f"metrics {', '.join(names)}"))
+        left = left_by(work, script, loop)
+        if left.names:
+            found.append(Note(work.line(loop), f"metrics {', '.join(left.names)}"))
     return found

@@ -6,16 +6,42 @@ A new file here is a new reason. Its `ORDER` is its stage and its place within t
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from enum import IntEnum
 from functools import cache
 from itertools import islice
 from types import ModuleType
 
+import libcst as cst
+
 from lockstep.convert.discovery import modules_in_order
-from lockstep.convert.refusal import Refusal, Stage
+from lockstep.source.script import Script
 from lockstep.source.training import Training
 
-__all__ = ["Refusal", "all_reasons", "refusals"]
+
+class Stage(IntEnum):
+    """When a reason is tried: a stage follows only if the stages before it found nothing."""
+
+    NO_DDP = 1
+    """DDP has nothing to wrap here; one such reason is enough."""
+    METHOD = 2
+    """Data parallelism would change the method."""
+    NO_TRAINING = 3
+    """No training was found."""
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """A place where data parallelism would change the method."""
+
+    script: Script
+    node: cst.CSTNode
+    reason: str
+    """Why data parallelism would change the method here, in one sentence."""
+    advice: str
+    """What a person could do, in one sentence."""
+    name: str = ""
+    """Name of the reason: that of its file, which `refusals` fills in."""
 
 
 @cache

@@ -11,8 +11,9 @@ from collections.abc import Iterator
 
 import libcst as cst
 
+from lockstep.convert.analysis.blocks import assigned_to, bindings_of, receiver
 from lockstep.convert.analysis.parts import Parts
-from lockstep.convert.refusal import Refusal, Stage
+from lockstep.convert.refuse import Refusal, Stage
 from lockstep.source.script import Script
 from lockstep.source.training import Training
 from lockstep.source.training_loops import training_loops
@@ -39,38 +40,25 @@ def look(training: Training) -> Iterator[Refusal]:
                 continue
             models = _models(training, script, node)
             if not models:
-                reason = (
-                    "the script updates the weights by hand, and nothing tells which gradients "
-                    "make one step of the global batch"
-                )
+                why = ", and nothing tells which gradients make one step of the global batch"
             elif not all(parts.is_model(*model) for model in models):
-                reason = (
-                    "the script updates the weights by hand, and lockstep can only follow a model "
-                    "that an optimizer is given"
-                )
+                why = ", and lockstep can only follow a model that an optimizer is given"
             elif _NOISE.search(script.code(node)):
-                reason = (
-                    "the script updates the weights by hand and at random, with other numbers on "
-                    "every replica"
-                )
+                why = " and at random, with other numbers on every replica"
             else:
                 continue
+            reason = f"the script updates the weights by hand{why}"
             yield Refusal(script, node, reason, _ADVICE)
 
 
-def _change(node: cst.CSTNode) -> tuple[cst.CSTNode, list[cst.CSTNode]] | None:
+def _change(node: cst.CSTNode) -> tuple[cst.CSTNode, list[cst.BaseExpression]] | None:
     """Return the tensor that a node changes, and the values it uses for that."""
-    target: cst.CSTNode
-    value: list[cst.CSTNode]
-    if isinstance(node, cst.AugAssign):
-        target, value = node.target, [node.value]
-    elif isinstance(node, cst.Assign) and len(node.targets) == 1:
-        target, value = node.targets[0].target, [node.value]
-    elif isinstance(node, cst.Call) and isinstance(node.func, cst.Attribute):
-        if node.func.attr.value not in _IN_PLACE:
-            return None
-        target, value = node.func.value, [arg.value for arg in node.args]
-    else:
+    target = receiver(node, *_IN_PLACE)
+    if isinstance(node, cst.AugAssign | cst.Assign) and len(assigned_to(node)) == 1:
+        target, value = assigned_to(node)[0], [node.value]
+    elif isinstance(node, cst.Call):
+        value = [arg.value for arg in node.args]
+    if target is None:
         return None
     if isinstance(target, cst.Attribute) and target.attr.value == "data":
         target = target.value
@@ -102,21 +90,16 @@ def _models(
     """Return the models whose parameters a loop changes one after the other."""
     change = _change(node)
     assert change is not None
-    found = script.scope_of(node).find(code(change[0]))
-    # `p -= x` does not bind p to another tensor.
-    bindings = [b for b in found[1] if b.kind != "augment"] if found is not None else []
     models: list[tuple[Script, cst.CSTNode]] = []
-    for binding in bindings:
+    for binding in bindings_of(script, node, code(change[0])):
+        if binding.kind == "augment":
+            # `p -= x` does not bind p to another tensor.
+            continue
         if binding.kind != "loop" or binding.value is None:
             return []
         for origin in training.project.origins(script, binding.value):
-            given = [
-                (origin.script, part.func.value)
-                for part in walk(origin.node)
-                if isinstance(part, cst.Call)
-                and isinstance(part.func, cst.Attribute)
-                and part.func.attr.value in _WEIGHTS
-            ]
+            owners = [receiver(part, *_WEIGHTS) for part in walk(origin.node)]
+            given = [(origin.script, owner) for owner in owners if owner is not None]
             if not given:
                 return []
             models += given

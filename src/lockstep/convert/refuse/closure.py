@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from lockstep.convert.refusal import Refusal, Stage
+from lockstep.convert.refuse import Refusal, Stage
 from lockstep.source.gradients import is_backward
 from lockstep.source.script import Script
 from lockstep.source.training import Training
@@ -23,10 +23,8 @@ def look(training: Training) -> Iterator[Refusal]:
         if given is None or not training.used(script, call):
             continue
         assert isinstance(call.func, cst.Attribute)
-        owner = call.func.value
-        if training.project.made_by(script, owner, "torch.optim.LBFGS") or _evaluates(
-            training, script, given
-        ):
+        lbfgs = training.project.made_by(script, call.func.value, "torch.optim.LBFGS")
+        if lbfgs or _evaluates(training, script, given):
             yield Refusal(
                 script,
                 call,

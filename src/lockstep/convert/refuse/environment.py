@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import libcst as cst
 
 from lockstep.convert.analysis.losses import losses
-from lockstep.convert.refusal import Refusal, Stage
+from lockstep.convert.refuse import Refusal, Stage
 from lockstep.source.script import Script
 from lockstep.source.training import Training
 from lockstep.source.tree import dotted
@@ -29,9 +29,11 @@ def look(training: Training) -> Iterator[Refusal]:
         return
     resets = {_last(call) for _, call in training.methods("reset")}
     for script, call in training.methods("step"):
-        known = _is_made(training, script, call)
-        parts = _received(script, call)
-        if (known or (parts >= 3 and _last(call) in resets)) and training.used(script, call):
+        assert isinstance(call.func, cst.Attribute)
+        made = training.project.makers(script, call.func.value)
+        known = any(_MAKERS.match(name) for _, _, name in made)
+        unpacked = _received(script, call) >= 3 and _last(call) in resets
+        if (known or unpacked) and training.used(script, call):
             yield Refusal(
                 script,
                 call,
@@ -55,15 +57,7 @@ def _from_loaders(training: Training) -> bool:
 
 def _last(call: cst.Call) -> str:
     """Return `env`, for `self.env.step()`."""
-    assert isinstance(call.func, cst.Attribute)
-    return (dotted(call.func.value) or "?").rsplit(".", 1)[-1]
-
-
-def _is_made(training: Training, script: Script, call: cst.Call) -> bool:
-    """Return whether the object comes from a library of environments."""
-    assert isinstance(call.func, cst.Attribute)
-    made = training.project.makers(script, call.func.value)
-    return any(_MAKERS.match(name) for _, _, name in made)
+    return (dotted(call.func) or "?.").rsplit(".", 2)[-2]
 
 
 def _received(script: Script, call: cst.Call) -> int:

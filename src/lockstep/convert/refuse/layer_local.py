@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from lockstep.convert.refusal import Refusal, Stage
+from lockstep.convert.refuse import Refusal, Stage
 from lockstep.source.gradients import is_backward
 from lockstep.source.script import Script
 from lockstep.source.training import Training
@@ -90,18 +90,16 @@ def _is_part(training: Training, owner: cst.ClassDef) -> bool:
 
 def _passes_on(script: Script, loop: cst.For) -> bool:
     """Return whether each turn feeds a layer with the previous result: `x = layer(x.detach())`."""
-    layers = {n.value for n in walk(loop.target) if isinstance(n, cst.Name)}
+    layers = _names(loop.target)
     for node in walk(loop.body):
         if isinstance(node, cst.Assign) and isinstance(node.value, cst.Call):
             call = node.value
+            picked = isinstance(call.func, cst.Subscript)
             head = call.func.value if isinstance(call.func, cst.Subscript) else call.func
-            picked = isinstance(call.func, cst.Subscript) and any(
-                n.value in layers for n in walk(call.func) if isinstance(n, cst.Name)
-            )
-            if not picked and dotted(head) not in layers:
+            if not (picked and _names(call.func) & layers) and dotted(head) not in layers:
                 continue
             made = script.code(node.targets[0].target)
-            given = {n.value for arg in call.args for n in walk(arg) if isinstance(n, cst.Name)}
+            given = set().union(*map(_names, call.args))
             if made in given or any(_hands_over(n, made, given) for n in walk(loop.body)):
                 return True
     return False
@@ -111,5 +109,8 @@ def _hands_over(node: cst.CSTNode, made: str, given: set[str]) -> bool:
     """Return whether a node is `x = out.detach()`, where `out = layer(x)`."""
     if not isinstance(node, cst.Assign) or not isinstance(node.targets[0].target, cst.Name):
         return False
-    names = {n.value for n in walk(node.value) if isinstance(n, cst.Name)}
-    return node.targets[0].target.value in given and made in names
+    return node.targets[0].target.value in given and made in _names(node.value)
+
+
+def _names(node: cst.CSTNode) -> set[str]:
+    return {part.value for part in walk(node) if isinstance(part, cst.Name)}

@@ -6,8 +6,9 @@ from collections.abc import Iterator
 
 import libcst as cst
 
+from lockstep.convert.analysis.blocks import bindings_of
 from lockstep.convert.analysis.losses import Loss, losses
-from lockstep.convert.refusal import Refusal, Stage
+from lockstep.convert.refuse import Refusal, Stage
 from lockstep.source.loaders import iterated
 from lockstep.source.script import Script
 from lockstep.source.training import Training
@@ -32,11 +33,9 @@ def look(training: Training) -> Iterator[Refusal]:
         return
     if training.loaders:
         return
-    lost = [_lost(training, loss) for loss in found]
-    if not any(place is None for place in lost):
-        for place in lost[:1]:
-            assert place is not None
-            yield place
+    lost = [place for loss in found if (place := _lost(training, loss)) is not None]
+    if len(lost) == len(found):
+        yield lost[0]
 
 
 def _lost(training: Training, loss: Loss) -> Refusal | None:
@@ -83,11 +82,8 @@ def _hidden(training: Training, script: Script, loop: cst.For) -> tuple[Script, 
             if not plain and name and project.definition(origin.script, node.func) is None:
                 return origin.script, node
         elif isinstance(node, cst.Name):
-            found = (
-                origin.script.scope_of(node).find(node.value)
-                if node in origin.script.order
-                else None
-            )
-            if found is not None and all(b.kind == "parameter" for b in found[1]):
+            known = node in origin.script.order
+            bindings = bindings_of(origin.script, node) if known else []
+            if bindings and all(binding.kind == "parameter" for binding in bindings):
                 return origin.script, node
     return None

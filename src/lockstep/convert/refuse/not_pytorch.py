@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import libcst as cst
-
-from lockstep.convert.refusal import Refusal, Stage
-from lockstep.source.script import Script
+from lockstep.convert.refuse import Refusal, Stage
 from lockstep.source.training import Training
 
 ORDER = Stage.NO_DDP, 10
@@ -27,7 +24,7 @@ _OTHERS = {
 
 def look(training: Training) -> Iterator[Refusal]:
     """Find imports of other libraries, in a program that never imports torch."""
-    found: list[Refusal] = []
+    found = []
     for script in training.project.scripts:
         for scope in script.scopes.values():
             for binding in (b for bindings in scope.bindings.values() for b in bindings):
@@ -35,14 +32,12 @@ def look(training: Training) -> Iterator[Refusal]:
                 if head.startswith(("torch", "timm", "fastai", "ignite")):
                     return
                 if head in _OTHERS:
-                    found.append(_refusal(script, binding.node, _OTHERS[head]))
-    yield from found[:1]
-
-
-def _refusal(script: Script, node: cst.CSTNode, library: str) -> Refusal:
-    return Refusal(
-        script,
-        node,
-        f"the script trains with {library}, and DistributedDataParallel wraps PyTorch's modules",
-        f"Use {library}'s own way to train on several devices.",
-    )
+                    found.append((script, binding.node, _OTHERS[head]))
+    for script, node, library in found[:1]:
+        yield Refusal(
+            script,
+            node,
+            f"the script trains with {library}, and DistributedDataParallel wraps PyTorch's "
+            "modules",
+            f"Use {library}'s own way to train on several devices.",
+        )

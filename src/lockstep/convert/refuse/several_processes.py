@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from lockstep.convert.refusal import Refusal, Stage
+from lockstep.convert.refuse import Refusal, Stage
 from lockstep.source.gradients import is_backward
 from lockstep.source.script import Script
 from lockstep.source.training import Training
@@ -70,11 +70,8 @@ def _cut(training: Training) -> Iterator[Refusal]:
 
 def _numbers(training: Training, script: Script, call: cst.Call) -> set[int]:
     """Return the GPUs that `.to("cuda:1")` and `.cuda(1)` name."""
-    given = call.args[0].value if call.args else None
-    if given is None:
-        return set()
     found = set()
-    for origin in training.project.origins(script, given):
+    for origin in training.project.origins(script, call.args[0].value) if call.args else ():
         value = constant(origin.node)
         if origin.call is not None and (dotted(origin.call.func) or "").endswith("device"):
             index = constant(argument(origin.call, "index", 1))

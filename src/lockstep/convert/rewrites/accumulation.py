@@ -22,9 +22,8 @@ def rewrite(work: Work) -> None:
         done.add(window.backward.call)
         run = _from_forward_to_backward(work, window)
         if run is None or window.test is None:
-            work.note(
-                window.loop, "DDP reduces gradients in every backward, which is right but slow"
-            )
+            why = "DDP reduces gradients in every backward, which is right but slow"
+            work.note(window.loop, why)
             continue
         work.need("nullcontext")
         model = work.parts.models[0].name

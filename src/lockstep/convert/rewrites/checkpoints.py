@@ -5,7 +5,7 @@ from __future__ import annotations
 import libcst as cst
 
 from lockstep.convert.analysis.blocks import out_of_branches, statement_of
-from lockstep.convert.analysis.runs_earlier import may_be_saved_here
+from lockstep.convert.analysis.run_order import may_be_saved_here
 from lockstep.convert.work import Work
 from lockstep.convert.wrapping import PARALLEL
 from lockstep.source.tree import argument, walk
@@ -15,17 +15,14 @@ ORDER = 180
 
 def rewrite(work: Work) -> None:
     """Fix every `torch.load`, and every `load_state_dict` of a model."""
-    script, project = work.script, work.parts.project
+    script, project = work.script, work.project
     for where, call in list(project.calls("torch.load")):
         if where is not script:
             continue
         if argument(call, "map_location", 1) is None and _is_state(work, call):
             work.draft.insert(call.args[-1].value, ', map_location="cpu"', behind=True)
-            work.done(
-                "loading",
-                call,
-                "loads to the CPU, so that not all processes load to the GPU it was saved from",
-            )
+            reason = "loads to the CPU, so that not all processes load to the GPU it was saved from"
+            work.done("loading", call, reason)
         elif argument(call, "map_location", 1) is None:
             _whole(work, call)
         if may_be_saved_here(work, call):
@@ -38,11 +35,10 @@ def rewrite(work: Work) -> None:
         assert isinstance(call.func, cst.Attribute)
         if call.args and work.parts.is_model(script, call.func.value):
             state = call.args[0].value
-            work.draft.insert(state, '{key.removeprefix("module."): value for key, value in ')
-            work.draft.insert(state, ".items()}", behind=True)
-            work.done(
-                "loading", call, "checkpoints of the original script have module. in their keys"
-            )
+            start = '{key.removeprefix("module."): value for key, value in '
+            work.draft.around(state, start, ".items()}")
+            reason = "checkpoints of the original script have module. in their keys"
+            work.done("loading", call, reason)
 
 
 def _whole(work: Work, call: cst.Call) -> None:
@@ -63,16 +59,8 @@ def _whole(work: Work, call: cst.Call) -> None:
 
 def _is_state(work: Work, call: cst.Call) -> bool:
     """Return whether a loaded value goes to load_state_dict."""
-    for other in work.script.named_last("load_state_dict"):
-        for arg in other.args:
-            for part in walk(arg.value):
-                if part is call:
-                    return True
-                origins = (
-                    work.parts.project.origins(work.script, part)
-                    if isinstance(part, cst.Name) and part in work.script.order
-                    else []
-                )
-                if any(o.node is call for o in origins):
-                    return True
-    return False
+    loads = work.script.named_last("load_state_dict")
+    given = [part for load in loads for arg in load.args for part in walk(arg.value)]
+    names = [part for part in given if isinstance(part, cst.Name) and part in work.script.order]
+    origins = [o for name in names for o in work.project.origins(work.script, name)]
+    return call in given or any(o.node is call for o in origins)

@@ -6,7 +6,7 @@ import re
 
 import libcst as cst
 
-from lockstep.convert.analysis.blocks import statement_of
+from lockstep.convert.analysis.blocks import receiver, statement_of
 from lockstep.convert.work import Work
 from lockstep.source.script import Script
 from lockstep.source.tree import constant, dotted
@@ -14,6 +14,7 @@ from lockstep.source.tree import constant, dotted
 ORDER = 30
 _FIRST = re.compile(r"(['\"])cuda:0\1")
 _NUMBER = re.compile(r"(gpu|cuda)(_?(id|index|num|number))?$|(dev|device)_?(id|index)$", re.I)
+_NUMBERED = re.compile(r".['\"]*cuda:")
 _OTHER = re.compile(r"(['\"])cuda:\d+\1")
 
 
@@ -26,25 +27,16 @@ def rewrite(work: Work) -> None:
                 continue
             if _FIRST.fullmatch(node.value):
                 work.draft.replace(node, node.value.replace(":0", ""))
-                work.done(
-                    "device",
-                    node,
-                    "cuda:0 is one GPU for all; cuda is the GPU of each process",
-                )
+                reason = "cuda:0 is one GPU for all; cuda is the GPU of each process"
+                work.done("device", node, reason)
             elif _OTHER.fullmatch(node.value):
                 bare = re.sub(r":\d+", "", node.value)
                 work.draft.replace(node, f"({node.value} if {work.world} == 1 else {bare})")
                 work.done("device", node, "each process has its own GPU")
-        elif isinstance(node, cst.FormattedString) and script.code(node)[1:].lstrip(
-            "'\""
-        ).startswith("cuda:"):
+        elif isinstance(node, cst.FormattedString) and _NUMBERED.match(script.code(node)):
             for part in node.parts:
                 if isinstance(part, cst.FormattedStringExpression):
-                    chosen = script.code(part.expression)
-                    work.draft.replace(
-                        part.expression,
-                        f"{chosen} if {work.world} == 1 else {work.local_rank}",
-                    )
+                    work.draft.insert(part.expression, _or_own(work), behind=True)
                     work.done("device", node, "each process has its own GPU")
     for call in script.calls:
         _call(work, call)
@@ -57,16 +49,15 @@ def rewrite(work: Work) -> None:
 
 def _call(work: Work, call: cst.Call) -> None:
     script = work.script
-    name = work.parts.project.name(script, call.func) or ""
-    last = script.code(call.func).rsplit(".", 1)[-1]
-    if isinstance(call.func, cst.Attribute) and last == "cuda" and len(call.args) == 1:
+    name = work.project.name(script, call.func) or ""
+    if receiver(call, "cuda") is not None and len(call.args) == 1:
         value = constant(call.args[0].value)
         if isinstance(value, int) and not isinstance(value, bool):
             work.draft.replace(call.args[0], "")
             work.done("device", call, "uses the GPU of the process instead of a fixed one")
         else:
             _numbered(work, call.args[0].value)
-    elif isinstance(call.func, cst.Attribute) and last == "to" and call.args:
+    elif receiver(call, "to") is not None and call.args:
         _numbered(work, call.args[0].value)
     elif name == "torch.device" and len(call.args) == 2 and constant(call.args[1].value) == 0:
         work.draft.replace(call.args[1], work.local_rank)
@@ -81,19 +72,23 @@ def _numbered(work: Work, given: cst.BaseExpression) -> None:
     script, name = work.script, dotted(given)
     if name is None:
         return
-    found = [o.node for o in work.parts.project.origins(script, given) if o.script is script]
+    found = [o.node for o in work.project.origins(script, given) if o.script is script]
     numbers = [node for node in found if not _is_default(script, node)]
     for number in numbers:
         if isinstance(number, cst.Integer) and number not in work.devices:
             work.devices.add(number)
-            chosen = work.local_rank
-            if number.value != "0":
-                chosen = f"{number.value} if {work.world} == 1 else {work.local_rank}"
-            work.draft.replace(number, chosen)
+            first = number.value == "0"
+            other = f"{number.value}{_or_own(work)}"
+            work.draft.replace(number, work.local_rank if first else other)
             work.done("device", number, "uses the GPU of the process instead of a fixed one")
     if _NUMBER.search(name) and not any(isinstance(n, cst.Integer | cst.Call) for n in numbers):
-        work.draft.insert(given, f" if {work.world} == 1 else {work.local_rank}", behind=True)
+        work.draft.insert(given, _or_own(work), behind=True)
         work.done("device", given, "each process has its own GPU")
+
+
+def _or_own(work: Work) -> str:
+    """Return what follows a chosen GPU, for processes that each have their own."""
+    return f" if {work.world} == 1 else {work.local_rank}"
 
 
 def _is_default(script: Script, node: cst.CSTNode) -> bool:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import libcst as cst
 
 from lockstep.convert.analysis.blocks import block_of, statement_of
-from lockstep.convert.analysis.files_made_first import prepared, within
-from lockstep.convert.analysis.files_read_later import awaited
+from lockstep.convert.analysis.files_before_training import awaited, prepared, within
 from lockstep.convert.work import Work
 from lockstep.source.tree import argument, constant
 
@@ -15,14 +14,11 @@ ORDER = 40
 
 def rewrite(work: Work) -> None:
     """Put barriers around downloads and around code that makes files, and after shared files."""
-    found = [
-        statement_of(work.script, call)
-        for call in work.script.calls
-        if constant(argument(call, "download")) is True
-    ]
-    blocks: dict[int, list[cst.CSTNode]] = {}
-    for statement in found:
-        blocks.setdefault(id(work.script.parents[statement]), []).append(statement)
+    blocks: dict[cst.CSTNode, list[cst.CSTNode]] = {}
+    for call in work.script.calls:
+        if constant(argument(call, "download")) is True:
+            statement = statement_of(work.script, call)
+            blocks.setdefault(work.script.parents[statement], []).append(statement)
     fetching: list[cst.CSTNode] = []
     for statements in blocks.values():
         first, last = statements[0], statements[-1]

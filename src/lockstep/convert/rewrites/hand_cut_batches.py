@@ -6,7 +6,7 @@ import re
 
 import libcst as cst
 
-from lockstep.convert.analysis.blocks import statement_of
+from lockstep.convert.analysis.blocks import bindings_of, statement_of
 from lockstep.convert.dividing import even
 from lockstep.convert.work import Work
 from lockstep.source.gradients import without_gradient
@@ -16,6 +16,7 @@ from lockstep.source.tree import dotted, walk, walk_shallow
 
 ORDER = 70
 _BATCH = re.compile(r"batch|\bbsz?\b|\bmb\b", re.I)
+_DRAWS = "torch.randint", "numpy.random.randint", "torch.multinomial", "numpy.random.choice"
 
 
 def rewrite(work: Work) -> None:
@@ -23,19 +24,16 @@ def rewrite(work: Work) -> None:
     if work.parts.trained_on:
         return
     script = work.script
-    split = False
     done: set[cst.CSTNode] = set()
     # Innermost loops first, since a slice belongs to the loop nearest to it.
     for where, loop, _ in reversed(work.parts.turns):
         if where is script:
-            split |= _rows(work, loop, done)
-    split = split or _columns(work) or _draws(work)
-    if split:
-        work.split = True
+            _rows(work, loop, done)
+    work.split = bool(done) or _columns(work) or _draws(work)
 
 
-def _rows(work: Work, loop: cst.For | cst.While, done: set[cst.CSTNode]) -> bool:
-    """Divide slices such as `x[i : i + batch]`; return whether there were any."""
+def _rows(work: Work, loop: cst.For | cst.While, done: set[cst.CSTNode]) -> None:
+    """Divide slices such as `x[i : i + batch]`, and note them as done."""
     script = work.script
     slices = [
         (part, size)
@@ -57,7 +55,6 @@ def _rows(work: Work, loop: cst.For | cst.While, done: set[cst.CSTNode]) -> bool
         _common_order(work)
         even(work, statement_of(script, loop), found[0][1])
         work.rows[script.function_of(loop)] = _rows_of(script, found[0][0])
-    return bool(found)
 
 
 def _length(work: Work, part: cst.Slice) -> str | None:
@@ -67,8 +64,7 @@ def _length(work: Work, part: cst.Slice) -> str | None:
     script = work.script
     lower, upper = (re.sub(r"\s", "", script.code(n)) for n in (part.lower, part.upper))
     if re.fullmatch(r"\w+", upper):
-        bound = script.scope_of(part).find(upper)
-        values = [b.value for b in bound[1] if b.value is not None] if bound else []
+        values = [b.value for b in bindings_of(script, part, upper) if b.value is not None]
         texts = {re.sub(r"\s", "", script.code(value)) for value in values}
         upper = texts.pop() if len(texts) == 1 else upper
         inner = re.fullmatch(r"min\((.+),[^,]+\)", upper)
@@ -95,7 +91,7 @@ def _is_batch(work: Work, slices: list[tuple[cst.Slice, str]], part: cst.Slice, 
         if length == size and (value := _value(script, other)) is not None
     }
     value = _value(script, part)
-    made = work.parts.project.origins(script, value) if value is not None else []
+    made = work.project.origins(script, value) if value is not None else []
     return len(sliced) > 1 or any("perm" in o.script.code(o.node) for o in made)
 
 
@@ -123,7 +119,7 @@ def _common_order(work: Work) -> None:
     """Broadcast the shuffled order from the first process."""
     script = work.script
     for call in script.calls:
-        name = work.parts.project.name(script, call.func)
+        name = work.project.name(script, call.func)
         assign = script.parents.get(call)
         if name == "torch.randperm" and isinstance(assign, cst.Assign):
             order = script.code(assign.targets[0].target)
@@ -135,8 +131,7 @@ def _common_order(work: Work) -> None:
 
 def _columns(work: Work) -> bool:
     """Divide sequences of `data = batchify(text, batch_size)`; return whether there were any."""
-    script, project = work.script, work.parts.project
-    found = False
+    script, project = work.script, work.project
     sizes: set[str] = set()
     cut: set[cst.CSTNode] = set()
     for _, loop, acts in work.parts.turns:
@@ -145,8 +140,7 @@ def _columns(work: Work) -> bool:
         for part in walk_shallow(loop.body):
             if not isinstance(part, cst.Name):
                 continue
-            bound = script.scope_of(part).find(part.value)
-            for binding in bound[1] if bound else ():
+            for binding in bindings_of(script, part):
                 call = binding.value
                 if not isinstance(call, cst.Call) or binding.node in cut or binding.index:
                     continue
@@ -166,10 +160,8 @@ def _columns(work: Work) -> bool:
                     "sliced", statement, "each process takes every n-th sequence of the batch"
                 )
                 sizes.add(size)
-                found = True
-    if found:
-        _shares(work, sizes)
-    return found
+    _shares(work, sizes)
+    return bool(sizes)
 
 
 def _shares(work: Work, sizes: set[str]) -> None:
@@ -191,24 +183,16 @@ def _draws(work: Work) -> bool:
     script = work.script
     found = False
     for call in script.calls:
-        name = work.parts.project.name(script, call.func) or ""
-        if name not in (
-            "torch.randint",
-            "numpy.random.randint",
-            "torch.multinomial",
-            "numpy.random.choice",
-        ):
-            continue
-        for arg in call.args:
-            for part in walk(arg.value):
-                if isinstance(part, cst.Name | cst.Attribute) and _BATCH.search(script.code(part)):
-                    parent = script.parents.get(part)
-                    if isinstance(parent, cst.Attribute):
-                        continue
-                    work.draft.replace(part, f"{script.code(part)} // {work.world}")
-                    even(work, statement_of(script, call), script.code(part))
-                    work.done("sliced", call, "each process draws its part of the batch")
-                    found = True
+        name = work.project.name(script, call.func) or ""
+        given = [part for arg in call.args for part in walk(arg.value)] if name in _DRAWS else []
+        for part in given:
+            whole = not isinstance(script.parents.get(part), cst.Attribute)
+            named = isinstance(part, cst.Name | cst.Attribute) and whole
+            if named and _BATCH.search(script.code(part)):
+                work.draft.replace(part, f"{script.code(part)} // {work.world}")
+                even(work, statement_of(script, call), script.code(part))
+                work.done("sliced", call, "each process draws its part of the batch")
+                found = True
     if found:
         _values(work)
     return found
@@ -219,15 +203,9 @@ def _values(work: Work) -> None:
     script = work.script
     for call in script.named_last("item"):
         loops = [p for p in script.above(call) if isinstance(p, cst.For)]
-        if (
-            loops
-            and without_gradient(script, call)
-            and not any(
-                kind_of(script, c) == "backward"
-                for c in script.calls
-                if script.inside(c, loops[-1])
-            )
-        ):
+        inside = [c for c in script.calls if loops and script.inside(c, loops[-1])]
+        trains = any(kind_of(script, c) == "backward" for c in inside)
+        if loops and not trains and without_gradient(script, call):
             work.need("all_sum")
             work.draft.replace(call, f"{work.all_sum}({script.code(call)}) / {work.world}")
             work.done("sliced", call, "takes the mean over all processes")

@@ -26,8 +26,5 @@ def rewrite(work: Work) -> None:
         factor = f"{work.world} ** 0.5" if root else work.world
         work.draft.replace(rate, f"{whole(work.script.code(rate))} * {factor}")
         rule = "with its square root" if root else "in proportion"
-        work.done(
-            "rate",
-            optimizer.call,
-            f"the global batch grows with the processes, the rate {rule}",
-        )
+        reason = f"the global batch grows with the processes, the rate {rule}"
+        work.done("rate", optimizer.call, reason)

@@ -1,4 +1,4 @@
-"""Scale losses that are sums over the batch, because DDP averages over the processes."""
+"""Keep the gradient of losses that are sums, or means over another number of items per process."""
 
 from __future__ import annotations
 
@@ -6,26 +6,43 @@ import re
 
 import libcst as cst
 
-from lockstep.convert.analysis.batch_kinds import MASKED, MEAN, SUM, WEIGHTS, kinds
-from lockstep.convert.work import Work
+from lockstep.convert.analysis.batch_kinds import MASKED, MEAN, SIZE, SUM, WEIGHTS, criterion, kinds
+from lockstep.convert.analysis.blocks import bindings_of, last_name, receiver, statement_of
+from lockstep.convert.analysis.losses import Loss, losses
+from lockstep.convert.work import WIDTH, Work
 from lockstep.errors import ConvertError
 from lockstep.source.gradients import is_backward
 from lockstep.source.loss import loss_of
+from lockstep.source.script import Script
+from lockstep.source.tree import argument, children, constant, dotted
 
 ORDER = 130
+_ENTROPY = re.compile(
+    r"torch\.nn\.(functional\.(cross_entropy|nll_loss)|CrossEntropyLoss|NLLLoss)$"
+)
+_IGNORED = -100
+"""The label that torch ignores by default."""
+_NO_GRADIENT = re.compile(r"argmax|eq|ne|gt|ge|lt|le|detach|item|bool|long|int|size|numel|dim")
+_SAME = "clamp", "clamp_min", "clip", "float", "double", "to", "item", "squeeze"
+_GIVEN = re.compile(r"mask|target|label|valid|weight|len|count|true|tgt|trg|gold|pad|^y", re.I)
+"""Names of parameters that are not outputs of a model."""
+_DEEPEST = 20
 
 
 def rewrite(work: Work) -> None:
+    """Scale sums by the number of processes, and weight means by the items of each."""
+    _scale_sums(work)
+    _weigh_means(work)
+
+
+def _scale_sums(work: Work) -> None:
     """Multiply sums by the number of processes before backward."""
     for call in work.script.calls:
-        if not is_backward(work.script, call):
-            continue
-        loss = loss_of(call)
+        loss = loss_of(call) if is_backward(work.script, call) else None
         if loss is None:
             continue
-        found = kinds(work, work.script, loss, 0, set())
+        found = kinds(work, work.script, loss) - {MASKED}
         line = work.line(call)
-        found.discard(MASKED)
         if SUM in found and (MEAN in found or WEIGHTS in found):
             raise ConvertError(
                 f"line {line}: part of the loss is a sum over the batch and part is not, so no "
@@ -38,17 +55,186 @@ def rewrite(work: Work) -> None:
             inside = isinstance(work.script.parents.get(loss), cst.Arg)
             scaled = f"{whole} * {work.world}"
             work.draft.replace(loss, scaled if inside else f"({scaled})")
-            work.done(
-                "loss",
-                call,
-                "the loss is a sum and DDP takes a mean, so it is scaled first",
-            )
+            work.done("loss", call, "the loss is a sum and DDP takes a mean, so it is scaled first")
             continue
         rows = work.rows.get(work.script.function_of(call))
         if rows is not None:
             work.need("mean_of_all")
-            work.draft.insert(loss, f"{work.mean_of_all}(")
-            work.draft.insert(loss, f", {rows})", behind=True)
+            work.draft.around(loss, f"{work.mean_of_all}(", f", {rows})")
             work.done("loss", call, "each process counts by its rows: the last batch may be uneven")
         if found - {WEIGHTS} != {MEAN}:
             work.note(call, f"lockstep takes {work.script.code(loss)} for a mean over the batch")
+
+
+def _weigh_means(work: Work) -> None:
+    """Weight the mean of each process by its share of the items."""
+    done: set[cst.CSTNode] = set()
+    for loss in losses(work.parts.training):
+        for script, node in loss.parts:
+            count = _count(work, script, node)
+            if count is None or node in done:
+                continue
+            done.add(node)
+            if script is work.script and _only_trains(work, loss, node):
+                _weigh(work, node, count)
+                continue
+            work.note(
+                node if script is work.script else loss.backward,
+                "the mean is over labelled items or by weights, and each process has another "
+                "number of them, so gradients differ from those of one GPU. Compute the loss in "
+                "the training loop, where lockstep can weight it",
+            )
+
+
+def _weigh(work: Work, node: cst.CSTNode, count: str) -> None:
+    statement = statement_of(work.script, node)
+    line = work.script.lines[work.script.place(node).end.line - 1]
+    alone = isinstance(statement, cst.SimpleStatementLine) and len(statement.body) == 1
+    if alone and len(line) + len(count) > WIDTH:
+        name = work.fresh("labelled")
+        work.draft.before(statement, f"{name} = {count}")
+        count = name
+    work.need("mean_of_all")
+    work.draft.around(node, f"{work.mean_of_all}(", f", {count})")
+    work.done(
+        "loss",
+        node,
+        "the mean is over labelled items or by weights, so each process counts by how many of them "
+        "it has",
+    )
+
+
+def _count(work: Work, script: Script, node: cst.CSTNode) -> str | None:
+    """Return the number of items that a mean is over, as an expression."""
+    if isinstance(node, cst.BinaryOperation) and isinstance(node.operator, cst.Divide):
+        return _below(work, script, node)
+    if isinstance(node, cst.Call) and len(node.args) > 1:
+        return _entropy(work, script, node)
+    return None
+
+
+def _below(work: Work, script: Script, node: cst.BinaryOperation) -> str | None:
+    """Return the divisor of `(losses * mask).sum() / mask.sum()`."""
+    if SIZE.search(script.code(node.right)) or not all(
+        _is_sum(work, script, side, 0) for side in (node.left, node.right)
+    ):
+        return None
+    if _learns(work, script, node.right, 0, set()):
+        raise ConvertError(
+            f"line {script.place(node).start.line}: the loss is a ratio of two sums over the "
+            "batch that both come from the model, so it cannot be computed from parts of the "
+            "batch. Take the ratio for each sample (sum over its own dimensions), then the mean."
+        )
+    return script.code(node.right)
+
+
+def _is_sum(work: Work, script: Script, node: cst.CSTNode, depth: int) -> bool:
+    """Return whether a value is a sum over the whole batch, without a dimension."""
+    if depth > _DEEPEST:
+        return False
+    if isinstance(node, cst.BinaryOperation):
+        return any(_is_sum(work, script, n, depth + 1) for n in (node.left, node.right))
+    if isinstance(node, cst.Call):
+        if receiver(node, "sum", "count_nonzero") is not None:
+            name = work.project.name(script, node.func)
+            return len(node.args) == (name in ("torch.sum", "torch.count_nonzero"))
+        inner = receiver(node, *_SAME)
+        if inner is not None:
+            return _is_sum(work, script, inner, depth + 1)
+        return kinds(work, script, node) == {SUM}
+    if dotted(node) is not None and node in script.order:
+        origins = [o for o in work.project.origins(script, node) if o.node is not node]
+        return bool(origins) and all(
+            not o.index and _is_sum(work, o.script, o.node, depth + 1) for o in origins
+        )
+    return False
+
+
+def _entropy(work: Work, script: Script, call: cst.Call) -> str | None:
+    """Return the number of items of `criterion(scores, labels)` with ignored labels or weights."""
+    found = criterion(work, script, call)
+    if found is None or not _is_mean(work, *found):
+        return None
+    where, made = found
+    if not _ENTROPY.match(work.project.name(where, made.func) or ""):
+        return None
+    if made is not call and dotted(call.func) is None:
+        return None
+    functional = made is call
+    names = {}
+    for name, place in (("weight", 2), ("ignore_index", 4)):
+        value = argument(made, name, place if functional else place - 2)
+        if value is not None and constant(value) is not None:
+            names[name] = where.code(value) if functional else f"{script.code(call.func)}.{name}"
+    if "ignore_index" not in names and any(_leaves_out(s) for s in work.project.scripts):
+        names["ignore_index"] = str(_IGNORED)
+    target = call.args[1].value
+    labels = script.code(target)
+    kept = f"{labels} != {names['ignore_index']}" if "ignore_index" in names else ""
+    if "weight" in names:
+        whole = labels if isinstance(target, cst.Name | cst.Attribute | cst.Call) else f"({labels})"
+        return f"{names['weight']}[{f'{whole}[{kept}]' if kept else labels}].sum()"
+    return f"({kept}).sum()" if kept else None
+
+
+def _is_mean(work: Work, script: Script, call: cst.Call) -> bool:
+    given = argument(call, "reduction")
+    if given is None:
+        average = argument(call, "size_average")
+        return average is None or constant(average) is not False
+    return {constant(o.node) for o in work.project.origins(script, given)} == {"mean"}
+
+
+def _leaves_out(script: Script) -> bool:
+    """Return whether a script sets labels to the value that torch ignores."""
+    return re.search(rf"(?<![\w.]){_IGNORED}\b(?!\.)", script.text) is not None
+
+
+def _only_trains(work: Work, loss: Loss, node: cst.CSTNode) -> bool:
+    """Return whether no evaluation runs this loss: it would have another number of batches."""
+    script = work.script
+    if script.function_of(node) is script.function_of(loss.backward):
+        return True
+    return not any(
+        work.project.reaches(loop.script, loop.node.body, lambda _, other: other is node)
+        for loader in work.parts.evaluated_on
+        for loop in loader.loops
+    )
+
+
+def _learns(
+    work: Work, script: Script, node: cst.CSTNode, depth: int, seen: set[cst.CSTNode]
+) -> bool:
+    """Return whether a value comes from a model and has a gradient."""
+    if node in seen or depth > _DEEPEST or node not in script.order:
+        return False
+    seen.add(node)
+    project = work.project
+    if isinstance(node, cst.Comparison):
+        return False
+    if isinstance(node, cst.Call):
+        if receiver(node) is not None and _NO_GRADIENT.fullmatch(last_name(node)):
+            return False
+        if work.parts.is_model(script, node.func) is not None:
+            return True
+    name = dotted(node)
+    if name is not None:
+        bindings = bindings_of(script, node)
+        for binding in bindings:
+            if binding.kind == "parameter":
+                function = script.function_of(binding.node)
+                given = project.arguments(script, function, name) if function else []
+                if any(_learns(work, s, value, depth + 1, seen) for s, value in given):
+                    return True
+                if not given and name != "self" and not _GIVEN.search(name):
+                    return True
+            elif (
+                binding.kind in ("assign", "augment")
+                and binding.value is not None
+                and _learns(work, script, binding.value, depth + 1, seen)
+            ):
+                return True
+        if not bindings and isinstance(node, cst.Attribute):
+            return _learns(work, script, node.value, depth + 1, seen)
+        return False
+    return any(_learns(work, script, part, depth + 1, seen) for part in children(node))

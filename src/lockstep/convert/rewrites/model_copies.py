@@ -8,7 +8,6 @@ from lockstep.convert.analysis.blocks import block_of, statement_of
 from lockstep.convert.analysis.models import Model
 from lockstep.convert.work import Work
 from lockstep.convert.wrapping import CONVERT, after_wrap, has_norm, synchronised
-from lockstep.source.script import Script
 from lockstep.source.tree import argument, dotted
 
 ORDER = 120
@@ -26,7 +25,7 @@ def rewrite(work: Work) -> None:
 def _copies(work: Work, model: Model) -> None:
     """Convert copies such as `teacher = copy.deepcopy(student)`, which may run in training mode."""
     script = work.script
-    for where, call in work.parts.project.calls("copy.deepcopy"):
+    for where, call in work.project.calls("copy.deepcopy"):
         if where is not script or not call.args or after_wrap(work, model, call):
             continue
         statement = statement_of(script, call)
@@ -42,19 +41,13 @@ def _copies(work: Work, model: Model) -> None:
 
 def _measured(work: Work) -> None:
     """Convert the model of `update_bn(loader, model)` if the loader is divided."""
-    for script, call in list(work.parts.project.calls(_MEASURES)):
+    for script, call in list(work.project.calls(_MEASURES)):
         loader, model = argument(call, "loader", 0), argument(call, "model", 1)
         if script is not work.script or loader is None or model is None:
             continue
-        if _is_divided(work, script, loader):
+        origins = work.project.origins(script, loader)
+        if any(x.call is origin.call for x in work.parts.trained_on for origin in origins):
             # The copy may be older than the conversion of the model; converting twice is harmless.
-            statement = statement_of(script, call)
-            work.draft.before(
-                statement, work.several(synchronised(CONVERT.format(script.code(model))))
-            )
+            text = synchronised(CONVERT.format(script.code(model)))
+            work.draft.before(statement_of(script, call), work.several(text))
             work.done("averaged", call, "batch norm is measured on the samples of all processes")
-
-
-def _is_divided(work: Work, script: Script, loader: cst.CSTNode) -> bool:
-    divided = {found.call for found in work.parts.trained_on}
-    return any(origin.call in divided for origin in work.parts.project.origins(script, loader))

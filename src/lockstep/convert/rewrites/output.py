@@ -1,4 +1,4 @@
-"""Let one process print, log, draw and save."""
+"""Let one process print, log, draw and save, and count the samples of all processes."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from collections.abc import Iterator, Sequence
 
 import libcst as cst
 
-from lockstep.convert.analysis.blocks import is_main_guard, runs
-from lockstep.convert.analysis.file_writes import of_all, only_writes
-from lockstep.convert.analysis.files_made_first import prepared, within
-from lockstep.convert.analysis.output_calls import opens_writer, prints, shows
+from lockstep.convert.analysis.blocks import calls_in, is_main_guard, runs
+from lockstep.convert.analysis.files_before_training import prepared, within
+from lockstep.convert.analysis.output_calls import of_all, only_writes, opens_writer, prints, shows
 from lockstep.convert.analysis.random_draws import drawn_from
 from lockstep.convert.work import Work
-from lockstep.source.tree import argument, constant, walk
+from lockstep.source.name_uses import mentions, targets
+from lockstep.source.tree import argument, constant, dotted, walk
 
 ORDER = 200
 _BAR = re.compile(r"(.*\.)?(tqdm|trange|tqdm_notebook)$")
@@ -21,6 +21,7 @@ _BAR = re.compile(r"(.*\.)?(tqdm|trange|tqdm_notebook)$")
 
 def rewrite(work: Work) -> None:
     """Put statements that print or write under a condition on the rank."""
+    _count_all(work)
     _bars(work)
     left = within(work, prepared(work))
     guarded = _block(work, list(work.script.tree.body), left)
@@ -64,14 +65,11 @@ def _guard(work: Work, run: Sequence[cst.CSTNode], above: str) -> None:
 
 def _show_later(work: Work, statement: cst.CSTNode, *, alone: bool) -> str:
     """Let all processes evaluate and one print, for `print(evaluate(model))`."""
-    if not isinstance(statement, cst.SimpleStatementLine) or len(statement.body) != 1:
+    parts = statement.body if isinstance(statement, cst.SimpleStatementLine) else ()
+    call = parts[0].value if len(parts) == 1 and isinstance(parts[0], cst.Expr) else None
+    if not isinstance(call, cst.Call) or dotted(call.func) != "print" or not call.args:
         return ""
-    part = statement.body[0]
-    if not isinstance(part, cst.Expr) or not isinstance(part.value, cst.Call):
-        return ""
-    call = part.value
-    plain = all(arg.keyword is None and not arg.star for arg in call.args)
-    if not plain or work.script.code(call.func) != "print" or not call.args:
+    if any(arg.keyword is not None or arg.star for arg in call.args):
         return ""
     shown = work.fresh("shown")
     star = "*" if len(call.args) > 1 else ""
@@ -81,34 +79,27 @@ def _show_later(work: Work, statement: cst.CSTNode, *, alone: bool) -> str:
     if not alone:
         return f"\n\t{line}"
     # Within the statement: lines that other rewrites put below it must come after.
-    indent = work.draft.indentation(statement)
-    work.draft.insert(
-        call, f"\n{indent}if {work.rank} == 0:\n{indent}{work.draft.unit}{line}", behind=True
-    )
+    indent = f"\n{work.draft.indentation(statement)}"
+    guarded = f"{indent}if {work.rank} == 0:{indent}{work.draft.unit}{line}"
+    work.draft.insert(call, guarded, behind=True)
     return ""
 
 
 def _bodies(statement: cst.CSTNode) -> list[list[cst.CSTNode]]:
+    """Return the blocks of a statement. An `elif` is not a separate statement."""
     found: list[list[cst.CSTNode]] = []
     body = getattr(statement, "body", None)
     if isinstance(body, cst.IndentedBlock):
         found.append(list(body.body))
     for name in ("orelse", "finalbody"):
         other = getattr(statement, name, None)
-        if other is not None:
-            found += [[other]] if isinstance(other, cst.If) else _bodies(other)
+        if isinstance(other, cst.If):
+            found.append([inner for body in _bodies(other) for inner in body])
+        elif other is not None:
+            found += _bodies(other)
     for handler in getattr(statement, "handlers", ()):
         found += _bodies(handler)
-    # `elif` is not a separate statement.
-    return [_bodies_of_elif(b) if len(b) == 1 and _is_elif(statement, b[0]) else b for b in found]
-
-
-def _is_elif(statement: cst.CSTNode, other: cst.CSTNode) -> bool:
-    return isinstance(statement, cst.If) and statement.orelse is other
-
-
-def _bodies_of_elif(block: list[cst.CSTNode]) -> list[cst.CSTNode]:
-    return [s for body in _bodies(block[0]) for s in body]
+    return found
 
 
 def _is_output(work: Work, statement: cst.CSTNode, left: set[cst.CSTNode]) -> bool:
@@ -121,19 +112,14 @@ def _is_output(work: Work, statement: cst.CSTNode, left: set[cst.CSTNode]) -> bo
             return False
         return all(_is_output(work, s, left) for s in statement.body.body)
     if isinstance(statement, cst.With) and isinstance(statement.body, cst.IndentedBlock):
-        opens = any(opens_writer(work, work.script, call) for call in _opened(statement))
+        heads = [item.item for item in statement.items if isinstance(item.item, cst.Call)]
         return (
-            opens
+            any(opens_writer(work, work.script, call) for call in heads)
             and statement not in left
             and not drawn_from(work, work.script, statement)
-            and only_writes(work, statement, lambda call: shows(work, call))
+            and only_writes(work, statement)
         )
     return False
-
-
-def _opened(statement: cst.With) -> Iterator[cst.Call]:
-    """Yield the calls at the head of a `with`."""
-    return (item.item for item in statement.items if isinstance(item.item, cst.Call))
 
 
 def _kind(work: Work, part: cst.CSTNode, left: set[cst.CSTNode]) -> str | None:
@@ -178,11 +164,64 @@ def _open_once(work: Work, call: cst.Call) -> None:
 
 def _bars(work: Work) -> None:
     for call in work.script.calls:
-        name = work.parts.project.title(work.script, call.func)
-        if (
-            _BAR.match(name)
-            and call.args
-            and not any(a.keyword and a.keyword.value == "disable" for a in call.args)
-        ):
+        bar = _BAR.match(work.project.title(work.script, call.func))
+        if bar and call.args and argument(call, "disable") is None:
             work.draft.insert(call.args[-1].value, f", disable={work.rank} > 0", behind=True)
             work.done("output", call, "one progress bar is enough")
+
+
+def _count_all(work: Work) -> None:
+    """Multiply `batch_idx * len(data)` by the number of processes where it is printed."""
+    for loader in work.parts.trained_on:
+        for loop in work.parts.loops_of(loader):
+            if loop.script is work.script:
+                for product in _products(loop.node):
+                    if _is_shown(work, product):
+                        work.draft.insert(product, f" * {work.world}", behind=True)
+                        work.done("output", product, "counts the samples of all processes")
+
+
+def _products(loop: cst.For) -> Iterator[cst.BinaryOperation]:
+    """Yield products of the batch's number and its size."""
+    counted = any(dotted(n.func) == "enumerate" for n in calls_in(loop.iter))
+    if not counted or not isinstance(loop.target, cst.Tuple) or len(loop.target.elements) != 2:
+        return
+    number, batch = (targets(element.value) for element in loop.target.elements)
+    for part in walk(loop.body):
+        if (
+            isinstance(part, cst.BinaryOperation)
+            and isinstance(part.operator, cst.Multiply)
+            and mentions(part.left, number, set())
+            and isinstance(part.right, cst.Call)
+            and dotted(part.right.func) == "len"
+            and mentions(part.right.args[0].value, batch, set())
+        ):
+            yield part
+
+
+def _is_shown(work: Work, node: cst.CSTNode) -> bool:
+    """Return whether a value is only printed, directly or through a variable."""
+    for parent in work.script.above(node):
+        if isinstance(parent, cst.Call) and shows(work, parent):
+            return True
+        if isinstance(parent, cst.Assign):
+            return _shown_by_name(work, parent, node)
+        if isinstance(parent, cst.Subscript | cst.BaseSmallStatement):
+            return False
+    return False
+
+
+def _shown_by_name(work: Work, statement: cst.Assign, node: cst.CSTNode) -> bool:
+    """Return whether `current` of `loss, current = loss.item(), batch * len(X)` is only printed."""
+    target: cst.BaseExpression = statement.targets[0].target
+    if isinstance(target, cst.Tuple) and isinstance(statement.value, cst.Tuple):
+        pairs = zip(target.elements, statement.value.elements, strict=False)
+        target = next((name.value for name, value in pairs if node in walk(value)), target)
+    if not isinstance(target, cst.Name) or len(statement.targets) > 1:
+        return False
+    scope = work.script.scope_of(statement)
+    names = [
+        node for node in work.script.order if isinstance(node, cst.Name) and node is not target
+    ]
+    uses = [n for n in names if n.value == target.value and work.script.scope_of(n) is scope]
+    return bool(uses) and all(_is_shown(work, use) for use in uses)

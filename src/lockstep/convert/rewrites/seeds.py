@@ -8,7 +8,6 @@ import libcst as cst
 
 from lockstep.convert.analysis.blocks import statement_of
 from lockstep.convert.work import Work
-from lockstep.source.script import Script
 from lockstep.source.tree import walk
 
 ORDER = 170
@@ -24,10 +23,7 @@ def rewrite(work: Work) -> None:
     script = work.script
     for node in script.order:
         if isinstance(node, cst.If | cst.IfExp) and _BRANCH.search(script.code(node.test)):
-            work.note(
-                node,
-                "all processes draw alike, since they must take the same branch",
-            )
+            work.note(node, "all processes draw alike, since they must take the same branch")
             return
     loop = _outermost(work)
     if loop is not None:
@@ -40,7 +36,7 @@ def rewrite(work: Work) -> None:
 
 def _of_data_sets(work: Work) -> list[str]:
     """Return the lines that seed generators which data sets draw from and training does not."""
-    script, project = work.script, work.parts.project
+    script, project = work.script, work.project
     used: dict[str, list[cst.Call]] = {module: [] for module in _GENERATORS}
     for call in script.calls:
         module, _, last = (project.name(script, call.func) or "").rpartition(".")
@@ -57,12 +53,10 @@ def _of_data_sets(work: Work) -> list[str]:
 
 def _trains_with(work: Work, calls: list[cst.Call]) -> bool:
     """Return whether a training loop makes one of these calls, so that all must draw alike."""
-
-    def is_one(_: Script, node: cst.CSTNode) -> bool:
-        return node in calls
-
-    project = work.parts.project
-    return any(project.reaches(where, loop.body, is_one) for where, loop, _ in work.parts.turns)
+    return any(
+        work.project.reaches(where, loop.body, lambda _, node: node in calls)
+        for where, loop, _ in work.parts.turns
+    )
 
 
 def _in_data_set(work: Work, call: cst.Call) -> bool:
@@ -77,7 +71,7 @@ def _outermost(work: Work) -> cst.CSTNode | None:
     made = {model.made for model in work.parts.models}
     made |= {loader.call for loader in work.parts.training.loaders}
     found = [
-        (len(work.parts.project.loops_around(script, loop)), loop)
+        (len(work.project.loops_around(script, loop)), loop)
         for script, loop, _ in work.parts.turns
         if script is work.script and not any(part in made for part in walk(loop))
     ]

@@ -3,43 +3,28 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 
 import libcst as cst
 
-from lockstep.convert.analysis import loop_lists, meter_sums
+from lockstep.convert.analysis import loop_lists
 from lockstep.convert.analysis.batch_kinds import SUM
-from lockstep.convert.analysis.blocks import statement_of
-from lockstep.convert.analysis.loop_effects import unclear
-from lockstep.convert.analysis.loop_lists import Filled, lists_of
+from lockstep.convert.analysis.blocks import body_around, calls_in, statement_of
+from lockstep.convert.analysis.loop_effects import left_by, unclear
 from lockstep.convert.analysis.loop_sums import (
-    Sum,
     bound_in,
     form_of_tensor,
-    is_read_later,
+    is_zero,
     kind_of_sum,
     read_after,
-    sums_of,
 )
-from lockstep.convert.analysis.meters import Meter, meters_of
-from lockstep.convert.analysis.start_values import is_zero
-from lockstep.convert.dividing import dataset, is_stream, whole
+from lockstep.convert.analysis.meters import kinds_of, read_last, reduction_lines
+from lockstep.convert.dividing import dataset, is_shuffled, is_stream, whole
 from lockstep.convert.work import Work
 from lockstep.convert.wrapping import has_norm
 from lockstep.source.loaders import Loader, Loop, iterated
-from lockstep.source.script import Script
-from lockstep.source.tree import constant, dotted, walk_shallow
+from lockstep.source.tree import constant, dotted
 
 ORDER = 80
-
-
-@dataclass(frozen=True)
-class Left:
-    """What a loop leaves behind and later code reads."""
-
-    sums: list[Sum]
-    lists: list[Filled]
-    meters: list[Meter]
 
 
 def rewrite(work: Work) -> None:
@@ -96,9 +81,7 @@ def _spread(obstacles: dict[Loader, str | None]) -> None:
 
 
 def _obstacle(work: Work, loader: Loader) -> str | None:
-    if loader.script is not work.script or any(
-        loop.script is not work.script for loop in loader.loops
-    ):
+    if {loader.script, *(loop.script for loop in loader.loops)} != {work.script}:
         return "the evaluation is in another file"
     others = [loader.given(name) for name in ("sampler", "batch_sampler", "drop_last")]
     if any(other is not None and constant(other) not in (False, None) for other in others):
@@ -121,7 +104,7 @@ def _obstacle(work: Work, loader: Loader) -> str | None:
         why = _unclear(work, loop)
         if why is not None:
             return why
-    if (stars or _is_shuffled(loader)) and not _by_sample(work, loader):
+    if (stars or is_shuffled(loader)) and not _by_sample(work, loader):
         return "its values belong to whole batches, which would change"
     return None
 
@@ -129,13 +112,8 @@ def _obstacle(work: Work, loader: Loader) -> str | None:
 def _goes_elsewhere(work: Work, loop: Loop) -> bool:
     """Return whether a loop also goes through something that is not a loader."""
     known = {loader.call for loader in work.parts.training.loaders}
-    source = iterated(work.parts.project, loop.script, loop.node.iter)
-    return any(o.call not in known for o in work.parts.project.origins(loop.script, source))
-
-
-def _is_shuffled(loader: Loader) -> bool:
-    shuffle = loader.given("shuffle")
-    return shuffle is not None and constant(shuffle) is not False
+    source = iterated(work.project, loop.script, loop.node.iter)
+    return any(o.call not in known for o in work.project.origins(loop.script, source))
 
 
 def _unclear(work: Work, loop: Loop) -> str | None:
@@ -143,8 +121,8 @@ def _unclear(work: Work, loop: Loop) -> str | None:
     script, node = loop.script, loop.node
     for part, reason in unclear(work, script, node):
         return f"{reason} (line {work.line(part)})"
-    left = _left(work, script, node)
-    if not (left.sums or left.lists or left.meters):
+    left = left_by(work, script, node)
+    if not left.names:
         return f"nothing is summed up in line {work.line(node)}"
     for one in left.sums:
         if not is_zero(one.start):
@@ -154,7 +132,7 @@ def _unclear(work: Work, loop: Loop) -> str | None:
         if why is not None:
             return f"{why} (line {work.line(filled.put[0][0])})"
     for meter in left.meters:
-        last = meter_sums.read_last(script, node, meter)
+        last = read_last(script, node, meter)
         if last is not None:
             return f"the last value of {meter.name} is used (line {work.line(last)})"
     inside = bound_in(script, node)
@@ -162,16 +140,6 @@ def _unclear(work: Work, loop: Loop) -> str | None:
         if name in inside:
             return f"{name} is used after the loop (line {work.line(place)})"
     return None
-
-
-def _left(work: Work, script: Script, loop: cst.For) -> Left:
-    sums, filled = sums_of(script, loop), lists_of(script, loop)
-    meters = meters_of(work, script, loop)
-    return Left(
-        [one for name, one in sums.items() if is_read_later(script, loop, name)],
-        [one for name, one in filled.items() if is_read_later(script, loop, name)],
-        [one for one in meters.values() if meter_sums.is_wanted(script, loop, one)],
-    )
 
 
 def _divide(work: Work, loader: Loader) -> None:
@@ -190,7 +158,7 @@ def _divide(work: Work, loader: Loader) -> None:
             statement_of(script, call),
             work.several(f"{name} = dict({name}, shuffle=False, sampler={part})"),
         )
-    elif shuffle is not None and _is_shuffled(loader):
+    elif shuffle is not None and is_shuffled(loader):
         draft.replace(shuffle, f"{world} == 1")
         work.argument(call, f"sampler={part} if {world} > 1 else None")
     else:
@@ -211,15 +179,13 @@ def _whole_batches(work: Work, loader: Loader, data: str) -> str:
 def _by_sample(work: Work, loader: Loader) -> bool:
     """Return whether all sums are over samples; otherwise whole batches must be dealt out."""
     for loop in loader.loops:
-        left = _left(work, loop.script, loop.node)
+        left = left_by(work, loop.script, loop.node)
         if left.lists or _lengths(work, loop):
             return False
         if any(kind_of_sum(work, loop.script, one) != SUM for one in left.sums):
             return False
         for meter in left.meters:
-            if any(
-                kind != SUM for kind, _ in meter_sums.kinds_of(work, loop.script, meter).values()
-            ):
+            if any(kind != SUM for kind, _ in kinds_of(work, loop.script, meter).values()):
                 return False
     return True
 
@@ -227,25 +193,21 @@ def _by_sample(work: Work, loader: Loader) -> bool:
 def _lengths(work: Work, loop: Loop) -> list[cst.Call]:
     """Return the calls `len(loader)` after the loop."""
     script = loop.script
-    source = iterated(work.parts.project, script, loop.node.iter)
-    function = script.function_of(loop.node)
+    source = iterated(work.project, script, loop.node.iter)
     last = script.last(loop.node)
-    found = []
-    for part in walk_shallow(function.body if function else script.tree):
-        if (
-            isinstance(part, cst.Call)
-            and script.order[part] > last
-            and dotted(part.func) == "len"
-            and part.args
-            and script.code(part.args[0].value) == script.code(source)
-        ):
-            found.append(part)
-    return found
+    return [
+        call
+        for call in calls_in(body_around(script, loop.node))
+        if script.order[call] > last
+        and dotted(call.func) == "len"
+        and call.args
+        and script.code(call.args[0].value) == script.code(source)
+    ]
 
 
 def _bring_together(work: Work, loop: Loop) -> None:
     script, node = loop.script, loop.node
-    left = _left(work, script, node)
+    left = left_by(work, script, node)
     for one in left.sums:
         one.form = form_of_tensor(script, node, one)
     lines = [one.line(work) for one in left.sums]
@@ -259,7 +221,7 @@ def _bring_together(work: Work, loop: Loop) -> None:
         work.need("all_sum")
     lines += [loop_lists.bring_together(work, script, one) for one in left.lists]
     every = [(meter, dict.fromkeys(meter.kind.sums, "")) for meter in left.meters]
-    lines += meter_sums.lines(work, script, node, every)
+    lines += reduction_lines(work, script, node, every)
     work.draft.after(statement_of(script, node), "\n".join(lines))
     summed = [one.name for one in left.sums] + [one.name for one in left.meters]
     if summed:

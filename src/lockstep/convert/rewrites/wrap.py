@@ -61,16 +61,16 @@ def rewrite(work: Work) -> None:
 def _check_members(work: Work, model: Model) -> None:
     """Refuse uses of a container's models that wrapping its elements would not reach."""
     script = work.script
-    for found in script.scope_of(model.made).bindings.values():
-        for binding in found:
-            value = binding.value
-            if binding.kind == "assign" and isinstance(value, cst.Subscript):
-                early = not after_wrap(work, model, value)
-                if dotted(value.value) == model.name and early:
-                    raise ConvertError(
-                        f"line {work.line(value)}: {script.code(value)} gets another name before "
-                        f"DDP can wrap it. Use {script.code(value)} everywhere, or variables only."
-                    )
+    scope = script.scope_of(model.made)
+    for value in (
+        b.value for found in scope.bindings.values() for b in found if b.kind == "assign"
+    ):
+        named = isinstance(value, cst.Subscript) and dotted(value.value) == model.name
+        if value is not None and named and not after_wrap(work, model, value):
+            raise ConvertError(
+                f"line {work.line(value)}: {script.code(value)} gets another name before DDP can "
+                f"wrap it. Use {script.code(value)} everywhere, or variables only."
+            )
     training = work.parts.training
     for window in windows(training):
         if not is_one(training, window):
@@ -87,11 +87,10 @@ def _wrap(work: Work, model: Model) -> None:
         if work.options.sync_batch_norm:
             work.need("torch")
             lines.append(synchronised(each(model, CONVERT), f"{model.name} = "))
-            work.done(
-                "wrap",
-                model.ready,
-                "batch norm sees the whole batch, as on one GPU; all processes have its statistics",
+            what = (
+                "batch norm sees the whole batch, as on one GPU; all processes have its statistics"
             )
+            work.done("wrap", model.ready, what)
             work.note(
                 model.ready,
                 "on the CPU, batch norm sees only the samples of its process: torch has "
@@ -101,31 +100,24 @@ def _wrap(work: Work, model: Model) -> None:
             work.note(model.ready, "batch norm sees only the samples of its process")
     lines.append(f"{model.name} = {each(model, wrapped(work, '{}'))}")
     work.draft.after(model.ready, work.several("\n".join(lines)))
-    work.done(
-        "wrap",
-        model.ready,
-        f"{model.name} is ready here: DDP averages its gradients",
-    )
+    work.done("wrap", model.ready, f"{model.name} is ready here: DDP averages its gradients")
 
 
 def _drop_parallel(work: Work) -> None:
     """Remove DataParallel, which DDP replaces."""
-    for script, call in work.parts.project.calls(*PARALLEL):
+    for script, call in work.project.calls(*PARALLEL):
         if script is not work.script or not call.args:
             continue
         inner = script.code(call.args[0].value)
         statement = statement_of(script, call)
         block = block_of(script, statement)
-        if (
-            script.code(statement).split("#")[0].strip().startswith(f"{inner} = ")
-            and len(block) > 1
-        ):
+        text = script.code(statement).split("#")[0].strip()
+        if text.startswith(f"{inner} = ") and len(block) > 1:
             work.draft.remove(statement)
         else:
             work.draft.replace(call, inner)
-        work.done(
-            "wrap", call, "DDP replaces DataParallel, which uses one process for several GPUs"
-        )
+        reason = "DDP replaces DataParallel, which uses one process for several GPUs"
+        work.done("wrap", call, reason)
 
 
 def _unwrap(work: Work, model: Model) -> None:
@@ -156,5 +148,5 @@ def _handed_outside(work: Work, node: cst.CSTNode) -> bool:
     call = script.parents.get(arg) if isinstance(arg, cst.Arg) else None
     if not isinstance(call, cst.Call) or (isinstance(arg, cst.Arg) and arg.value is not node):
         return False
-    name = work.parts.project.title(script, call.func)
+    name = work.project.title(script, call.func)
     return _OUTSIDE.match(name) is not None

@@ -5,12 +5,10 @@ The original runs on one process, the result on 1, 2 and 4, all on the CPU. The 
 every weight must agree, up to what rounding explains.
 
     verdict             the outcome of a proof
-    scratch_folder      makes a folder where a script cannot change the user's files
-    runs                runs a script once, and reads its notes
+    runs                runs a script in a scratch folder, and reads its notes
     rounding_bounds     measures what rounding explains
     printed_lines       compares what two runs printed
-    difference_reasons  finds out why runs differ
-    step_by_step        compares two runs
+    comparison          compares two runs, and finds out why they differ
     proof               makes all runs, and reaches the verdict
 
 A module imports only from those above it.

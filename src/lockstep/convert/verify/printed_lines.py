@@ -68,8 +68,7 @@ class Apart:
     @property
     def evaluated(self) -> bool:
         """Whether both lines print an evaluation."""
-        both = self.theirs is not None and self.ours is not None
-        return both and all(line.evaluated for line in (self.theirs, self.ours) if line)
+        return all(line is not None and line.evaluated for line in (self.theirs, self.ours))
 
     @property
     def step(self) -> int:

@@ -10,7 +10,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from lockstep.console import Progress
-from lockstep.convert.verify.difference_reasons import UNKNOWN
+from lockstep.convert.verify.comparison import UNKNOWN, compare
 from lockstep.convert.verify.runs import (
     DOUBLE,
     NUDGED,
@@ -21,7 +21,6 @@ from lockstep.convert.verify.runs import (
     scratch_of,
     started,
 )
-from lockstep.convert.verify.step_by_step import compare
 from lockstep.convert.verify.verdict import DIFFERS, EQUAL, Comparison, Verdict
 
 if TYPE_CHECKING:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -75,11 +75,11 @@ class Comparison:
 class Verdict:
     """The outcome of a proof."""
 
-    comparisons: list[Comparison] = field(default_factory=list)
     failure: str = ""
     """Why there is nothing to compare with: the original could not be run."""
     log: str = ""
     """Last lines of the original, if it failed."""
+    comparisons: list[Comparison] = field(default_factory=list)
     neutralised: list[str] = field(default_factory=list)
     """What all runs do in the same way, or leave out, because of the probes."""
     fake_cuda: list[str] = field(default_factory=list)
@@ -97,13 +97,5 @@ class Verdict:
 
     def described(self) -> dict[str, Any]:
         """Return the verdict as a dictionary, for --json."""
-        return {
-            "proved": self.proved,
-            "failure": self.failure,
-            "log": self.log,
-            "comparisons": [asdict(one) for one in self.comparisons],
-            "neutralised": self.neutralised,
-            "fake_cuda": self.fake_cuda,
-            "fake_data": self.fake_data,
-            "findings": [finding.described() for finding in self.findings],
-        }
+        findings = [finding.described() for finding in self.findings]
+        return {"proved": self.proved, **asdict(replace(self, findings=[])), "findings": findings}

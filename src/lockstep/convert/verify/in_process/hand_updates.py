@@ -1,4 +1,4 @@
-"""Count each update that a script makes to its weights without an optimizer as a step."""
+"""Notice updates of the weights without an optimizer, and count them as steps."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.nn.modules.module import register_module_forward_pre_hook
 from torch.optim.optimizer import Optimizer
 
+from lockstep.convert.verify.in_process.training_state import Now
 from lockstep.convert.verify.in_process.weights import digest
 from lockstep.probes.recorder import Recorder
 
@@ -69,6 +70,18 @@ class Updates:
         if self._before is not None and digest(self.weights) != self._before:
             self._before = None
             self.on_update()
+
+
+def notice(now: Now) -> None:
+    """Stop the original at its first such update: the proof runs it again with `install`."""
+
+    def stop() -> None:
+        now.recorder.note("by_hand")
+        now.recorder.stop("by hand")
+
+    if now.kept.writes:
+        # With an optimizer its steps count, and weights may change between them.
+        Updates(now.recorder, stop, over=lambda: now.begun)
 
 
 def install(recorder: Recorder) -> None:

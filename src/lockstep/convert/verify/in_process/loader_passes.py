@@ -11,7 +11,7 @@ from weakref import WeakKeyDictionary
 
 import torch
 
-from lockstep.convert.verify.in_process.sample_randomness import base
+from lockstep.convert.verify.in_process.samples import base
 from lockstep.convert.verify.in_process.training_state import Now
 from lockstep.probes.recorder import Batch, LoaderPass, is_ours
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Callable
-from functools import wraps
+from functools import partial, wraps
 from typing import Any
 
 import torch
@@ -18,7 +18,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.jit._builtins import _find_builtin, _register_builtin
 
-from lockstep.convert.verify.in_process.training_state import Now, swap
+from lockstep.convert.verify.in_process.training_state import Now
 from lockstep.keys import key
 
 Shape = tuple[int, ...]
@@ -33,27 +33,19 @@ def install(now: Now) -> None:
     """Replace torch's functions that draw random numbers."""
     draws = Draws(now)
     for name in IN_PLACE.split():
-        swap(Tensor, name, draws.in_place(name, getattr(Tensor, name)))
-    swap(Tensor, "bernoulli_", draws.bernoulli_(Tensor.bernoulli_))
+        draws.replace(Tensor, name, partial(draws.in_place, name))
+    draws.replace(Tensor, "bernoulli_", draws.bernoulli_)
     for name, fill in (("rand", "uniform_"), ("randn", "normal_")):
-        _swap(name, draws.factory(fill, getattr(torch, name), lambda: torch.empty))
-        like = f"{name}_like"
-        _swap(like, draws.factory(fill, getattr(torch, like), lambda: torch.empty_like))
+        draws.replace(torch, name, partial(draws.factory, fill, "empty"))
+        draws.replace(torch, f"{name}_like", partial(draws.factory, fill, "empty_like"))
     for name in ("randint", "randint_like", "randperm", "normal", "bernoulli", "multinomial"):
-        _swap(name, getattr(draws, name)(getattr(torch, name)))
+        draws.replace(torch, name, getattr(draws, name))
     for name in ("bernoulli", "multinomial"):
-        swap(Tensor, name, getattr(draws, name)(getattr(Tensor, name)))
-    swap(F, "dropout", draws.dropout(F.dropout, features=False))
+        draws.replace(Tensor, name, getattr(draws, name))
+    draws.replace(F, "dropout", partial(draws.dropout, False))
     for name in ("dropout1d", "dropout2d", "dropout3d"):
-        swap(F, name, draws.dropout(getattr(F, name), features=True))
-    swap(F, "scaled_dot_product_attention", draws.attention(F.scaled_dot_product_attention))
-
-
-def _swap(name: str, new: Any) -> None:
-    operator = _find_builtin(getattr(torch, name))
-    setattr(torch, name, new)
-    if operator:
-        _register_builtin(new, operator)
+        draws.replace(F, name, partial(draws.dropout, True))
+    draws.replace(F, "scaled_dot_product_attention", draws.attention)
 
 
 class Draws:
@@ -123,74 +115,64 @@ class Draws:
         """Return a new tensor filled with new numbers."""
         return self.filled(kind, torch.empty(shape, dtype=dtype, device="cpu"), *args)
 
+    def replace(self, owner: Any, name: str, make: Any) -> None:
+        """Replace a function of torch, and tell torch's compiler about the new one."""
+        original = getattr(owner, name)
+        setattr(owner, name, self.instead(original, make))
+        operator = _find_builtin(original) if owner is torch else None
+        if operator:
+            _register_builtin(getattr(owner, name), operator)
+
     def instead(self, original: Any, make: Any) -> Any:
         """Return a function that calls `make` in training, and the original elsewhere."""
 
         @wraps(original)
         def made(*args: Any, **kwargs: Any) -> Tensor:
-            return make(*args, **kwargs) if self.active() else original(*args, **kwargs)
+            return make(original, *args, **kwargs) if self.active() else original(*args, **kwargs)
 
         return made
 
-    # --- replacements for functions of torch ---
+    # --- replacements for functions of torch, which are given the original first ---
 
-    def in_place(self, kind: str, original: Any) -> Any:
-        """Return a replacement for a method that fills a tensor."""
+    def in_place(
+        self, kind: str, original: Any, tensor: Tensor, *args: Any, **kwargs: Any
+    ) -> Tensor:
+        """Fill a tensor, as `tensor.normal_()` does."""
+        if tensor.device.type != "cpu":
+            return original(tensor, *args, **kwargs)
+        kwargs.pop("generator", None)
+        return self.filled(kind, tensor, *args, **kwargs)
 
-        def make(tensor: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-            if tensor.device.type != "cpu":
-                return original(tensor, *args, **kwargs)
-            kwargs.pop("generator", None)
-            return self.filled(kind, tensor, *args, **kwargs)
+    def factory(self, kind: str, empty: str, original: Any, *args: Any, **kwargs: Any) -> Tensor:
+        """Make a tensor of a given shape, as `rand` does."""
+        kwargs.pop("generator", None)
+        return self.filled(kind, getattr(torch, empty)(*args, **kwargs))
 
-        return self.instead(original, make)
+    def randint(self, original: Any, *args: Any, **kwargs: Any) -> Tensor:
+        """Replace `randint(high, size)` and `randint(low, high, size)`."""
+        kwargs.pop("generator", None)
+        given = dict(kwargs)
+        *ends, last = (*args, given.pop("size")) if "size" in given else args
+        high = given.pop("high", ends[-1] if ends else None)
+        low = given.pop("low", ends[0] if len(ends) + ("high" in kwargs) > 1 else 0)
+        new = torch.empty(last, **{"dtype": torch.int64, **given})
+        return self.filled("random_", new, low, high)
 
-    def factory(self, kind: str, original: Any, empty: Any) -> Any:
-        """Return a replacement for a function that makes a tensor of a given shape."""
+    def randint_like(self, original: Any, tensor: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        """Replace `randint_like(tensor, high)`, with or without `low`."""
+        high = kwargs.pop("high", args[-1] if args else None)
+        low = kwargs.pop("low", args[0] if len(args) > 1 else 0)
+        return self.filled("random_", torch.empty_like(tensor, **kwargs), low, high)
 
-        def make(*args: Any, **kwargs: Any) -> Tensor:
-            kwargs.pop("generator", None)
-            return self.filled(kind, empty()(*args, **kwargs))
-
-        return self.instead(original, make)
-
-    def randint(self, original: Any) -> Any:
-        """Return a replacement for `randint(high, size)` and `randint(low, high, size)`."""
-
-        def make(*args: Any, **kwargs: Any) -> Tensor:
-            kwargs.pop("generator", None)
-            given = dict(kwargs)
-            *ends, last = (*args, given.pop("size")) if "size" in given else args
-            high = given.pop("high", ends[-1] if ends else None)
-            low = given.pop("low", ends[0] if len(ends) + ("high" in kwargs) > 1 else 0)
-            new = torch.empty(last, **{"dtype": torch.int64, **given})
-            return self.filled("random_", new, low, high)
-
-        return self.instead(original, make)
-
-    def randint_like(self, original: Any) -> Any:
-        """Return a replacement for `randint_like(tensor, high)`, with or without `low`."""
-
-        def make(tensor: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-            high = kwargs.pop("high", args[-1] if args else None)
-            low = kwargs.pop("low", args[0] if len(args) > 1 else 0)
-            return self.filled("random_", torch.empty_like(tensor, **kwargs), low, high)
-
-        return self.instead(original, make)
-
-    def randperm(self, original: Any) -> Any:
-        """Return a replacement for randperm: one order on all ranks, unless it has a generator."""
-
-        def make(n: int, *args: Any, **kwargs: Any) -> Tensor:
-            if kwargs.get("generator") is not None:
-                return original(n, *args, **kwargs)
-            name = self.now.name("randperm")
-            if self._mixes(name, n):
-                return self._partners(name, n, kwargs.get("device"))
-            kwargs["generator"] = self.generator.manual_seed(key(name))
+    def randperm(self, original: Any, n: int, *args: Any, **kwargs: Any) -> Tensor:
+        """Draw one order on all ranks, unless the caller gives a generator."""
+        if kwargs.get("generator") is not None:
             return original(n, *args, **kwargs)
-
-        return self.instead(original, make)
+        name = self.now.name("randperm")
+        if self._mixes(name, n):
+            return self._partners(name, n, kwargs.get("device"))
+        kwargs["generator"] = self.generator.manual_seed(key(name))
+        return original(n, *args, **kwargs)
 
     def _mixes(self, name: str, n: int) -> bool:
         """Return whether randperm mixes the samples of the batch, as in mixup."""
@@ -217,118 +199,95 @@ class Draws:
             found[mine] = mine[_randperm(len(mine), generator=seed)]
         return found.to(device) if device is not None else found
 
-    def normal(self, original: Any) -> Any:
-        """Return a replacement for `normal(mean, std)`, of tensors or numbers."""
+    def normal(
+        self, original: Any, mean: Any, std: Any = 1.0, size: Any = None, **kwargs: Any
+    ) -> Tensor:
+        """Replace `normal(mean, std)`, of tensors or numbers."""
+        if kwargs.get("out") is not None:
+            more = {"size": size, **kwargs} if size is not None else kwargs
+            return original(mean, std, **more)
+        kwargs.pop("generator", None)
+        if size is not None:
+            return self.filled("normal_", torch.empty(size, **kwargs), mean, std)
+        mean, std = torch.as_tensor(mean), torch.as_tensor(std)
+        shape = tuple(torch.broadcast_shapes(mean.shape, std.shape))
+        new = self.new("normal_", shape, dtype=mean.dtype)
+        with torch.no_grad():
+            return mean + std * new
 
-        def make(mean: Any, std: Any = 1.0, size: Any = None, **kwargs: Any) -> Tensor:
-            if kwargs.get("out") is not None:
-                more = {"size": size, **kwargs} if size is not None else kwargs
-                return original(mean, std, **more)
-            kwargs.pop("generator", None)
-            if size is not None:
-                return self.filled("normal_", torch.empty(size, **kwargs), mean, std)
-            mean, std = torch.as_tensor(mean), torch.as_tensor(std)
-            shape = tuple(torch.broadcast_shapes(mean.shape, std.shape))
-            new = self.new("normal_", shape, dtype=mean.dtype)
-            with torch.no_grad():
-                return mean + std * new
+    def bernoulli(self, original: Any, tensor: Tensor, p: Any = None, **_: Any) -> Tensor:
+        """Draw zeros and ones, with one probability or those of a tensor."""
+        chance = self.new("uniform_", tuple(tensor.shape), dtype=torch.float32)
+        return (chance < (tensor if p is None else p)).to(tensor.dtype)
 
-        return self.instead(original, make)
+    def bernoulli_(self, original: Any, tensor: Tensor, p: Any = 0.5, **kwargs: Any) -> Tensor:
+        """Draw zeros and ones in place."""
+        if tensor.device.type != "cpu":
+            return original(tensor, p, **kwargs)
+        chance = self.new("uniform_", tuple(tensor.shape), dtype=torch.float32)
+        with torch.no_grad():
+            return tensor.copy_(chance < p)
 
-    def bernoulli(self, original: Any) -> Any:
-        """Return a replacement for bernoulli, with one probability or those of a tensor."""
+    def multinomial(
+        self, original: Any, weights: Tensor, num_samples: int, replacement: bool = False, **_: Any
+    ) -> Tensor:
+        """Draw places by their weights: the exponential clocks that run out first win."""
+        if not replacement:
+            clocks = self.new("exponential_", tuple(weights.shape), dtype=torch.float64)
+            return (weights / clocks).topk(num_samples, -1).indices
+        shape: Shape = (*weights.shape[:-1], num_samples)
+        chance = self.new("uniform_", shape, dtype=torch.float64)
+        ends = weights.detach().double().cumsum(-1)
+        found = torch.searchsorted(ends, chance * ends[..., -1:], right=True)
+        return found.clamp_(max=weights.shape[-1] - 1)
 
-        def make(tensor: Tensor, p: Any = None, **_: Any) -> Tensor:
-            chance = self.new("uniform_", tuple(tensor.shape), dtype=torch.float32)
-            return (chance < (tensor if p is None else p)).to(tensor.dtype)
+    def dropout(
+        self,
+        features: bool,
+        original: Any,
+        input: Tensor,
+        p: float = 0.5,
+        training: bool = True,
+        inplace: bool = False,
+    ) -> Tensor:
+        """Drop single values, or whole features."""
+        if not training or not 0 < p < 1:
+            return original(input, p, training, inplace)
+        shape = tuple(input.shape)
+        if features:
+            shape = (*shape[:2], *(1 for _ in shape[2:]))
+        chance = self.new("uniform_", shape, dtype=torch.float32)
+        factors = (chance >= p).to(input.dtype) / (1 - p)
+        return input.mul_(factors) if inplace else input * factors
 
-        return self.instead(original, make)
-
-    def bernoulli_(self, original: Any) -> Any:
-        """Return a replacement for bernoulli_, which draws in place."""
-
-        def make(tensor: Tensor, p: Any = 0.5, **kwargs: Any) -> Tensor:
-            if tensor.device.type != "cpu":
-                return original(tensor, p, **kwargs)
-            chance = self.new("uniform_", tuple(tensor.shape), dtype=torch.float32)
-            with torch.no_grad():
-                return tensor.copy_(chance < p)
-
-        return self.instead(original, make)
-
-    def multinomial(self, original: Any) -> Any:
-        """Return a replacement for multinomial: the exponential clocks that run out first win."""
-
-        def make(weights: Tensor, num_samples: int, replacement: bool = False, **_: Any) -> Tensor:
-            if not replacement:
-                clocks = self.new("exponential_", tuple(weights.shape), dtype=torch.float64)
-                return (weights / clocks).topk(num_samples, -1).indices
-            shape: Shape = (*weights.shape[:-1], num_samples)
-            chance = self.new("uniform_", shape, dtype=torch.float64)
-            ends = weights.detach().double().cumsum(-1)
-            found = torch.searchsorted(ends, chance * ends[..., -1:], right=True)
-            return found.clamp_(max=weights.shape[-1] - 1)
-
-        return self.instead(original, make)
-
-    def dropout(self, original: Any, *, features: bool) -> Any:
-        """Return a replacement for dropout, of single values or of whole features."""
-
-        @wraps(original)
-        def dropped(
-            input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False
-        ) -> Tensor:
-            if not training or not 0 < p < 1 or not self.active():
-                return original(input, p, training, inplace)
-            shape = tuple(input.shape)
-            if features:
-                shape = (*shape[:2], *(1 for _ in shape[2:]))
-            chance = self.new("uniform_", shape, dtype=torch.float32)
-            factors = (chance >= p).to(input.dtype) / (1 - p)
-            return input.mul_(factors) if inplace else input * factors
-
-        return dropped
-
-    def attention(self, original: Any) -> Any:
-        """Return a replacement for attention, which computes dropout in a separate step."""
-
-        @wraps(original)
-        def attended(
-            query: Tensor,
-            key: Tensor,
-            value: Tensor,
-            attn_mask: Tensor | None = None,
-            dropout_p: float = 0.0,
-            is_causal: bool = False,
-            scale: float | None = None,
-            enable_gqa: bool = False,
-        ) -> Tensor:
-            if not dropout_p or not self.active():
-                return original(
-                    query,
-                    key,
-                    value,
-                    attn_mask,
-                    dropout_p,
-                    is_causal,
-                    scale=scale,
-                    enable_gqa=enable_gqa,
-                )
-            if enable_gqa:
-                key, value = (
-                    x.repeat_interleave(query.size(-3) // x.size(-3), -3) for x in (key, value)
-                )
-            factor = 1 / math.sqrt(query.size(-1)) if scale is None else scale
-            scores = query @ key.transpose(-2, -1) * factor
-            if is_causal:
-                attn_mask = torch.ones(scores.shape[-2:], dtype=torch.bool).tril()
-            if attn_mask is not None and attn_mask.dtype == torch.bool:
-                scores = scores.masked_fill(~attn_mask, float("-inf"))
-            elif attn_mask is not None:
-                scores = scores + attn_mask
-            return F.dropout(scores.softmax(-1), dropout_p) @ value
-
-        return attended
+    def attention(
+        self,
+        original: Any,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        attn_mask: Tensor | None = None,
+        dropout_p: float = 0.0,
+        is_causal: bool = False,
+        **options: Any,
+    ) -> Tensor:
+        """Compute the dropout of attention in a separate step."""
+        if not dropout_p:
+            return original(query, key, value, attn_mask, dropout_p, is_causal, **options)
+        if options.get("enable_gqa"):
+            key, value = (
+                x.repeat_interleave(query.size(-3) // x.size(-3), -3) for x in (key, value)
+            )
+        scale = options.get("scale")
+        factor = 1 / math.sqrt(query.size(-1)) if scale is None else scale
+        scores = query @ key.transpose(-2, -1) * factor
+        if is_causal:
+            attn_mask = torch.ones(scores.shape[-2:], dtype=torch.bool).tril()
+        if attn_mask is not None and attn_mask.dtype == torch.bool:
+            scores = scores.masked_fill(~attn_mask, float("-inf"))
+        elif attn_mask is not None:
+            scores = scores + attn_mask
+        return F.dropout(scores.softmax(-1), dropout_p) @ value
 
 
 def dimension(shape: Shape, size: int) -> int | None:

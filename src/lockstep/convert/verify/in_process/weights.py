@@ -1,4 +1,4 @@
-"""Set the first weights to those of the original, and compare the weights after every step."""
+"""Set the first weights to those of the original, and note all losses and weights after them."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from torch.nn.parallel import DistributedDataParallel
 from lockstep.convert.verify.in_process.training_state import Now
 from lockstep.keys import key
 from lockstep.probes.hooks.optimizers import parameters_of
+from lockstep.rounding import moved_by_one_rounding
 
 MOST = 1_000_000
 """The most elements of a tensor that are compared, evenly spread."""
@@ -58,6 +59,18 @@ def install(now: Now) -> None:
     now.recorder.on_stepped.append(stepped)
 
 
+def note_losses(now: Now) -> None:
+    """Note the loss of every backward."""
+
+    def backward() -> None:
+        value = sum(float(loss.detach().double().sum()) for loss in now.recorder.losses)
+        now.recorder.note("loss", value=value, step=now.most_steps, number=now.backwards)
+        now.backwards += 1
+        now.evaluated = False
+
+    now.recorder.on_backward.append(backward)
+
+
 def _begin(now: Now, number: int, mine: list[Tensor]) -> None:
     """Keep the weights before the first step, or set them to those that were kept."""
     if now.kept.writes:
@@ -85,7 +98,7 @@ def _nudge(number: int, mine: list[Tensor]) -> None:
         generator.manual_seed(key("nudge", number, n))
         signs = _randint(0, 2, p.shape, generator=generator, device="cpu") * 2 - 1
         least = float(p.detach().abs().mean()) or typical
-        p.data.add_(signs * p.data.abs().clamp(min=least) * torch.finfo(p.dtype).eps)
+        p.data.copy_(moved_by_one_rounding(p.data, signs, torch.finfo(p.dtype).eps, least))
 
 
 def _compare(now: Now, number: int, step: int, names: list[str], mine: list[Tensor]) -> None:

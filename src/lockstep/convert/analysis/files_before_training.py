@@ -1,17 +1,16 @@
-"""Find the statements that make files if they are missing."""
+"""Find files that a script makes if they are missing, or writes before training and reads later."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import libcst as cst
 
-from lockstep.convert.analysis.blocks import is_main_guard, statement_of
-from lockstep.convert.analysis.file_writes import writes_file
-from lockstep.convert.analysis.names_read_later import runs_before
+from lockstep.convert.analysis.blocks import bindings_of, is_main_guard, names_in, statement_of
+from lockstep.convert.analysis.output_calls import opens_file, writes_file
 from lockstep.convert.analysis.random_draws import drawn_by, drawn_from
-from lockstep.convert.analysis.runs_earlier import may_be_saved_here, runs_earlier
+from lockstep.convert.analysis.run_order import may_be_saved_here, runs_before, runs_earlier
 from lockstep.convert.work import Work
 from lockstep.source.gradients import is_backward
 from lockstep.source.script import Script
@@ -23,6 +22,11 @@ _SEEDS = {
     "numpy": re.compile(r"\b(np|numpy)\.random\.seed\("),
     "random": re.compile(r"(?<!\.)\brandom\.seed\("),
 }
+_READS = re.compile(
+    r"(?!torch\.load$)(.*\.)?(open|load|loadtxt|genfromtxt|read_\w+|imread|ImageFolder|"
+    r"DatasetFolder|safe_load|fromfile|memmap|i?glob|listdir|scandir|iterdir|h5py\.File)$"
+)
+"""Not torch.load: the rewrite of checkpoints waits for that one."""
 
 
 def prepared(work: Work) -> list[cst.CSTNode]:
@@ -43,7 +47,7 @@ def within(work: Work, statements: list[cst.CSTNode]) -> set[cst.CSTNode]:
     waiting = dict.fromkeys(f for s in statements for f in _functions(work, s))
     for _ in range(len(waiting)):
         for function in waiting:
-            uses = [call for _, call in work.parts.project.callers(work.script, function)]
+            uses = [call for _, call in work.project.callers(work.script, function)]
             if uses and function not in inside and all(call in inside for call in uses):
                 inside.update(walk(function))
     return inside
@@ -51,7 +55,7 @@ def within(work: Work, statements: list[cst.CSTNode]) -> set[cst.CSTNode]:
 
 def may_wait(work: Work, statement: cst.CSTNode) -> bool:
     """Return whether all processes reach a statement before training, and do nothing jointly."""
-    project, script = work.parts.project, work.script
+    project, script = work.project, work.script
     together: set[cst.CSTNode] = {loop.node for loop in work.parts.training.loops}
     together |= {node for model in work.parts.models for node in (model.made, model.ready)}
 
@@ -87,23 +91,20 @@ def _asks(work: Work, test: cst.BaseExpression) -> bool:
 def _whole(work: Work, node: cst.If) -> list[cst.CSTNode]:
     """Return the `if` itself, or the statements that call its function if the `if` returns."""
     function = work.script.function_of(node)
-    if not any(isinstance(part, cst.Return) for part in walk_shallow(node)):
-        return [node] if _is_statement(work, node) else []
-    uses = work.parts.project.uses.get(function, []) if function else []
+    parts = list(walk_shallow(node))
+    if not any(isinstance(part, cst.Return) for part in parts):
+        # An `elif` is not a full statement, and a `break` needs its loop.
+        ends = any(isinstance(part, cst.Break | cst.Continue) for part in parts)
+        return [node] if statement_of(work.script, node) is node and not ends else []
+    uses = work.project.uses.get(function, []) if function else []
     calls = [statement_of(work.script, call) for where, call in uses if where is work.script]
     return [s for s in calls if isinstance(s, cst.SimpleStatementLine)]
-
-
-def _is_statement(work: Work, node: cst.CSTNode) -> bool:
-    """Return whether a node is a full statement: no `elif`, and no `break` or `continue` inside."""
-    ends = any(isinstance(part, cst.Break | cst.Continue) for part in walk_shallow(node))
-    return statement_of(work.script, node) is node and not ends
 
 
 def _makes_files(work: Work, statement: cst.CSTNode) -> bool:
     return not any(
         isinstance(part, cst.Return) for part in walk_shallow(statement)
-    ) and work.parts.project.reaches(
+    ) and work.project.reaches(
         work.script, statement, lambda s, n: isinstance(n, cst.Call) and writes_file(work, s, n)
     )
 
@@ -116,7 +117,7 @@ def _in_group(work: Work, script: Script, node: cst.CSTNode, depth: int = 4) -> 
     function = script.function_of(node)
     if function is None or not depth:
         return False
-    uses = work.parts.project.callers(script, function)
+    uses = work.project.callers(script, function)
     return bool(uses) and all(_in_group(work, where, call, depth - 1) for where, call in uses)
 
 
@@ -175,7 +176,7 @@ def _places(work: Work, statement: cst.CSTNode) -> list[tuple[Script, cst.Functi
     while waiting:
         script, node = waiting.pop()
         for call in (part for part in walk(node) if isinstance(part, cst.Call)):
-            where, made = work.parts.project.definition(script, call.func) or (script, None)
+            where, made = work.project.definition(script, call.func) or (script, None)
             inner = [made] if isinstance(made, cst.FunctionDef) else []
             if isinstance(made, cst.ClassDef):
                 inner = [f for f in made.body.body if isinstance(f, cst.FunctionDef)]
@@ -184,3 +185,81 @@ def _places(work: Work, statement: cst.CSTNode) -> list[tuple[Script, cst.Functi
                     found[function] = where
                     waiting.append((where, function))
     return [(where, function) for function, where in found.items()]
+
+
+def awaited(
+    work: Work, inside: set[cst.CSTNode], among: Sequence[cst.CSTNode] | None = None
+) -> list[cst.CSTNode]:
+    """Return the statements that write a file which later code reads, by default of all."""
+    found: list[cst.CSTNode] = []
+    for statement in work.parts.entry if among is None else among:
+        if isinstance(statement, cst.FunctionDef | cst.ClassDef) or statement in inside:
+            continue
+        words = _written(work, statement, inside)
+        if words and may_wait(work, statement):
+            if _is_read(work, statement, words):
+                found.append(statement)
+            else:
+                for block in _called(work, statement):
+                    found += awaited(work, inside, block)
+    return found
+
+
+def _written(work: Work, statement: cst.CSTNode, inside: set[cst.CSTNode]) -> set[str]:
+    """Return the names and strings that tell where a statement writes files."""
+    found: set[str] = set()
+    for where, call in work.project.calls_below(work.script, statement):
+        if call not in inside and writes_file(work, where, call):
+            found |= _words(where, call)
+    if found:
+        for part in walk(statement):
+            if isinstance(part, cst.Call):
+                found |= _words(work.script, part)
+    return found
+
+
+def _is_read(work: Work, statement: cst.CSTNode, words: set[str]) -> bool:
+    own = set(walk(statement))
+    return any(
+        call not in own
+        and not runs_before(work.script, call, statement)
+        and words & _words(work.script, call)
+        and _reads(work, work.script, call)
+        and work.script.function_of(call) is work.script.function_of(statement)
+        for call in work.script.calls
+    )
+
+
+def _reads(work: Work, script: Script, call: cst.Call) -> bool:
+    """Return whether a call reads a file, or makes an object that reads one."""
+    where, body = work.project.definition(script, call.func) or (script, None)
+    calls = [call]
+    if body is not None:
+        calls = [part for part in walk(body) if isinstance(part, cst.Call) and part is not call]
+    return any(
+        _READS.match(work.project.title(where, part.func)) and not opens_file(work, where, part)
+        for part in calls
+    )
+
+
+def _words(script: Script, call: cst.Call) -> set[str]:
+    """Return the variables in a call, and the strings long enough to be a file's name."""
+    strings = [part.value for part in walk(call) if isinstance(part, cst.SimpleString)]
+    found = {string.strip("rbuf\"'") for string in strings if len(string) > 4}
+    for part, name in names_in(call):
+        bindings = bindings_of(script, part, name.split(".")[0])
+        if any(b.kind in ("assign", "parameter") for b in bindings):
+            found.add(name)
+    return found
+
+
+def _called(work: Work, statement: cst.CSTNode) -> list[Sequence[cst.CSTNode]]:
+    """Return the bodies of functions that only this statement calls."""
+    found: list[Sequence[cst.CSTNode]] = []
+    for part in walk(statement):
+        if isinstance(part, cst.Call):
+            made = work.project.function(work.script, part.func)
+            once = made is not None and len(work.project.uses.get(made[1], [])) == 1
+            if made is not None and made[0] is work.script and once:
+                found.append(made[1].body.body)
+    return found

@@ -1,13 +1,16 @@
-"""Find the reason why two runs differ: a sentence, and what to do."""
+"""Compare two runs step by step, and find the reason why they differ."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Iterator
 
+from lockstep.convert.verify.printed_lines import differing
+from lockstep.convert.verify.rounding_bounds import Bounds
 from lockstep.convert.verify.runs import Run
+from lockstep.convert.verify.verdict import DIFFERS, EQUAL, FAILED, Comparison, Difference
 from lockstep.probes.trace import Event, Rank
 
+MOST_NOTES = 5
 Reason = tuple[str, str]
 NEAR = 1e-3
 """Ratios closer than this count as equal."""
@@ -15,18 +18,82 @@ NEAR = 1e-3
 UNKNOWN = "no known reason explains it."
 
 
+def compare(original: Run, nudged: Run, run: Run) -> Comparison:
+    """Compare a result with the original. On one process not a bit may differ."""
+    found = Comparison(replicas=run.replicas, status=EQUAL)
+    if run.failure:
+        found.status, found.reason, found.log = FAILED, run.failure, run.log
+        return found
+    found.first = _first(original, run, Bounds(original, nudged), found)
+    if found.first is not None:
+        found.status = DIFFERS
+        found.reason, found.advice = reason(original, run, found.first.step)
+        return found
+    if _undivided(original, run):
+        found.status, found.first = DIFFERS, Difference(1, "the global batch")
+        found.reason = "every rank makes a batch as large as the original's."
+        found.advice = f"Divide the batch size by the number of ranks, {run.replicas}."
+        return found
+    alone = run.replicas == 1
+    for apart in differing(original, nudged, run, exact=alone):
+        if alone or apart.evaluated:
+            what = "what it prints" if alone else "the evaluation"
+            found.status, found.first = DIFFERS, Difference(max(1, apart.step), what)
+            found.reason = f"{apart.text}."
+            break
+        found.notes.append(apart.text)
+    del found.notes[MOST_NOTES:]
+    return found
+
+
+def _first(original: Run, run: Run, bounds: Bounds, found: Comparison) -> Difference | None:
+    """Return the first loss or weight that differs from the original."""
+    ours, losses = {(e["optimizer"], e["step"]): e for e in run.steps}, run.losses()
+    for event in original.first.of("loss", "weights"):
+        if event["kind"] == "loss":
+            number, step = event["number"], event["step"] + 1
+            if number >= len(losses):
+                return _short(original, run, step)
+            gaps = [("the loss", abs(event["value"] - losses[number]), bounds.loss(number))]
+        else:
+            step = event["step"] + 1
+            other = ours.get((event["optimizer"], event["step"]))
+            if other is None:
+                return _short(original, run, step)
+            if "tensors" not in other:
+                return Difference(step, "the list of trained weights")
+            tensors = other["tensors"]
+            rooms = bounds.weights(
+                event["optimizer"], event["step"], [rounding for _, _, rounding, _ in tensors]
+            )
+            gaps = [(t[0], t[1], room) for t, room in zip(tensors, rooms, strict=True)]
+            found.steps += 1
+        for what, gap, room in gaps:
+            bound = 0.0 if run.replicas == 1 else room
+            # Not `>`, since a difference may be NaN.
+            if not gap <= bound:
+                return Difference(step, what, gap, bound)
+            if gap * found.bound >= found.difference * bound:
+                found.difference, found.bound, found.closest = gap, bound, what
+    apart = drift(run)
+    return Difference(apart[1] + 1, "the weights of the other ranks") if apart else None
+
+
+def _short(original: Run, run: Run, step: int) -> Difference:
+    made, meant = len(run.steps), len(original.steps)
+    return Difference(step, f"the number of steps ({made}, in the original {meant})")
+
+
+def _undivided(original: Run, run: Run) -> bool:
+    """Return whether batches without a loader are as large on every rank as in the original."""
+    shapes = [[e["shapes"] for e in one.first.of("forward")] for one in (original, run)]
+    loads = any(event["batches"] for event in run.first.of("step"))
+    return run.replicas > 1 and not loads and any(shapes[0]) and shapes[0] == shapes[1]
+
+
 def reason(original: Run, run: Run, step: int) -> Reason:
     """Return the most likely reason for a difference in a step, counted from 1."""
-    known: tuple[Callable[[Run, Run, int], Reason | None], ...] = (
-        _samples,
-        _rates,
-        _backwards,
-        _sums,
-        _norms,
-        _drifts,
-        _draws,
-    )
-    for look in known:
+    for look in (_samples, _rates, _backwards, _sums, _norms, _drifts, _draws):
         found = look(original, run, step)
         if found is not None:
             return found
@@ -86,21 +153,22 @@ def _taken(rank: Rank) -> dict[tuple[int, int, int], tuple[int, list[int]]]:
 
 
 def _rates(original: Run, run: Run, step: int) -> Reason | None:
-    theirs, ours = _by_step(original.first), _by_step(run.first)
-    for place, event in theirs.items():
-        other = ours.get(place)
-        if place[1] < step and other is not None and other["rates"] != event["rates"]:
-            rates = _list(event["rates"]), _list(other["rates"])
-            return (
-                f"the learning rate of step {place[1] + 1} is {rates[1]}, in the original "
-                f"{rates[0]}.",
-                "Keep the rate: the global batch is the same.",
-            )
+    for number, event, other in _unlike(original, run, step, "rates"):
+        return (
+            f"the learning rate of step {number} is {_list(other['rates'])}, in the original "
+            f"{_list(event['rates'])}.",
+            "Keep the rate: the global batch is the same.",
+        )
     return None
 
 
-def _by_step(rank: Rank) -> dict[tuple[int, int], Event]:
-    return {(event["optimizer"], event["step"]): event for event in rank.of("step")}
+def _unlike(original: Run, run: Run, step: int, fact: str) -> Iterator[tuple[int, Event, Event]]:
+    """Yield the number of each step that differs in a fact, with the events of both runs."""
+    ours = {(event["optimizer"], event["step"]): event for event in run.first.of("step")}
+    for event in original.first.of("step"):
+        other = ours.get((event["optimizer"], event["step"]), event)
+        if event["step"] < step and other[fact] != event[fact]:
+            yield event["step"] + 1, event, other
 
 
 def _list(rates: list[float]) -> str:
@@ -108,15 +176,12 @@ def _list(rates: list[float]) -> str:
 
 
 def _backwards(original: Run, run: Run, step: int) -> Reason | None:
-    theirs, ours = _by_step(original.first), _by_step(run.first)
-    for place, event in theirs.items():
-        other = ours.get(place, event)
-        if place[1] < step and other["backwards"] != event["backwards"]:
-            return (
-                f"step {place[1] + 1} comes after {other['backwards']} backward(s), in the "
-                f"original after {event['backwards']}.",
-                "",
-            )
+    for number, event, other in _unlike(original, run, step, "backwards"):
+        return (
+            f"step {number} comes after {other['backwards']} backward(s), in the original after "
+            f"{event['backwards']}.",
+            "",
+        )
     return None
 
 
@@ -155,14 +220,10 @@ def _norms(original: Run, run: Run, step: int) -> Reason | None:
 
 def drift(run: Run) -> tuple[int, int] | None:
     """Return the first step (optimizer, step) after which the ranks hold different weights."""
-    for same in _together(run, "weights"):
+    for same in zip(*(rank.of("weights") for rank in run.ranks), strict=False):
         if len({event["digest"] for event in same}) > 1:
             return same[0]["optimizer"], same[0]["step"]
     return None
-
-
-def _together(run: Run, kind: str) -> Iterator[list[Event]]:
-    yield from map(list, zip(*(rank.of(kind) for rank in run.ranks), strict=False))
 
 
 def _drifts(original: Run, run: Run, step: int) -> Reason | None:
@@ -175,8 +236,7 @@ def _drifts(original: Run, run: Run, step: int) -> Reason | None:
 
 
 def _draws(original: Run, run: Run, step: int) -> Reason | None:
-    found: Any = next((e for e in run.first.of("drew_itself") if e["step"] < step), None)
-    if found is not None:
+    if any(event["step"] < step for event in run.first.of("drew_itself")):
         return (
             "the script draws random numbers in a way that lockstep cannot repeat on all ranks.",
             "This proves nothing about the script: switch them off and verify again.",

@@ -1,14 +1,20 @@
-"""Find the names that a statement sets, and whether anything reads them after it."""
+"""Find what runs before and after a statement, and which names later code reads."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import libcst as cst
 
+from lockstep.convert.analysis.blocks import assigned_to, block_of, receiver, statement_of
+from lockstep.convert.work import Work
+from lockstep.source.gradients import is_backward
 from lockstep.source.name_uses import targets
+from lockstep.source.project import DEPTH, Project
 from lockstep.source.script import Script
 from lockstep.source.tree import walk, walk_shallow
+
+Wanted = Callable[[Script, cst.CSTNode], bool]
 
 
 def names_set(node: cst.CSTNode) -> set[str]:
@@ -21,7 +27,10 @@ def names_made(node: cst.CSTNode) -> set[str]:
     made: set[str] = set()
     found: set[str] = set()
     for part in walk_shallow(node):
-        if isinstance(part, cst.Assign) and not _sets_plainly(part):
+        if isinstance(part, cst.Assign) and not all(
+            isinstance(place, cst.Name | cst.Tuple) for place in assigned_to(part)
+        ):
+            # `a[0] = b`
             continue
         if isinstance(part, cst.WithItem) or _is_new(getattr(part, "value", None)):
             made |= _set_by(part)
@@ -49,9 +58,9 @@ def is_read_after(script: Script, statement: cst.CSTNode, name: str) -> bool:
 
 
 def _set_by(node: cst.CSTNode) -> set[str]:
-    if isinstance(node, cst.Assign):
-        return {name for target in node.targets for name in targets(target.target)}
-    if isinstance(node, cst.AnnAssign | cst.AugAssign | cst.For | cst.CompFor | cst.NamedExpr):
+    if isinstance(node, cst.Assign | cst.AnnAssign | cst.AugAssign):
+        return set().union(*map(targets, assigned_to(node)))
+    if isinstance(node, cst.For | cst.CompFor | cst.NamedExpr):
         return targets(node.target)
     if isinstance(node, cst.WithItem) and node.asname is not None:
         return targets(node.asname.name)
@@ -61,13 +70,8 @@ def _set_by(node: cst.CSTNode) -> set[str]:
 def _is_new(value: cst.CSTNode | None) -> bool:
     """Return whether an expression makes a new value."""
     if isinstance(value, cst.Call):
-        return not (isinstance(value.func, cst.Attribute) and value.func.attr.value == "get")
+        return receiver(value, "get") is None
     return isinstance(value, cst.BaseComp | cst.BaseList | cst.BaseDict | cst.BaseSet)
-
-
-def _sets_plainly(statement: cst.Assign) -> bool:
-    """Return whether an assignment is `a = b`, and not `a[0] = b`."""
-    return all(isinstance(t.target, cst.Name | cst.Tuple) for t in statement.targets)
 
 
 def _is_read(script: Script, name: cst.Name) -> bool:
@@ -120,3 +124,49 @@ def _set_anew(script: Script, name: cst.Name, statement: cst.CSTNode) -> bool:
             return True
         below = above
     return False
+
+
+def runs_earlier(
+    project: Project, script: Script, node: cst.CSTNode, wanted: Wanted, depth: int = DEPTH
+) -> bool:
+    """Return whether wanted code may run before a node; True if the callers are not known."""
+    if any(project.reaches(script, part, wanted) for part in _before(script, node)):
+        return True
+    function = script.function_of(node)
+    if function is None:
+        return False
+    uses = project.callers(script, function)
+    if not uses or not depth:
+        return True
+    return any(runs_earlier(project, where, call, wanted, depth - 1) for where, call in uses)
+
+
+def _before(script: Script, node: cst.CSTNode) -> Iterator[cst.CSTNode]:
+    """Yield what runs before a node in its function: statements above it, and loops around it."""
+    while True:
+        node = statement_of(script, node)
+        block = block_of(script, node)
+        for other in block[: block.index(node)]:
+            if not isinstance(other, cst.FunctionDef | cst.ClassDef):
+                yield other
+        around = script.parents[node]
+        if isinstance(around, cst.Module):
+            return
+        node = script.parents[around]
+        while not isinstance(node, cst.BaseCompoundStatement):
+            node = script.parents[node]
+        if isinstance(node, cst.FunctionDef | cst.ClassDef):
+            return
+        if isinstance(node, cst.For | cst.While):
+            yield node
+        elif isinstance(node, cst.Try):
+            yield node.body
+
+
+def may_be_saved_here(work: Work, call: cst.Call) -> bool:
+    """Return whether this run may have saved what a call reads."""
+    project = work.project
+    saves = {save for _, save in project.calls("torch.save")}
+    return bool(saves) and runs_earlier(
+        project, work.script, call, lambda s, n: n in saves or is_backward(s, n)
+    )
