@@ -113,11 +113,6 @@ def fingerprint(key: bytes) -> str:
     return ":".join(key.hex()[at : at + 4] for at in range(0, 16, 4))
 
 
-def signed(key: Ed25519PrivateKey, message: bytes) -> bytes:
-    """Sign a message."""
-    return key.sign(message)
-
-
 def is_signed(key: bytes, signature: bytes, message: bytes) -> bool:
     """Return whether the owner of a key signed a message."""
     try:

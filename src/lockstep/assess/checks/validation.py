@@ -43,7 +43,7 @@ def _not_once(evidence: Evidence, epoch: int, said: list[tuple[int, str]]) -> Ve
         return failed(
             f"the accuracy of epoch {epoch} is printed {len(said)} times, {who}: let one rank print"
         )
-    near = [line for lines in evidence.sat.lines for line in lines if "acc" in line.lower()]
+    near = [line for lines in evidence.result.lines for line in lines if "acc" in line.lower()]
     return failed(
         f"no line reads 'epoch {epoch} accuracy 0.1234', with four digits", *(near[:1] or ())
     )
