@@ -14,6 +14,7 @@ from lockstep.report.page import BLUE, GREY, ORANGE, PURPLE
 PUBLISHED = (4, 615.0, 2389.0)
 """GPUs, and images per second on one and on all, in a saved workshop run."""
 SHOWN = (1, 2, 4, 8, 16, 32, 64)
+COLUMNS = ("replicas", "images per second", "times one replica", "serial share")
 
 
 def amdahl(replicas: float, serial: float) -> float:
