@@ -167,7 +167,7 @@ def test_the_converters_program_is_shown_against_the_learners():
 
 def test_programs_are_run_and_what_they_print_is_read():
     found = apart(
-        "lockstep.labs.lab2_ddp.converter_comparison:compare",
+        "lockstep.labs.lab2_ddp.converter_comparison:measure",
         limit=100,
         own="raise SystemExit('no data')",
         epochs=1,

@@ -18,7 +18,7 @@ from torch.nn.functional import avg_pool2d, cross_entropy
 
 from lockstep.data import Data, digits, fashion_mnist
 from lockstep.data.images import FASHION_DEBIAN
-from lockstep.labs.shared.apart import Report, apart
+from lockstep.labs.shared.apart import Report, separate
 
 SEEDS = 6
 WIDTH = 64
@@ -56,12 +56,8 @@ class Learning:
         return [max(stdev(seeds), least) / math.sqrt(len(seeds)) for seeds in self.errors]
 
 
+@separate()
 def measure(report: Report) -> Learning:
-    """Train on growing subsets, in a separate process."""
-    return Learning(**apart("lockstep.labs.lab0_why.learning_curve:train_all", report))
-
-
-def train_all(report: Report) -> Learning:
     """Train on Fashion-MNIST if Debian's package is installed, otherwise on the digits."""
     if FASHION_DEBIAN.is_dir():
         return curve(

@@ -28,7 +28,7 @@ def questions(recorded: Recorded, judged: Judged, runs: Runs) -> list[Question]:
 
 
 def _asked(text: str, right: str, wrong: list[str], why: str) -> Question:
-    return Question(text=text, choices=distinct(right, wrong), right=0, why=why)
+    return Question(text=text, choices=distinct(right, wrong), why=why)
 
 
 def _sent(found: Recorded) -> Question:

@@ -23,7 +23,7 @@ from lockstep.engine.recipe.recipe import Recipe
 from lockstep.engine.run.comparison import largest_difference
 from lockstep.errors import NotFinite
 from lockstep.labs.lab3_scale.throughput import sizes_here
-from lockstep.labs.shared.apart import Report, apart
+from lockstep.labs.shared.apart import Report, separate
 from lockstep.scaling.rates.rules import linear_rule, sqrt_rule
 from lockstep.scaling.rates.schedules import constant
 
@@ -104,12 +104,8 @@ def planned(many: int) -> dict[str, tuple[int, Recipe]]:
     }
 
 
-def measure(report: Report, **given: Any) -> Runs:
-    """Measure in a separate process, which may fork."""
-    return Runs(**apart(f"{__name__}:measure_here", report, **given))
-
-
-def measure_here(report: Report, epochs: int = EPOCHS, count: int | None = None) -> Runs:
+@separate()
+def measure(report: Report, epochs: int = EPOCHS, count: int | None = None) -> Runs:
     """Train all runs in turn, or only the first `count`."""
     device, sizes = sizes_here()
     many = min(sizes[-1], SHARDS)

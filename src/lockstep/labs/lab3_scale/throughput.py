@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from statistics import median
-from typing import Any
 
 from torch.optim import SGD
 
@@ -22,7 +21,7 @@ from lockstep.bench.synthetic_data import images
 from lockstep.bench.works import Work
 from lockstep.console import Console
 from lockstep.errors import RunError
-from lockstep.labs.shared.apart import Report, apart
+from lockstep.labs.shared.apart import Report, separate
 from lockstep.tune import Probe
 from lockstep.world import gpu_count
 
@@ -97,14 +96,8 @@ def sizes_here() -> tuple[str, list[int]]:
     return device, [1 << n for n in range(most.bit_length())]
 
 
-def measure(report: Report, **given: Any) -> Throughput:
-    """Measure in a separate process, which may fork."""
-    return Throughput(**apart(f"{__name__}:measure_here", report, **given))
-
-
-def measure_here(
-    report: Report, rounds: int = 5, steps: int = 16, warmup: float = 0.4
-) -> Throughput:
+@separate()
+def measure(report: Report, rounds: int = 5, steps: int = 16, warmup: float = 0.4) -> Throughput:
     """Measure in turns, so that a slow second of the machine affects all numbers of replicas."""
     device, replicas = sizes_here()
     work = SMALL if device == "cpu" else LARGE
