@@ -12,8 +12,7 @@ from lockstep.labs.lab3_scale import quiz
 from lockstep.labs.lab3_scale.batch_norm import Norms
 from lockstep.labs.lab3_scale.rate_grid import Explored
 from lockstep.labs.lab3_scale.runs import Run, Runs
-from lockstep.labs.lab3_scale.speedup import amdahl
-from lockstep.labs.lab3_scale.throughput import Throughput
+from lockstep.labs.lab3_scale.throughput import Throughput, amdahl
 from lockstep.labs.lab3_scale.warmup import Warmups
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from lockstep.labs.lab3_scale import accuracy_curves, runs, speedup, throughput
+from lockstep.labs.lab3_scale import runs, throughput
 
 
 def test_throughput_is_measured_on_real_replicas():
@@ -19,7 +19,7 @@ def test_throughput_is_measured_on_real_replicas():
     assert found.exchange > 0
     assert found.step() > 0
     assert heard == sorted(heard)
-    assert len(speedup.rows(found)) == 2 * len(found.replicas)
+    assert len(throughput.rows(found)) == 2 * len(found.replicas)
 
 
 def test_one_replica_and_several_are_the_same_training():
@@ -31,7 +31,7 @@ def test_one_replica_and_several_are_the_same_training():
     assert min(one.seconds + many.seconds) > 0
     assert found.identical
     assert 0 <= found.difference < 1
-    figure = accuracy_curves.figure(found, axis="seconds", target=0.0, run0=False)
+    figure = runs.figure(found, axis="seconds", target=0.0, run0=False)
     assert [trace["name"] for trace in figure["data"]] == ["same batch", "target 0"]
     assert figure["data"][0]["x"] == many.seconds
 

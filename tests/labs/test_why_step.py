@@ -13,7 +13,7 @@ import torch
 from lockstep import models
 from lockstep.engine.step.timeline import EXCHANGE, PARTS, WAITING
 from lockstep.labs.lab0_why import step_animation, step_parts
-from lockstep.labs.lab0_why.predicted_step import link_bandwidth, predicted, step_ms
+from lockstep.labs.lab0_why.step_animation import link_bandwidth, predicted, step_ms
 from lockstep.labs.lab0_why.step_parts import Steps, by_thirds, described
 
 

@@ -19,11 +19,12 @@ from lockstep.labs.lab0_why.bytes_sent import (
     activation_bytes,
     even_batch,
     gradient_bytes,
+    idle,
     parameters,
+    schedule,
 )
 from lockstep.labs.lab0_why.memory import ActivationBytes, state_bytes
 from lockstep.labs.lab0_why.parallelism import DATA, MODEL, ONE, Ways, perceptron
-from lockstep.labs.lab0_why.pipeline_schedule import idle, schedule
 
 WIDTH, SMALL, LARGE = 16, 8, 64
 

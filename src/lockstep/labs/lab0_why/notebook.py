@@ -19,7 +19,6 @@ with app.setup:
         learning_curve,
         machines,
         parallelism,
-        power_law,
         step_animation,
         step_parts,
     )
@@ -75,9 +74,9 @@ def _():
 @app.cell
 def _(go_learn):
     curve = page.measured("learning", learning_curve.Learning, learning_curve.measure, go_learn)
-    _counts, _targets = power_law.counts(curve), power_law.targets(curve)
+    _counts, _targets = learning_curve.counts(curve), learning_curve.targets(curve)
     page.picture(
-        partial(power_law.figure, curve),
+        partial(learning_curve.figure, curve),
         page.text("power law seen", model=curve.model, data=curve.data),
         height=420,
         points=Slider("Points that the fit may see", _counts, _counts[len(_counts) // 3]),

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from lockstep.labs.lab0_why.bytes_sent import memory, spoken
-from lockstep.labs.lab0_why.learning_curve import Learning
+from lockstep.labs.lab0_why.learning_curve import Learning, most, samples, seen
 from lockstep.labs.lab0_why.parallelism import BATCHES, DATA, MODEL, ONE, WIDTHS, Ways
-from lockstep.labs.lab0_why.power_law import most, samples, seen
-from lockstep.labs.lab0_why.predicted_step import step_ms, waiting_ms
+from lockstep.labs.lab0_why.step_animation import step_ms, waiting_ms
 from lockstep.labs.lab0_why.step_parts import Steps
 from lockstep.labs.shared.quiz import Question
 from lockstep.predict.learning_curve import LEAST_POINTS

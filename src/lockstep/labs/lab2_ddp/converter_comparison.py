@@ -13,9 +13,8 @@ from typing import Any
 from lockstep.errors import RunError
 from lockstep.labs.lab2_ddp import run_program
 from lockstep.labs.lab2_ddp.diff import diff
-from lockstep.labs.lab2_ddp.digits_file import TEST
+from lockstep.labs.lab2_ddp.files import TEST, program
 from lockstep.labs.lab2_ddp.printed_lines import Printed
-from lockstep.labs.lab2_ddp.texts import program
 from lockstep.labs.shared.apart import Report, separate
 
 SCRIPT = "train.py"

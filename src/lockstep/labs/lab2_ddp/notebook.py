@@ -17,7 +17,6 @@ with app.setup:
         bucket_pictures,
         buckets,
         converter_comparison,
-        gradient_exchange,
         proof,
         validation,
     )
@@ -60,9 +59,9 @@ def _(record):
         page.text("bucket size"),
         page.picture(partial(bucket_pictures.by_cap, recorded), height=320),
         page.text("one gradient"),
-        table(gradient_exchange.GRADIENTS, gradient_exchange.gradients(recorded)),
-        table(gradient_exchange.WEIGHTS, gradient_exchange.weights(recorded)),
-        mo.md(gradient_exchange.verdict(recorded)),
+        table(bucket_pictures.GRADIENTS, bucket_pictures.gradients(recorded)),
+        table(bucket_pictures.WEIGHTS, bucket_pictures.weights(recorded)),
+        mo.md(bucket_pictures.verdict(recorded)),
     )
     return (recorded,)
 

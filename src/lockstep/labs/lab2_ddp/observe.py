@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from lockstep.errors import RunError
-from lockstep.labs.lab2_ddp.digits_file import write_digits
-from lockstep.labs.lab2_ddp.texts import program
+from lockstep.labs.lab2_ddp.files import program, write_digits
 from lockstep.labs.shared.apart import Late, Report, apart, quiet
 
 SCRIPT = "train.py"

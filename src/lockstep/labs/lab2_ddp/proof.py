@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from lockstep.labs.lab2_ddp.digits_file import write_digits
-from lockstep.labs.lab2_ddp.texts import program
+from lockstep.labs.lab2_ddp.files import program, write_digits
 from lockstep.labs.shared.apart import Report, separate
 
 STEPS = 6

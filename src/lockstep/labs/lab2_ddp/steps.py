@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from functools import cache
 
 from lockstep.labs.lab2_ddp import requirements
+from lockstep.labs.lab2_ddp.files import page, program
 from lockstep.labs.lab2_ddp.requirements import Need
-from lockstep.labs.lab2_ddp.texts import page, program
 
 _BLOCK = re.compile(r"^```(before|after)\n(.*?)\n```$", re.M | re.S)
 

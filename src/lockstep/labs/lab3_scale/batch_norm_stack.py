@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from lockstep.labs.lab3_scale.model_stack import Stack, alone
+from lockstep.labs.lab3_scale.model_stack import Stack
 
 MOMENTUM, EPS = 0.1, 1e-5
 """The defaults of torch's batch norm."""
@@ -77,13 +77,3 @@ class NormedStack(Stack):
             return super().test(inputs, targets)
         finally:
             self.training = True
-
-
-def normed_alone(sizes: Sequence[int], seed: int) -> nn.Module:
-    """Return one of the models as a module."""
-    layers: list[nn.Module] = []
-    for layer in alone(sizes, seed):  # type: ignore[attr-defined]  # it is a Sequential
-        layers.append(layer)
-        if isinstance(layer, nn.Linear):
-            layers.append(nn.BatchNorm1d(layer.out_features))
-    return nn.Sequential(*layers[:-1])

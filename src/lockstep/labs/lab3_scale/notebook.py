@@ -15,20 +15,14 @@ with app.setup:
     import marimo as mo
 
     from lockstep.labs.lab3_scale import (
-        accuracy_curves,
         batch_norm,
-        critical_batch,
         momentum,
         noise_scale,
-        optimizer_pictures,
         optimizers,
         rate_grid,
-        rate_grid_map,
         runs,
-        speedup,
         throughput,
         warmup,
-        warmup_pictures,
     )
     from lockstep.labs.lab3_scale.quiz import questions
     from lockstep.labs.lab3_scale.tasks import RATE_AT
@@ -49,15 +43,17 @@ def _():
 @app.cell
 def _(go_speed):
     speed = page.measured("throughput", throughput.Throughput, throughput.measure, go_speed)
-    _serial = three(speedup.serial_share(speed.replicas[-1], median(speed.ratio(speed.shared)[-1])))
+    _serial = three(
+        throughput.serial_share(speed.replicas[-1], median(speed.ratio(speed.shared)[-1]))
+    )
     _bytes = three(speed.gradient_bytes / 1e6)
     _shares = including([0.0, 0.005, 0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.5, 1.0], _serial)
     _shown = [f"{share:.1%}" for share in _shares]
     _links = [0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 12.0, 50.0, 200.0, 450.0]
     page.show(
-        table(speedup.COLUMNS, speedup.rows(speed)),
+        table(throughput.COLUMNS, throughput.rows(speed)),
         page.picture(
-            partial(speedup.figure, speed),
+            partial(throughput.figure, speed),
             page.text("speedup seen", model=speed.model, device=speed.device),
             height=430,
             serial=Slider("Share that does not shrink", _shares, _serial, _shown),
@@ -82,7 +78,7 @@ def _(go_runs):
     _same = "the same bits" if raced.identical else "not the same bits, which is an error of ours"
     _facts = {"difference": f"{raced.difference:.2g}", "replicas": raced.replicas, "same": _same}
     page.picture(
-        partial(accuracy_curves.figure, raced),
+        partial(runs.figure, raced),
         page.text("runs seen", **_facts),
         height=430,
         axis=Choice("Against", ["seconds", "epochs", "steps"], "seconds"),
@@ -130,11 +126,11 @@ def _():
 @app.cell
 def _(go_grid):
     grid = page.measured("explore", rate_grid.Explored, rate_grid.measure, go_grid)
-    _budgets = [f"{n} {kind}" for kind, n in rate_grid_map.BUDGETS]
+    _budgets = [f"{n} {kind}" for kind, n in rate_grid.BUDGETS]
     page.picture(
-        partial(rate_grid_map.figure, grid),
+        partial(rate_grid.figure, grid),
         height=460,
-        budget=Slider("Budget", rate_grid_map.BUDGETS, ("epochs", 3), _budgets),
+        budget=Slider("Budget", rate_grid.BUDGETS, ("epochs", 3), _budgets),
         momentum=Slider("Momentum", grid.momenta, grid.momenta[-1]),
         batch=Slider("Rules start at batch", grid.batches, grid.batches[0]),
         rate=Slider("and rate", grid.rates, grid.rates[1]),
@@ -144,7 +140,7 @@ def _(go_grid):
 
 @app.cell
 def _():
-    page.text("rate grid seen", lost=rate_grid_map.LOST)
+    page.text("rate grid seen", lost=rate_grid.LOST)
 
 
 @app.cell
@@ -164,13 +160,13 @@ def _(go_warmup):
     }
     page.show(
         page.picture(
-            partial(warmup_pictures.figure, warmed),
+            partial(warmup.figure, warmed),
             height=460,
             **_sliders,
             warmup=Slider("Warmup, epochs", warmed.warmups, _edge.warmup),
             per_node=Slider("GPUs of a node", [1, 2, 4, 8], 2),
         ),
-        page.picture(partial(warmup_pictures.ends, warmed), height=340, **_sliders),
+        page.picture(partial(warmup.ends, warmed), height=340, **_sliders),
         page.text(
             "warmup seen",
             replicas=_edge.replicas,
@@ -198,7 +194,7 @@ def _(rate_at):
 @app.cell
 def _():
     go_layers = page.button("optimizers", "Train five optimizers at twelve rates", "8 s")
-    _rows = [[name, f"${formula}$"] for name, formula in optimizer_pictures.FORMULAS.items()]
+    _rows = [[name, f"${formula}$"] for name, formula in optimizers.FORMULAS.items()]
     page.show(
         page.text("optimizers"),
         table(["optimizer", "factor of the layer's gradient"], _rows),
@@ -216,18 +212,18 @@ def _(go_layers):
     _whats = ["how far a step moves it", "|w| / |g|"]
     page.show(
         page.picture(
-            partial(optimizer_pictures.figure, found),
+            partial(optimizers.figure, found),
             rate=_rate,
             own=Switch("Each at its own best rate"),
         ),
-        page.picture(partial(optimizer_pictures.ends, found), height=340, rate=_rate),
+        page.picture(partial(optimizers.ends, found), height=340, rate=_rate),
         page.picture(
-            partial(optimizer_pictures.layers, found),
+            partial(optimizers.layers, found),
             height=340,
             what=Choice("Of each layer", ["step", "ratio"], "step", _whats),
             step=Slider("Step", list(range(1, found.steps[-1] + 1)), 6),
         ),
-        table(*optimizer_pictures.table(found)),
+        table(*optimizers.table(found)),
         page.text("optimizers seen", rule=f"{_rule:g}"),
     )
 
@@ -250,9 +246,9 @@ def _(go_noise, grid):
         f"{fit[0].critical_batch:.0f} for a loss of {target:g}" for target, fit in _fits if fit
     )
     page.show(
-        page.picture(partial(critical_batch.along, noises), height=320),
+        page.picture(partial(noise_scale.along, noises), height=320),
         page.picture(
-            partial(critical_batch.figure, grid, noises),
+            partial(noise_scale.figure, grid, noises),
             page.text("noise scale seen", batch=noises.batch, found=_found),
             height=480,
             target=Slider("Test loss to reach", _targets, _targets[-2]),

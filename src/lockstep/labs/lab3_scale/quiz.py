@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from statistics import fmean, median
 
-from lockstep.labs.lab3_scale import accuracy_curves, warmup
+from lockstep.labs.lab3_scale import warmup
 from lockstep.labs.lab3_scale.batch_norm import Norms
 from lockstep.labs.lab3_scale.noise_scale import TARGETS, swept
 from lockstep.labs.lab3_scale.rate_grid import Explored
-from lockstep.labs.lab3_scale.runs import Runs
-from lockstep.labs.lab3_scale.speedup import amdahl, serial_share
-from lockstep.labs.lab3_scale.throughput import Throughput
+from lockstep.labs.lab3_scale.runs import Runs, reached
+from lockstep.labs.lab3_scale.throughput import Throughput, amdahl, serial_share
 from lockstep.labs.lab3_scale.warmup import Warmups
 from lockstep.labs.shared.quiz import Question, distinct
 
@@ -58,9 +57,7 @@ def _first(runs: Runs) -> Question:
     each = runs.each()
     for target in (0.95, 0.9, 0.8, 0.6, 0.0):
         times = {
-            run.name: run.seconds[at]
-            for run in each
-            if (at := accuracy_curves.reached(run, target)) is not None
+            run.name: run.seconds[at] for run in each if (at := reached(run, target)) is not None
         }
         if times:
             break
