@@ -49,10 +49,6 @@ class Norms:
         kinds = {"local": self.local, "ghost": self.ghost, "synced": self.synced}
         return {n: numpy.nan_to_num(numpy.array(v, float), nan=0.0) for n, v in kinds.items()}
 
-    def most_for_ghost(self) -> int:
-        """Return the largest number of replicas that get a shard."""
-        return self.batch // self.shard
-
 
 def measure(report: Report, epochs: int = EPOCHS, seeds: int = SEEDS) -> Norms:
     """Train one stack for each cut of the batch."""
@@ -120,7 +116,7 @@ def figure(found: Norms, *, epochs: int, rate: float) -> Figure:
     note = (
         f"The global batch is {found.batch}; bars show all {local.shape[1]} seeds. "
         f"Own statistics over {x[0]} samples instead of {x[-1]} lose {100 * drop:.1f} points. "
-        f"Shards of {found.shard} serve up to {found.most_for_ghost()} replicas, and the result "
-        "is the same on any number of them."
+        f"Shards of {found.shard} serve up to {found.batch // found.shard} replicas, and the "
+        "result is the same on any number of them."
     )
     return {"data": data, "layout": layout, "note": note}

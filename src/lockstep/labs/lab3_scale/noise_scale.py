@@ -171,11 +171,6 @@ def along(noises: Noises) -> Figure:
     return {"data": data, "layout": layout}
 
 
-def predicted(noises: Noises, target: float) -> float:
-    """Return the critical batch that the noise predicts: the median over the seeds."""
-    return median(noises.critical(target))
-
-
 def efficiency(batch: float, critical: float) -> float:
     """Return the fewest samples to a target as a share of the samples with this batch.
 
@@ -193,7 +188,7 @@ def figure(found: Explored, noises: Noises, *, target: float, batch: int) -> Fig
         return {"data": [], "layout": {}, "note": f"Too few runs reached a loss of {target}."}
     curve, points = fit
     shown = [float(f"{b:.4g}") for b in numpy.geomspace(4, 1024, 65)]
-    seen = predicted(noises, target)
+    seen = median(noises.critical(target))
     # The prediction knows one training run: its batch and its number of steps.
     known = Tradeoff(1.0, seen)
     scale = _steps_taken(noises, target) / known.steps(noises.batch)

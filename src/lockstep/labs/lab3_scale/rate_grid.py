@@ -147,11 +147,6 @@ def accuracy_at(found: Explored, budget: tuple[str, int], momentum: float) -> nu
     return numpy.stack(cells)
 
 
-def best_rates(found: Explored, cells: numpy.ndarray) -> list[float]:
-    """Return the rate with the best mean accuracy over the seeds, for each batch size."""
-    return [found.rates[place] for place in cells.mean(2).argmax(1)]
-
-
 def figure(
     found: Explored, *, budget: tuple[str, int], momentum: float, batch: int, rate: float
 ) -> Figure:
@@ -183,7 +178,7 @@ def figure(
     }
     start = math.log2(batch), math.log2(rate)
     ends = [math.log2(b / batch) for b in found.batches]
-    best = best_rates(found, cells)
+    best = [found.rates[place] for place in mean.argmax(1)]
     data = [
         heat,
         dots("best rate", x, [math.log2(r) for r in best], PURPLE, symbol="circle-open", size=22)

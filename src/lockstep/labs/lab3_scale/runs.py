@@ -45,6 +45,8 @@ BASE = replace(
     shards=SHARDS,
     epochs=EPOCHS,
 )
+# Eager: compiling takes longer than the run.
+_job = partial(Job, checkpoint_every=0, speed="eager")
 AXES = {"seconds": "seconds of training", "epochs": "epochs", "steps": "optimizer steps"}
 
 
@@ -133,8 +135,7 @@ def measure(report: Report, epochs: int = EPOCHS, count: int | None = None) -> R
 
 
 def _run(name: str, recipe: Recipe, replicas: int, device: str, folder: Path) -> Run:
-    # Eager: compiling takes longer than the run.
-    job = Job(recipe=recipe, out=folder, replicas=replicas, checkpoint_every=0, speed="eager")
+    job = _job(recipe=recipe, out=folder, replicas=replicas)
     finished = False
     with suppress(NotFinite):
         finished = bool(launch(job, device=device, console=_Silent()))
@@ -158,15 +159,7 @@ def _run(name: str, recipe: Recipe, replicas: int, device: str, folder: Path) ->
 
 def _digest(replicas: int, device: str, folder: Path) -> str:
     """Return the digest of the weights after a few steps in exact mode."""
-    job = Job(
-        recipe=BASE,
-        out=folder,
-        replicas=replicas,
-        exact=True,
-        max_steps=EXACT_STEPS,
-        checkpoint_every=0,
-        speed="eager",
-    )
+    job = _job(recipe=BASE, out=folder, replicas=replicas, exact=True, max_steps=EXACT_STEPS)
     return str(launch(job, device=device, console=_Silent())["weights_sha256"])
 
 
@@ -188,20 +181,14 @@ def reached(run: Run, target: float) -> int | None:
     return next((n for n, value in enumerate(run.accuracy) if value >= target), None)
 
 
-def places(run: Run, axis: str) -> list[float]:
-    """Return the places of a run's evaluations on an axis."""
-    if axis == "epochs":
-        return [float(n + 1) for n in range(len(run.accuracy))]
-    return [float(value) for value in (run.seconds if axis == "seconds" else run.steps)]
-
-
 def figure(found: Runs, *, axis: str, target: float, **shown: bool) -> Figure:
     """Draw the runs that are `shown` (`run0`, `run1`, ...), and the target."""
     data = []
     said = []
     furthest = 0.0
     for number, run in enumerate(found.each()):
-        x = places(run, axis)
+        epochs = range(1, len(run.accuracy) + 1)
+        x = list(map(float, {"seconds": run.seconds, "epochs": epochs, "steps": run.steps}[axis]))
         furthest = max(furthest, *x)
         if not shown.get(f"run{number}", True):
             continue
