@@ -25,7 +25,6 @@ def speed(ratio: float, replicas: int = 2) -> Throughput:
         each=[[1000.0], [1000.0 * ratio]],
         shared=[[1000.0], [1000.0 * ratio]],
         gradient_bytes=1000,
-        exchange=0.001,
     )
 
 
@@ -35,10 +34,6 @@ def raced(*seconds: float | None) -> Runs:
         Run(
             name=f"run {n}",
             short=str(n),
-            replicas=1,
-            batch=32,
-            rate=0.1,
-            warmup=0.0,
             steps=[1],
             seconds=[9.0 if s is None else s],
             accuracy=[0.2 if s is None else 0.96],

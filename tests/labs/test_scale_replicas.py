@@ -16,7 +16,6 @@ def test_throughput_is_measured_on_real_replicas():
     assert all(len(rates) == 2 and min(rates) > 0 for rates in [*found.each, *found.shared])
     assert found.ratio(found.each)[0] == [1.0, 1.0]
     assert found.gradient_bytes > 100_000
-    assert found.exchange > 0
     assert found.step() > 0
     assert heard == sorted(heard)
     assert len(throughput.rows(found)) == 2 * len(found.replicas)
@@ -25,8 +24,8 @@ def test_throughput_is_measured_on_real_replicas():
 def test_one_replica_and_several_are_the_same_training():
     found = runs.measure(lambda share, what: None, epochs=1, count=2)
     one, many = found.each()
-    assert (one.replicas, many.replicas) == (1, found.replicas)
-    assert one.batch == many.batch == 32
+    assert one.name == "1 replica, batch 32"
+    assert many.name == f"{found.replicas} replicas, batch 32"
     assert one.steps == many.steps == [45]
     assert min(one.seconds + many.seconds) > 0
     assert found.identical

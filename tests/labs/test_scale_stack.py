@@ -14,10 +14,9 @@ from torch.optim import SGD
 
 from lockstep import models
 from lockstep.engine.sampler import GlobalOrder
-from lockstep.labs.lab3_scale.batch_norm_stack import NormedStack
-from lockstep.labs.lab3_scale.model_stack import Stack, alone
+from lockstep.labs.lab3_scale.batch_norm import NormedStack
+from lockstep.labs.lab3_scale.model_stack import Momentum, Stack, alone, batches, epochs_of, train
 from lockstep.labs.lab3_scale.optimizers import Members
-from lockstep.labs.lab3_scale.training import Momentum, batches, epochs_of, train
 from lockstep.labs.shared.digits import Samples, digits
 from lockstep.layers import Shards, per_shard
 from lockstep.optimizers import LAMB, LARC, LARS, NovoGrad

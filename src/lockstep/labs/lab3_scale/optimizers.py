@@ -13,9 +13,8 @@ import torch
 from torch import Tensor
 from torch.optim import SGD
 
-from lockstep.labs.lab3_scale.model_stack import Stack
+from lockstep.labs.lab3_scale.model_stack import Looks, Momentum, Stack, batches, train
 from lockstep.labs.lab3_scale.rate_grid import plain
-from lockstep.labs.lab3_scale.training import Looks, Momentum, batches, train
 from lockstep.labs.shared.apart import Report
 from lockstep.labs.shared.digits import CLASSES, PIXELS, Samples, digits
 from lockstep.labs.shared.drawing import COLOURS, Figure, axes, band, line, ticks, tidy

@@ -11,8 +11,7 @@ from typing import Any
 import numpy
 import torch
 
-from lockstep.labs.lab3_scale.model_stack import Stack
-from lockstep.labs.lab3_scale.training import Momentum, train
+from lockstep.labs.lab3_scale.model_stack import Momentum, Stack, train
 from lockstep.labs.shared.apart import Report
 from lockstep.labs.shared.digits import CLASSES, PIXELS, digits
 from lockstep.labs.shared.drawing import Figure, axes, dots, line, tidy

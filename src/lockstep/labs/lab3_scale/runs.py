@@ -57,12 +57,6 @@ class Run:
     name: str
     short: str
     """The name in the legend."""
-    replicas: int
-    batch: int
-    """The global batch."""
-    rate: float
-    warmup: float
-    """The epochs of the warmup."""
     steps: list[int]
     seconds: list[float]
     """The seconds of training and evaluation, without the start-up."""
@@ -146,10 +140,6 @@ def _run(name: str, recipe: Recipe, replicas: int, device: str, folder: Path) ->
     return Run(
         name=f"{size}, batch {recipe.global_batch}{rule}",
         short=name,
-        replicas=replicas,
-        batch=recipe.global_batch,
-        rate=recipe.learning_rate,
-        warmup=recipe.warmup,
         steps=[t["step"] for t in tests],
         seconds=[round(t["seconds"], 4) for t in tests],
         accuracy=[round(t["accuracy"], 4) for t in tests],

@@ -6,7 +6,6 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
 from statistics import median
 
 import numpy
@@ -21,12 +20,10 @@ from lockstep.bench.side import Side
 from lockstep.bench.sides.lockstep import run
 from lockstep.bench.synthetic_data import images
 from lockstep.bench.works import Work
-from lockstep.console import Console
 from lockstep.errors import RunError
 from lockstep.labs.shared.apart import Report, separate
 from lockstep.labs.shared.drawing import Figure, axes, dots, line, spread, ticks
 from lockstep.report.page import BLUE, GREY, ORANGE, PURPLE
-from lockstep.tune import Probe
 from lockstep.world import gpu_count
 
 MOST = {"cuda": 8, "cpu": 4}
@@ -73,8 +70,6 @@ class Throughput:
     shared: list[list[float]]
     """Images per second by replicas and round, with `batch` samples for all replicas."""
     gradient_bytes: int
-    exchange: float
-    """Seconds to add up the gradients of two replicas."""
 
     def ratio(self, rates: list[list[float]]) -> list[list[float]]:
         """Return the speedup over one replica in the same round."""
@@ -117,7 +112,7 @@ def measure(report: Report, rounds: int = 5, steps: int = 16, warmup: float = 0.
     def advance(name: str) -> None:
         nonlocal done
         done += 1
-        report(0.95 * done / turns, f"{name.split()[1]} replicas")
+        report(done / turns, f"{name.split()[1]} replicas")
 
     # Eager: compiling takes longer than all of this.
     settings = Settings(device=device, rounds=rounds, steps=steps, warmup=warmup, speed="eager")
@@ -128,8 +123,6 @@ def measure(report: Report, rounds: int = 5, steps: int = 16, warmup: float = 0.
     rates = {
         name: [round(r, 2) for r in side["samples_per_second"]] for name, side in found.items()
     }
-    bytes_ = FLOAT * int(found["each 1"]["parameters"])
-    report(0.97, "the exchange of gradients")
     return Throughput(
         device=device,
         model=work.sentence,
@@ -137,16 +130,8 @@ def measure(report: Report, rounds: int = 5, steps: int = 16, warmup: float = 0.
         batch=work.batch,
         each=[rates[f"each {n}"] for n in replicas],
         shared=[rates["each 1"], *(rates[f"shared {n}"] for n in replicas[1:])],
-        gradient_bytes=bytes_,
-        exchange=_exchange(work, device, bytes_ // FLOAT),
+        gradient_bytes=FLOAT * int(found["each 1"]["parameters"]),
     )
-
-
-def _exchange(work: Work, device: str, elements: int) -> float:
-    """Measure the seconds to add up the gradients of two replicas."""
-    recipe = work.recipe(work.samples(), 2, "fp32")
-    probe = Probe(recipe, device, {}, Path(), Console(as_json=True))
-    return probe.exchange(2, elements)[0]
 
 
 def amdahl(replicas: float, serial: float) -> float:
