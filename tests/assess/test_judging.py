@@ -10,9 +10,9 @@ import torch
 
 from assess.sheets import good, poor, task
 from lockstep.assess import history
-from lockstep.assess.accuracy_mistakes import explained
 from lockstep.assess.certificate import payload_of, write
 from lockstep.assess.checks import CHECKS
+from lockstep.assess.checks.validation import explained
 from lockstep.assess.dealt_data import deal
 from lockstep.assess.exam import EXAMS
 from lockstep.assess.keys import Ed25519PrivateKey, raw

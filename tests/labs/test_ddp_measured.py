@@ -13,7 +13,6 @@ from lockstep.labs.lab2_ddp import (
     bucket_pictures,
     buckets,
     converter_comparison,
-    gradient_exchange,
     proof,
     validation,
 )
@@ -61,17 +60,17 @@ def test_a_recording_has_every_gradient_in_one_bucket_of_every_step():
 
 def test_gradients_become_their_mean_and_weights_stay_equal():
     for columns, rows in (
-        (gradient_exchange.GRADIENTS, gradient_exchange.gradients(recorded())),
-        (gradient_exchange.WEIGHTS, gradient_exchange.weights(recorded())),
+        (bucket_pictures.GRADIENTS, bucket_pictures.gradients(recorded())),
+        (bucket_pictures.WEIGHTS, bucket_pictures.weights(recorded())),
     ):
-        assert len(rows) == gradient_exchange.ROWS
+        assert len(rows) == bucket_pictures.ROWS
         assert all(len(row) == len(columns) for row in rows)
-    assert all(own == other for _, own, other in gradient_exchange.weights(recorded()))
-    assert all(mean == reduced for *_, mean, reduced in gradient_exchange.gradients(recorded()))
-    assert "equal to the bit" in gradient_exchange.verdict(recorded())
+    assert all(own == other for _, own, other in bucket_pictures.weights(recorded()))
+    assert all(mean == reduced for *_, mean, reduced in bucket_pictures.gradients(recorded()))
+    assert "equal to the bit" in bucket_pictures.verdict(recorded())
     other = json.loads(json.dumps(recorded().exchange))
     other["weights"][1][0] += 1e-7
-    assert "different" in gradient_exchange.verdict(replace(recorded(), exchange=other))
+    assert "different" in bucket_pictures.verdict(replace(recorded(), exchange=other))
 
 
 @pytest.mark.parametrize("cap", [1.0, 25.0])
@@ -167,7 +166,7 @@ def test_the_converters_program_is_shown_against_the_learners():
 
 def test_programs_are_run_and_what_they_print_is_read():
     found = apart(
-        "lockstep.labs.lab2_ddp.converter_comparison:compare",
+        "lockstep.labs.lab2_ddp.converter_comparison:measure",
         limit=100,
         own="raise SystemExit('no data')",
         epochs=1,

@@ -9,11 +9,10 @@ import pytest
 
 from lockstep.labs.lab2_ddp import observe as observing
 from lockstep.labs.lab2_ddp.diff import diff, shown
+from lockstep.labs.lab2_ddp.files import program
 from lockstep.labs.lab2_ddp.observe import Observed, observe
-from lockstep.labs.lab2_ddp.step_check import check_step, judge
 from lockstep.labs.lab2_ddp.steps import Step, steps
-from lockstep.labs.lab2_ddp.tasks import latest, passed_before, task
-from lockstep.labs.lab2_ddp.texts import program
+from lockstep.labs.lab2_ddp.tasks import check_step, judge, latest, passed_before, task
 
 pytestmark = pytest.mark.xdist_group("steps")
 STEPS = {step.name: step for step in steps()}

@@ -14,15 +14,11 @@ import pytest
 
 from lockstep.labs.lab3_scale import (
     batch_norm,
-    critical_batch,
     momentum,
     noise_scale,
-    optimizer_pictures,
     optimizers,
     rate_grid,
-    rate_grid_map,
     warmup,
-    warmup_pictures,
 )
 from lockstep.scaling.batch.critical import Tradeoff
 
@@ -70,8 +66,8 @@ def every(draw: Any, **values: Any) -> list[dict[str, Any]]:
 def test_every_position_of_every_slider_has_a_picture(small: SimpleNamespace):
     grid, momenta, layers = small.grid, small.momenta, small.optimizers
     every(
-        lambda **at: rate_grid_map.figure(grid, **at),
-        budget=rate_grid_map.BUDGETS,
+        lambda **at: rate_grid.figure(grid, **at),
+        budget=rate_grid.BUDGETS,
         momentum=grid.momenta,
         batch=grid.batches[:1],
         rate=grid.rates[:1],
@@ -79,43 +75,37 @@ def test_every_position_of_every_slider_has_a_picture(small: SimpleNamespace):
     every(lambda **at: momentum.figure(momenta, **at), momentum=momenta.momenta, rate=momenta.rates)
     every(lambda **at: momentum.ends(momenta, **at), momentum=momenta.momenta, along=[False, True])
     every(
-        lambda **at: warmup_pictures.figure(small.warmups, **at),
+        lambda **at: warmup.figure(small.warmups, **at),
         replicas=small.warmups.replicas,
         rate=small.warmups.rates,
         warmup=small.warmups.warmups,
         per_node=[1, 2],
     )
-    every(lambda **at: warmup_pictures.ends(small.warmups, **at), replicas=[2, 4, 8], rate=[1.0])
+    every(lambda **at: warmup.ends(small.warmups, **at), replicas=[2, 4, 8], rate=[1.0])
+    every(lambda **at: optimizers.figure(layers, **at), rate=layers.rates, own=[False, True])
+    every(lambda **at: optimizers.ends(layers, **at), rate=layers.rates)
     every(
-        lambda **at: optimizer_pictures.figure(layers, **at), rate=layers.rates, own=[False, True]
-    )
-    every(lambda **at: optimizer_pictures.ends(layers, **at), rate=layers.rates)
-    every(
-        lambda **at: optimizer_pictures.layers(layers, **at),
+        lambda **at: optimizers.layers(layers, **at),
         step=range(1, layers.steps[-1] + 1),
         what=["step", "ratio"],
     )
-    every(lambda **at: critical_batch.along(small.noises, **at))
+    every(lambda **at: noise_scale.along(small.noises, **at))
     every(lambda **at: batch_norm.figure(small.norms, **at), epochs=[1], rate=small.norms.rates)
 
 
 def test_the_grid_learns_something_and_loses_something(small: SimpleNamespace):
-    cells = rate_grid_map.accuracy_at(small.grid, ("epochs", 5), 0.9)
+    cells = rate_grid.accuracy_at(small.grid, ("epochs", 5), 0.9)
     assert cells.shape == (3, len(small.grid.rates), 1)
     assert cells.max() > 0.85
-    assert cells[:, -1].max() < rate_grid_map.GUESS
-    figure = rate_grid_map.figure(
-        small.grid, budget=("epochs", 5), momentum=0.9, batch=64, rate=0.04
-    )
+    assert cells[:, -1].max() < rate_grid.GUESS
+    figure = rate_grid.figure(small.grid, budget=("epochs", 5), momentum=0.9, batch=64, rate=0.04)
     texts = figure["data"][0]["text"]
-    assert texts[-1] == [rate_grid_map.LOST] * 3
-    assert rate_grid_map.LOST not in texts[2]
+    assert texts[-1] == [rate_grid.LOST] * 3
+    assert rate_grid.LOST not in texts[2]
 
 
 def test_rules_go_through_the_base_with_their_slopes(small: SimpleNamespace):
-    figure = rate_grid_map.figure(
-        small.grid, budget=("steps", 50), momentum=0.0, batch=128, rate=0.08
-    )
+    figure = rate_grid.figure(small.grid, budget=("steps", 50), momentum=0.0, batch=128, rate=0.08)
     lines = {trace.get("name"): trace for trace in figure["data"]}
     for name, slope in (("linear rule", 1.0), ("square root", 0.5)):
         y = lines[name]["y"]
@@ -169,7 +159,7 @@ def test_the_fit_finds_the_tradeoff_that_made_the_grid():
 def test_a_target_that_nobody_reached_is_said_and_not_drawn(small: SimpleNamespace):
     steps = {b: [1, 2] for b in (8, 16, 32)}
     losses: dict[int, list[float | None]] = {b: [2.0, 2.0] for b in steps}
-    figure = critical_batch.figure(made(steps, losses), small.noises, target=0.4, batch=64)
+    figure = noise_scale.figure(made(steps, losses), small.noises, target=0.4, batch=64)
     assert figure["data"] == []
     assert "Too few runs reached" in figure["note"]
 

@@ -12,8 +12,7 @@ from lockstep.labs.lab3_scale import quiz
 from lockstep.labs.lab3_scale.batch_norm import Norms
 from lockstep.labs.lab3_scale.rate_grid import Explored
 from lockstep.labs.lab3_scale.runs import Run, Runs
-from lockstep.labs.lab3_scale.speedup import amdahl
-from lockstep.labs.lab3_scale.throughput import Throughput
+from lockstep.labs.lab3_scale.throughput import Throughput, amdahl
 from lockstep.labs.lab3_scale.warmup import Warmups
 
 
@@ -26,7 +25,6 @@ def speed(ratio: float, replicas: int = 2) -> Throughput:
         each=[[1000.0], [1000.0 * ratio]],
         shared=[[1000.0], [1000.0 * ratio]],
         gradient_bytes=1000,
-        exchange=0.001,
     )
 
 
@@ -36,10 +34,6 @@ def raced(*seconds: float | None) -> Runs:
         Run(
             name=f"run {n}",
             short=str(n),
-            replicas=1,
-            batch=32,
-            rate=0.1,
-            warmup=0.0,
             steps=[1],
             seconds=[9.0 if s is None else s],
             accuracy=[0.2 if s is None else 0.96],

@@ -14,10 +14,9 @@ from torch.optim import SGD
 
 from lockstep import models
 from lockstep.engine.sampler import GlobalOrder
-from lockstep.labs.lab3_scale.batch_norm_stack import NormedStack, normed_alone
-from lockstep.labs.lab3_scale.model_stack import Stack
-from lockstep.labs.lab3_scale.stacked_optimizer import Members
-from lockstep.labs.lab3_scale.training import Momentum, batches, epochs_of, train
+from lockstep.labs.lab3_scale.batch_norm import NormedStack
+from lockstep.labs.lab3_scale.model_stack import Momentum, Stack, alone, batches, epochs_of, train
+from lockstep.labs.lab3_scale.optimizers import Members
 from lockstep.labs.shared.digits import Samples, digits
 from lockstep.layers import Shards, per_shard
 from lockstep.optimizers import LAMB, LARC, LARS, NovoGrad
@@ -32,6 +31,16 @@ ROUNDING = 1e-10
 @pytest.fixture(scope="module")
 def samples() -> Samples:
     return digits("cpu", torch.float64)
+
+
+def normed_alone(sizes: Sequence[int], seed: int) -> nn.Module:
+    """One of the models of a normed stack, as a module."""
+    layers: list[nn.Module] = []
+    for layer in alone(sizes, seed):
+        layers.append(layer)
+        if isinstance(layer, nn.Linear):
+            layers.append(nn.BatchNorm1d(layer.out_features))
+    return nn.Sequential(*layers[:-1])
 
 
 def module_of(seed: int) -> nn.Module:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from lockstep.labs.lab3_scale.rate_check import check
-from lockstep.labs.lab3_scale.tasks import RATE_AT
+from lockstep.labs.lab3_scale.tasks import RATE_AT, check
 
 HEAD = "def rate_at(step, base_rate, world_size, warmup_steps):\n"
 

@@ -60,13 +60,13 @@ def test_each_wrong_convergence_test_is_told_apart(body: str, message: str) -> N
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("def batches(order, size)\n    return []", "Line 1 is no Python"),
+        ("def batches(order, size)\n    return []", "Line 1 is not Python"),
         ("x = 1\ny = 1 / 0", "Line 2 raises ZeroDivisionError: division by zero."),
         ("def cut(order, size):\n    return []", "There is no function called batches."),
         ("import sys\nsys.exit(3)", "Line 2 raises SystemExit: 3."),
         ("import os\nos._exit(3)", "ended in the middle, with exit code 3"),
         ("def batches(order):\n    return []", "TypeError"),
-        ("def batches(order, size):\n    return order[", "is no Python"),
+        ("def batches(order, size):\n    return order[", "is not Python"),
     ],
 )
 def test_what_cannot_run_is_told_with_its_line(text: str, message: str) -> None:

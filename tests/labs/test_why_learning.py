@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from lockstep.data import digits
-from lockstep.labs.lab0_why import learning_curve, power_law
+from lockstep.labs.lab0_why import learning_curve
 from lockstep.labs.lab0_why.learning_curve import Learning
 from lockstep.labs.lab0_why.tasks import LAW, NEEDED, TARGET, check_needed
 from lockstep.predict.learning_curve import PowerLaw
@@ -69,7 +69,7 @@ def test_models_that_are_trained_together_do_not_feel_each_other():
 @pytest.mark.parametrize("points", [4, 6, 8])
 def test_the_picture_holds_the_law_and_what_was_held_out(points: int):
     found = made(PowerLaw(1.0, -0.3, 0.09))
-    figure = power_law.figure(found, points, 0.12)
+    figure = learning_curve.figure(found, points, 0.12)
     json.dumps(figure, allow_nan=False)
     named = {trace.get("name"): trace for trace in figure["data"]}
     assert len(named["seen"]["x"]) == points
@@ -81,7 +81,7 @@ def test_the_picture_holds_the_law_and_what_was_held_out(points: int):
 def test_the_picture_changes_with_the_points_and_with_the_target():
     found = made(PowerLaw(1.0, -0.3, 0.09))
     notes = {
-        power_law.figure(found, points, target)["note"]
+        learning_curve.figure(found, points, target)["note"]
         for points in (4, 8)
         for target in (0.1, 0.15)
     }
@@ -91,18 +91,18 @@ def test_the_picture_changes_with_the_points_and_with_the_target():
 def test_points_that_make_no_law_are_shown_with_the_reason():
     found = made(PowerLaw(1.0, -0.3, 0.09))
     flat = Learning(**{**vars(found), "errors": [[0.1, 0.11, 0.12]] * 8})
-    figure = power_law.figure(flat, 8, 0.1)
+    figure = learning_curve.figure(flat, 8, 0.1)
     assert "does not fall" in figure["note"]
     assert len(figure["data"]) == 2
 
 
 def test_the_measured_curve_makes_a_law(measured: Learning):
-    assert power_law.counts(measured) == [4, 5]
-    targets = power_law.targets(measured)
+    assert learning_curve.counts(measured) == [4, 5]
+    targets = learning_curve.targets(measured)
     assert targets == sorted(targets, reverse=True)
-    found = power_law.seen(measured, 5)
+    found = learning_curve.seen(measured, 5)
     assert -4 < found.law.b < -0.05
-    json.dumps(power_law.figure(measured, 4, targets[3]), allow_nan=False)
+    json.dumps(learning_curve.figure(measured, 4, targets[3]), allow_nan=False)
 
 
 def test_the_answer_passes_and_the_starter_does_not():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from inspect import unwrap
 from itertools import pairwise
 from typing import Any
 
@@ -12,7 +13,7 @@ import torch
 from lockstep import models
 from lockstep.engine.step.timeline import EXCHANGE, PARTS, WAITING
 from lockstep.labs.lab0_why import step_animation, step_parts
-from lockstep.labs.lab0_why.predicted_step import link_bandwidth, predicted, step_ms
+from lockstep.labs.lab0_why.step_animation import link_bandwidth, predicted, step_ms
 from lockstep.labs.lab0_why.step_parts import Steps, by_thirds, described
 
 
@@ -22,7 +23,7 @@ def measured() -> Steps:
         patch.setattr(step_parts, "STEPS", 5)
         patch.setattr(step_parts, "LOCAL_BATCH", 16)
         patch.setattr(step_parts, "gpu_count", lambda: 0)
-        return step_parts.train_all(lambda share, what: None)
+        return unwrap(step_parts.measure)(lambda share, what: None)
 
 
 def made(compute: float = 10.0) -> Steps:

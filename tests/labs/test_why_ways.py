@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from inspect import unwrap
 from itertools import pairwise
 
 import pytest
@@ -18,11 +19,12 @@ from lockstep.labs.lab0_why.bytes_sent import (
     activation_bytes,
     even_batch,
     gradient_bytes,
+    idle,
     parameters,
+    schedule,
 )
 from lockstep.labs.lab0_why.memory import ActivationBytes, state_bytes
 from lockstep.labs.lab0_why.parallelism import DATA, MODEL, ONE, Ways, perceptron
-from lockstep.labs.lab0_why.pipeline_schedule import idle, schedule
 
 WIDTH, SMALL, LARGE = 16, 8, 64
 
@@ -32,7 +34,7 @@ def measured() -> Ways:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(parallelism, "WIDTHS", (WIDTH,))
         patch.setattr(parallelism, "BATCHES", (SMALL, LARGE))
-        return parallelism.all_ways(lambda share, what: None)
+        return unwrap(parallelism.measure)(lambda share, what: None)
 
 
 @pytest.mark.parametrize("batch", [SMALL, LARGE])

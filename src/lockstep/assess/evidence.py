@@ -5,13 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
 
 from lockstep.assess.dealt_data import Samples
 from lockstep.assess.exam import Exam
 from lockstep.assess.observed_run import Watched
 from lockstep.assess.recount import Recount
-from lockstep.assess.supervise import Sat
+from lockstep.assess.supervise import RunResult
 from lockstep.assess.timing import Times
 
 PRINTED = re.compile(r"epoch (\d+) accuracy (\d\.\d{4})")
@@ -35,7 +34,7 @@ class Evidence:
     exam: Exam
     replicas: int
     samples: Samples
-    sat: Sat
+    result: RunResult
     watched: Watched
     recounts: dict[int, Recount] = field(default_factory=dict)
     """The weights of each epoch."""
@@ -53,7 +52,7 @@ class Evidence:
     def printed(self, epoch: int) -> list[tuple[int, str]]:
         """Return (rank, number) for each line that prints the accuracy of an epoch."""
         found = []
-        for rank, lines in enumerate(self.sat.lines):
+        for rank, lines in enumerate(self.result.lines):
             for line in lines:
                 match = PRINTED.fullmatch(line.strip())
                 if match is not None and int(match[1]) == epoch:
@@ -85,12 +84,3 @@ def failed(reason: str, *details: str) -> Verdict:
 def unjudged(reason: str) -> Verdict:
     """Return the verdict of a check that could not be judged."""
     return Verdict(passed=None, reason=reason)
-
-
-def described(verdict: Verdict) -> dict[str, Any]:
-    """Return a verdict as plain data, for --json and the history."""
-    return {
-        "passed": verdict.passed,
-        "reason": verdict.reason,
-        "details": list(verdict.details),
-    }

@@ -35,17 +35,17 @@ class Exam:
     @property
     def model(self) -> str:
         """The source of model.py."""
-        return _text(f"{self.data}.py.txt")
+        return template(f"{self.data}.py.txt")
 
     @cached_property
     def program(self) -> str:
         """The source of the program for one device."""
-        return self._filled(_text("train.py.txt"))
+        return self._filled(template("train.py.txt"))
 
     @cached_property
     def reference(self) -> str:
         """The source of a program for several devices that passes."""
-        return self._filled(_text("reference.py.txt"))
+        return self._filled(template("reference.py.txt"))
 
     def _filled(self, text: str) -> str:
         for name in ("epochs", "batch", "rate"):
@@ -85,10 +85,6 @@ def arguments(data: Path, epochs: int, seed: int, out: Path) -> tuple[str, ...]:
     return ("--data", str(data), "--epochs", str(epochs), "--seed", str(seed), "--out", str(out))
 
 
-def _text(name: str) -> str:
+def template(name: str) -> str:
+    """Read a file of `templates/`."""
     return resources.files("lockstep.assess").joinpath("templates", name).read_text("utf-8")
-
-
-def readme() -> str:
-    """Return the template of the instructions."""
-    return _text("README.md.txt")

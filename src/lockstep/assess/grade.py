@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -12,12 +12,13 @@ from typing import Any
 from lockstep.assess import submission as submissions
 from lockstep.assess.checks import CHECKS, every_sample, judged
 from lockstep.assess.dealt_data import Samples, deal
-from lockstep.assess.evidence import Evidence, Verdict, described, failed, unjudged
+from lockstep.assess.evidence import Evidence, Verdict, failed, unjudged
 from lockstep.assess.exam import Exam, arguments
 from lockstep.assess.observed_run import Watched, watched
+from lockstep.assess.proctor import Request
 from lockstep.assess.recount import Recount, recount
 from lockstep.assess.submission import PROGRAM, Submission
-from lockstep.assess.supervise import Sat, Sitting, hold
+from lockstep.assess.supervise import RunResult, supervise
 from lockstep.assess.timing import LEAST, Times, between, decided
 from lockstep.assess.witness import UNTRAINED
 from lockstep.console import Progress
@@ -81,7 +82,7 @@ class Grade:
             "seed": self.seed,
             "accuracy": self.accuracy,
             "gain": self.gain,
-            "checks": {name: described(verdict) for name, verdict in self.verdicts.items()},
+            "checks": {name: asdict(verdict) for name, verdict in self.verdicts.items()},
             "advice": list(self.advice),
             "notes": list(self.notes),
         }
@@ -98,18 +99,17 @@ class Grader:
         self.runs = self.epochs = 0
 
     def run(
-        self, put: Callable[[Path], None], *, epochs: int, replicas: int, oracle: bool = False
-    ) -> tuple[Sat, Sitting]:
+        self, files: Mapping[str, bytes], *, epochs: int, replicas: int, oracle: bool = False
+    ) -> RunResult:
         """Run a program in a fresh folder with a fresh copy of the data and the grader's model."""
         place = self.scratch / f"run-{self.runs}"
         self.runs += 1
         work, out, data = place / "work", place / "out", place / "data.npz"
-        work.mkdir(parents=True)
-        put(work)
-        (work / "model.py").unlink(missing_ok=True)
-        (work / "model.py").write_text(self.how.exam.model)
+        for name, content in {**files, "model.py": self.how.exam.model.encode()}.items():
+            (work / name).parent.mkdir(parents=True, exist_ok=True)
+            (work / name).write_bytes(content)
         self.samples.write(data)
-        sitting = Sitting(
+        request = Request(
             work=work,
             scratch=place / "scratch",
             arguments=arguments(data, epochs, self.seed % 2**31, out),
@@ -120,32 +120,32 @@ class Grader:
             oracle=oracle,
             on_gpus=self.on_gpus,
         )
-        sat = hold(sitting, lambda done: self.progress.step(self.epochs + done))
+        result = supervise(request, lambda done: self.progress.step(self.epochs + done))
         self.epochs += epochs
-        return sat, sitting
+        return result
 
-    def seen(self, sat: Sat, sitting: Sitting, exam: Exam) -> Evidence:
+    def seen(self, result: RunResult, exam: Exam) -> Evidence:
         """Collect the evidence of a run of the submission."""
-        place = sitting.scratch.parent
+        request = result.request
         counts: dict[int, Recount] = {}
         for epoch in range(1, exam.epochs + 1):
-            path = sitting.out / f"epoch-{epoch}.pt"
+            path = request.out / f"epoch-{epoch}.pt"
             if path.is_file() and not path.is_symlink():
                 counts[epoch] = recount(path, exam, self.samples, on_gpus=self.on_gpus)
-        untrained = sitting.scratch / "notes" / "ranks" / UNTRAINED
+        untrained = request.notes / "ranks" / UNTRAINED
         return Evidence(
             exam=exam,
             replicas=self.how.replicas,
             samples=self.samples,
-            sat=sat,
+            result=result,
             watched=Watched(0, [], [])
-            if sat.trace is None
-            else watched(sat.trace, self.samples, sitting.out, place),
+            if result.trace is None
+            else watched(result.trace, self.samples, request.out, request.scratch.parent),
             recounts=counts,
             untrained=recount(untrained, exam, self.samples) if untrained.is_file() else None,
         )
 
-    def timed(self, submission: Submission, first: Sat) -> Times:
+    def timed(self, submission: Submission, first: RunResult) -> Times:
         """Time the submission, the given program and the reference in turns, until it is clear."""
         exam = self.how.exam
         times = Times(submission=between(first.appeared))
@@ -161,9 +161,10 @@ class Grader:
                 (exam.program, 1, times.single),
                 (exam.reference, self.how.replicas, times.reference),
             ):
-                sat, _ = self.run(_text(text), epochs=exam.speed_epochs, replicas=replicas)
-                seconds += between(sat.appeared)
-                times.waited.append(sat.waited)
+                files = {PROGRAM: text.encode()}
+                result = self.run(files, epochs=exam.speed_epochs, replicas=replicas)
+                seconds += between(result.appeared)
+                times.waited.append(result.waited)
             if not times.complete or decided(times, exam.share):
                 return times
 
@@ -173,9 +174,9 @@ class Grader:
         A program may notice that it is only timed now, and train on fewer samples.
         """
         exam = replace(self.how.exam, epochs=self.how.exam.speed_epochs)
-        sat, sitting = self.run(submission.copy_to, epochs=exam.epochs, replicas=self.how.replicas)
-        good = every_sample.judge(self.seen(sat, sitting, exam)).passed
-        return between(sat.appeared) if good else []
+        result = self.run(submission.files, epochs=exam.epochs, replicas=self.how.replicas)
+        good = every_sample.judge(self.seen(result, exam)).passed
+        return between(result.appeared) if good else []
 
 
 def grade(folder: Path, how: Grading, progress: Progress | None = None) -> Grade:
@@ -188,19 +189,16 @@ def grade(folder: Path, how: Grading, progress: Progress | None = None) -> Grade
     with TemporaryDirectory(prefix="lockstep-assess-", ignore_cleanup_errors=True) as scratch:
         grader = Grader(how, Path(scratch).resolve(), progress)
         progress.say(f"running {PROGRAM} on {how.replicas} ranks for {how.exam.epochs} epochs")
-        sat, sitting = grader.run(
-            submission.copy_to,
-            epochs=how.exam.epochs,
-            replicas=how.replicas,
-            oracle=how.oracle,
+        result = grader.run(
+            submission.files, epochs=how.exam.epochs, replicas=how.replicas, oracle=how.oracle
         )
-        evidence = grader.seen(sat, sitting, how.exam)
+        evidence = grader.seen(result, how.exam)
         # Learners grade often, so do not time a program that fails another check.
         good = all(v.passed is not False for v in judged(evidence).values())
         if how.speed and good:
-            evidence = replace(evidence, times=grader.timed(submission, sat))
+            evidence = replace(evidence, times=grader.timed(submission, result))
         evidence = replace(evidence, mended=submission.mend())
-        advice = _advice(sat, sitting.work)
+        advice = _advice(result)
     times = evidence.times
     return Grade(
         exam=how.exam,
@@ -226,18 +224,12 @@ def _missing(folder: Path, how: Grading, notes: tuple[str, ...]) -> Grade:
     )
 
 
-def _text(content: str) -> Callable[[Path], None]:
-    def put(work: Path) -> None:
-        (work / PROGRAM).write_text(content)
-
-    return put
-
-
-def _advice(sat: Sat, work: Path) -> tuple[str, ...]:
+def _advice(result: RunResult) -> tuple[str, ...]:
     """Return the doctor's findings in the run and in the source, one line for each bug."""
     from lockstep.doctor.check import check
 
-    found = [(f["code"], Path(f["path"]), f["line"], f["message"]) for f in sat.findings]
+    work = result.request.work
+    found = [(f["code"], Path(f["path"]), f["line"], f["message"]) for f in result.findings]
     seen = {code for code, *_ in found}
     try:
         for f in check([work / PROGRAM]).findings:

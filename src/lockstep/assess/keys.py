@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from lockstep.errors import AssessError
@@ -70,10 +72,7 @@ def own_key(*, make: bool = True) -> Ed25519PrivateKey | None:
 
 def private_key(path: Path) -> Ed25519PrivateKey:
     """Read a private key from a PEM file."""
-    try:
-        key = serialization.load_pem_private_key(_content(path), password=None)
-    except (ValueError, TypeError, UnsupportedAlgorithm):
-        key = None
+    key = _read(path, partial(serialization.load_pem_private_key, password=None))
     if not isinstance(key, Ed25519PrivateKey):
         raise AssessError(
             f"{path} holds no private Ed25519 key. Make one with: lockstep assess key FILE"
@@ -83,10 +82,7 @@ def private_key(path: Path) -> Ed25519PrivateKey:
 
 def public_key(path: Path) -> Ed25519PublicKey:
     """Read a public key from a PEM file."""
-    try:
-        key = serialization.load_pem_public_key(_content(path))
-    except (ValueError, UnsupportedAlgorithm):
-        key = None
+    key = _read(path, serialization.load_pem_public_key)
     if not isinstance(key, Ed25519PublicKey):
         raise AssessError(
             f"{path} holds no public Ed25519 key. Name the .pub file that `lockstep assess key` "
@@ -95,12 +91,15 @@ def public_key(path: Path) -> Ed25519PublicKey:
     return key
 
 
-def _content(path: Path) -> bytes:
+def _read(path: Path, load: Callable[[bytes], object]) -> object:
+    """Return the key in a file, or None if there is none."""
     try:
         with path.open("rb") as file:
-            return file.read(MOST_BYTES)
+            return load(file.read(MOST_BYTES))
     except OSError as error:
         raise AssessError(f"{path} cannot be read: {error.strerror}.") from None
+    except (ValueError, TypeError, UnsupportedAlgorithm):
+        return None
 
 
 def raw(key: Ed25519PublicKey) -> bytes:
@@ -111,11 +110,6 @@ def raw(key: Ed25519PublicKey) -> bytes:
 def fingerprint(key: bytes) -> str:
     """Return the beginning of a key in a form that people can compare."""
     return ":".join(key.hex()[at : at + 4] for at in range(0, 16, 4))
-
-
-def signed(key: Ed25519PrivateKey, message: bytes) -> bytes:
-    """Sign a message."""
-    return key.sign(message)
 
 
 def is_signed(key: bytes, signature: bytes, message: bytes) -> bool:

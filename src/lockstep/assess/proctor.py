@@ -1,7 +1,7 @@
-"""Sits beside a submission: runs the doctor on it, and leaves word of what happened.
+"""Run a submission under the doctor: python -m lockstep.assess.proctor REQUEST.
 
-A process of its own, whose surroundings are clean and which inherits whatever the submission
-lets loose. It runs nothing of the submission in itself, and needs no torch.
+The grader starts this process with a clean environment. It runs no code of the submission itself
+and does not import torch. Processes that the submission leaves behind become its children.
 """
 
 from __future__ import annotations
@@ -23,74 +23,90 @@ from lockstep.processes.forked import close_servers
 from lockstep.processes.tree import alive, below
 
 LARGEST = 4 << 30
-"""Bytes of a file that a submission may write."""
-REPORT = "report.json"
+"""The largest file in bytes that a submission may write."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Orders:
-    """What to run."""
+class Request:
+    """A program to run, and its limits."""
 
-    work: str
-    """The folder with train.py: it runs there."""
-    notes: str
-    """Where probes and doctor write."""
+    work: Path
+    """The folder with train.py, in which the program runs."""
+    scratch: Path
+    """A new folder for all other files of the run."""
     arguments: tuple[str, ...]
+    out: Path
+    """The folder in which the program saves its weights."""
     replicas: int
-    timeout: float
-    oracle: bool
-    on_gpus: bool
+    seconds: float
+    """How long the program may run."""
+    timeout: float = 60.0
+    """How long the program may make no progress before it counts as hung, in seconds."""
+    oracle: bool = False
+    """Whether the doctor repeats the first step on one process."""
+    on_gpus: bool = False
+
+    @property
+    def notes(self) -> Path:
+        """The folder in which the probes and the doctor write."""
+        return self.scratch / "notes"
+
+    @property
+    def report(self) -> Path:
+        """The file in which the proctor describes how the run ended."""
+        return self.notes / "report.json"
 
     def write(self, path: Path) -> None:
-        """For the proctor."""
-        path.write_text(json.dumps(asdict(self)))
+        """Write the request for the proctor."""
+        path.write_text(json.dumps(asdict(self), default=str))
 
     @classmethod
-    def read(cls, path: Path) -> Orders:
-        """From the grader."""
+    def read(cls, path: Path) -> Request:
+        """Read a request that `write` wrote."""
         found = json.loads(path.read_text())
-        return cls(**found | {"arguments": tuple(found["arguments"])})
+        folders = {name: Path(found[name]) for name in ("work", "scratch", "out")}
+        return cls(**found | folders | {"arguments": tuple(found["arguments"])})
 
 
-def sit(orders: Orders) -> None:
-    """Run it all, write the report, and stay: what the submission let loose is below this process.
+def main(request: Request) -> None:
+    """Run the submission, write the report, and wait until the grader ends this process.
 
-    The grader ends it, with all of them.
+    The processes that the submission left behind are below this one, so the grader can end them.
     """
     try:
-        report = _examined(orders)
+        report = _examined(request)
     except LockstepError as error:
         report = {"error": str(error)}
-    except Exception as error:  # a submission may have taken the notes away, or filled the disk
+    except Exception as error:  # a submission may have deleted the notes or filled the disk
         report = {"error": f"{type(error).__name__}: {error}"}
-    temporary = Path(orders.notes, f"{REPORT}.part")
-    temporary.parent.mkdir(parents=True, exist_ok=True)
+    request.notes.mkdir(parents=True, exist_ok=True)
+    temporary = request.report.with_suffix(".part")
     temporary.write_text(json.dumps(report))
-    temporary.replace(Path(orders.notes, REPORT))
+    temporary.replace(request.report)
     while True:
         signal.pause()
 
 
-def _examined(orders: Orders) -> dict[str, Any]:
+def _examined(request: Request) -> dict[str, Any]:
     if sys.platform == "linux":
         pr_set_child_subreaper = 36
         ctypes.CDLL(None).prctl(pr_set_child_subreaper, 1, 0, 0, 0)
     resource.setrlimit(resource.RLIMIT_FSIZE, (LARGEST, LARGEST))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    os.chdir(orders.work)
+    os.chdir(request.work)
     what = Examination(
-        script=Path(orders.work, "train.py"),
-        arguments=orders.arguments,
-        replicas=orders.replicas,
+        script=request.work / "train.py",
+        arguments=request.arguments,
+        replicas=request.replicas,
         steps=None,
-        timeout=orders.timeout,
-        real_gpus=orders.on_gpus,
-        oracle=orders.oracle,
+        timeout=request.timeout,
+        real_gpus=request.on_gpus,
+        oracle=request.oracle,
         early=("lockstep.assess.witness",),
     )
-    examined = examine(what, Path(orders.notes), RULES)
+    examined = examine(what, request.notes, RULES)
     close_servers()
-    # The doctor has ended the ranks and their groups. Whoever is still there has left them.
+    # The doctor has ended the ranks and their groups. The processes that remain have left them.
     left = [name for pid, name in alive(below(os.getpid())) if pid != os.getpid()]
     outcome = examined.trace.outcome
     return {
@@ -104,4 +120,4 @@ def _examined(orders: Orders) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    sit(Orders.read(Path(sys.argv[1])))
+    main(Request.read(Path(sys.argv[1])))

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from lockstep.assess.keys import fingerprint, is_signed, raw, signed
+from lockstep.assess.keys import fingerprint, is_signed, raw
 from lockstep.errors import AssessError, Refused
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def sign(document: bytes, form: str, key: Ed25519PrivateKey) -> bytes:
     """Return the document with the signature as its last line."""
     begin, end = FORMS[form]
     body = document.rstrip(b"\n") + b"\n"
-    signature = signed(key, _DOMAIN + begin + body)
+    signature = key.sign(_DOMAIN + begin + body)
     words = b" ".join([WORD, raw(key.public_key()).hex().encode(), signature.hex().encode()])
     return body + begin + words + end
 

@@ -7,7 +7,7 @@ import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from lockstep.assess.exam import EXAMS, Exam, readme
+from lockstep.assess.exam import EXAMS, Exam, template
 from lockstep.errors import AssessError
 
 FORMAT = 1
@@ -126,12 +126,10 @@ def instructions(task: Task) -> str:
         "name": {"digits": "handwritten digits", "cifar10": "CIFAR-10"}[exam.data],
         "batch": exam.batch,
     }
-    text = readme()
+    text = template("README.md.txt")
     for name, value in facts.items():
         text = text.replace(f"@{name.upper()}@", str(value))
-    return text if exam.data == "cifar10" else _without(text, "<!-- norm -->")
-
-
-def _without(text: str, mark: str) -> str:
-    """Return the text without the paragraph that begins with a mark."""
-    return "\n\n".join(p for p in text.split("\n\n") if not p.startswith(mark))
+    if exam.data == "cifar10":
+        return text
+    # Only the model for CIFAR-10 has batch norm.
+    return "\n\n".join(p for p in text.split("\n\n") if not p.startswith("<!-- norm -->"))

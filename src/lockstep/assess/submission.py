@@ -28,13 +28,6 @@ class Submission:
     left_out: tuple[str, ...] = ()
     """Links that lead out of the folder, which are skipped."""
 
-    def copy_to(self, place: Path) -> None:
-        """Copy the files into a folder to run them there."""
-        for name, content in self.files.items():
-            target = place / name
-            target.parent.mkdir(parents=True, exist_ok=True)
-            target.write_bytes(content)
-
     def mend(self) -> list[str]:
         """Restore deleted files, overwrite nothing, and return what changed.
 

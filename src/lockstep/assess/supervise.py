@@ -1,7 +1,7 @@
-"""Runs a program apart from everything: a scratch folder, a clean environment, a time limit.
+"""Run a submission in a separate process, with a scratch folder, a clean environment and limits.
 
-Whatever it does, it is over when the limit is, nothing of it stays, and the grader knows how it
-ended.
+The run ends at its time limit whatever the program does. Afterwards none of its processes is left,
+and the grader knows how it ended.
 """
 
 from __future__ import annotations
@@ -17,170 +17,138 @@ from pathlib import Path
 from typing import Any
 
 from lockstep import world
-from lockstep.assess.proctor import REPORT, Orders
+from lockstep.assess.proctor import Request
 from lockstep.probes.run_script import Outcome
 from lockstep.probes.trace import Trace, read
 from lockstep.processes.fresh import Process, start_fresh
 from lockstep.processes.tree import alive, below, end_all, waits
 
 POLL = 0.02
-"""Seconds between looks for a new file of weights. It is what times are measured by."""
+"""Seconds between looks for a new file of weights. The times of the epochs are this precise."""
 LOOK = 0.5
-"""Seconds between looks at everything else."""
+"""Seconds between checks of the limits."""
 MOST_OUTPUT = 8_000_000
 MOST_PROCESSES = 200
-"""Beside the ranks; a loader's workers are a few."""
+"""How many processes a program may start besides its ranks. The workers of a loader are a few."""
 LAST = 4000
-"""Bytes of the last words."""
+"""How many of the last characters of a program's output to keep."""
 WEIGHTS = re.compile(r"epoch-(\d+)\.pt")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Sitting:
-    """A program and how it is run."""
-
-    work: Path
-    """The folder with train.py."""
-    scratch: Path
-    """A new folder for everything that the run makes."""
-    arguments: tuple[str, ...]
-    out: Path
-    replicas: int
-    seconds: float
-    """After which it is ended."""
-    timeout: float = 60.0
-    """Seconds without any progress that are taken for a hang."""
-    oracle: bool = False
-    on_gpus: bool = False
-
-
 @dataclass
-class Sat:
-    """How it went."""
+class RunResult:
+    """How the run of a request went."""
 
-    how: str
-    """`finished`, `crashed`, `hung`, or why it was ended: `limit`, `output`, `processes`; `broken`
-    if the run could not be watched to its end."""
-    seconds: float
+    request: Request
+    how: str = "finished"
+    """`finished`, `crashed`, `hung`, or the limit at which the run was ended: `limit`, `output`,
+    `processes`; `broken` if the run could not be watched to its end."""
     codes: list[int | None] = field(default_factory=list)
     appeared: dict[int, float] = field(default_factory=dict)
-    """When the weights of each epoch were there, in seconds."""
+    """When the weights of each epoch appeared, in seconds after the start."""
     trace: Trace | None = None
     findings: list[dict[str, Any]] = field(default_factory=list)
     left: list[str] = field(default_factory=list)
-    """Processes that it left behind."""
+    """Processes that the program left running."""
     stuck: list[list[str]] = field(default_factory=list)
     lines: list[list[str]] = field(default_factory=list)
-    """What each rank printed, as far as it was kept."""
+    """The first `MOST_OUTPUT` bytes that each rank printed, as lines."""
     error: str = ""
     waits: dict[int, tuple[int, int]] = field(default_factory=dict)
-    """How long each of its processes had a CPU, and waited for one."""
+    """How long each process had a CPU, and how long it waited for one."""
 
     @property
     def waited(self) -> float:
-        """Share of the time that its processes were kept from a CPU, by whatever else runs."""
+        """The share of the time that the processes waited for a CPU."""
         ran, waited = (sum(pair[n] for pair in self.waits.values()) for n in (0, 1))
         return waited / max(1, ran + waited)
 
     @property
     def last_words(self) -> str:
-        """Of the rank that says most about an error."""
+        """The end of the output of the rank that most likely caused an error."""
         texts = ["\n".join(lines).strip() for lines in self.lines]
         failed = [t for t, code in zip(texts, self.codes, strict=False) if code and t]
-        # A rank that lost the others complains too: an error of one's own is shorter.
+        # A rank that lost the others also prints an error, but a longer one.
         return min(failed or [t for t in texts if t] or [""], key=len)[-LAST:]
 
 
-def hold(what: Sitting, look: Callable[[int], None] = lambda epochs: None) -> Sat:
-    """Run it to its end, or end it; `look` is told how many epochs are done."""
-    notes, home = what.scratch / "notes", what.scratch / "home"
-    for folder in (what.scratch, home, what.out):
+def supervise(request: Request, progress: Callable[[int], None]) -> RunResult:
+    """Run a program to its end or to a limit; `progress` gets the number of finished epochs."""
+    home, written = request.scratch / "home", request.scratch / "request.json"
+    for folder in (request.scratch, home, request.out):
         folder.mkdir(parents=True, exist_ok=True)
-    orders = what.scratch / "orders.json"
-    Orders(
-        work=str(what.work),
-        notes=str(notes),
-        arguments=what.arguments,
-        replicas=what.replicas,
-        timeout=what.timeout,
-        oracle=what.oracle,
-        on_gpus=what.on_gpus,
-    ).write(orders)
+    request.write(written)
     mark = secrets.token_hex(16)
-    start = time.monotonic()
-    sat = Sat("finished", 0.0)
-    with (what.scratch / "proctor.log").open("wb") as log:
+    result = RunResult(request)
+    with (request.scratch / "proctor.log").open("wb") as log:
         proctor = start_fresh(
-            ["-P", "-m", "lockstep.assess.proctor", str(orders)],
-            env=world.confined(home, mark, see_gpus=what.on_gpus),
+            ["-P", "-m", "lockstep.assess.proctor", str(written)],
+            env=world.confined(home, mark, see_gpus=request.on_gpus),
             output=log,
         )
     try:
-        ended = _watch(what, proctor, notes, sat, start, look)
+        reached = _watch(proctor, result, progress)
     finally:
         end_all(proctor.pid, mark)
         proctor.wait()
-    sat.seconds = time.monotonic() - start
-    _read_report(notes, sat, ended)
-    sat.lines = [_lines(path) for path in sorted((notes / "ranks").glob("rank-*.log"))]
-    return sat
+    _read_report(result, reached)
+    logs = sorted((request.notes / "ranks").glob("rank-*.log"))
+    result.lines = [_lines(path) for path in logs]
+    return result
 
 
-def _watch(
-    what: Sitting,
-    proctor: Process,
-    notes: Path,
-    sat: Sat,
-    start: float,
-    look: Callable[[int], None],
-) -> str | None:
-    """Until the report is there; why the run was ended, if it was."""
-    looked = start
-    while proctor.poll() is None and not (notes / REPORT).exists():
+def _watch(proctor: Process, result: RunResult, progress: Callable[[int], None]) -> str | None:
+    """Wait for the proctor's report; return the limit that the run reached, if it did."""
+    request = result.request
+    checked = start = time.monotonic()
+    while proctor.poll() is None and not request.report.exists():
         time.sleep(POLL)
         now = time.monotonic()
-        for epoch in _epochs(what.out):
-            sat.appeared.setdefault(epoch, now - start)
-        if now - looked < LOOK:
+        for epoch in _epochs(request.out):
+            result.appeared.setdefault(epoch, now - start)
+        if now - checked < LOOK:
             continue
-        looked = now
-        look(len(sat.appeared))
-        if now - start > what.seconds:
+        checked = now
+        progress(len(result.appeared))
+        if now - start > request.seconds:
             return "limit"
-        if sum(_size(log) for log in notes.glob("*/rank-*.log")) > MOST_OUTPUT:
+        if sum(_size(log) for log in request.notes.glob("*/rank-*.log")) > MOST_OUTPUT:
             return "output"
         processes = below(proctor.pid) - {proctor.pid}
-        sat.waits |= waits(processes)
-        if len(alive(processes)) > MOST_PROCESSES + what.replicas:
+        result.waits |= waits(processes)
+        if len(alive(processes)) > MOST_PROCESSES + request.replicas:
             return "processes"
     return None
 
 
-def _read_report(notes: Path, sat: Sat, ended: str | None) -> None:
+def _read_report(result: RunResult, reached: str | None) -> None:
+    request = result.request
     try:
-        report = json.loads((notes / REPORT).read_text())
+        report = json.loads(request.report.read_text())
     except (OSError, json.JSONDecodeError):
-        log = notes.parent / "proctor.log"
+        log = request.scratch / "proctor.log"
         said = _lines(log)[-1:] if log.is_file() else []
         report = {"error": ": ".join(["the process that watched it was ended", *said])}
-    if ended is not None or "error" in report:
-        sat.how, sat.error = ended or "broken", str(report.get("error", ""))
+    if reached is not None or "error" in report:
+        result.how, result.error = reached or "broken", str(report.get("error", ""))
         return
-    sat.how, sat.codes = report["how"], report["codes"]
-    sat.left, sat.findings, sat.stuck = report["left"], report["findings"], report["stuck"]
+    for name in ("how", "codes", "left", "findings", "stuck"):
+        setattr(result, name, report[name])
     try:
-        sat.trace = read(notes / "ranks", Outcome(sat.how, sat.codes), alone=True)
-        sat.trace.oracle = report["oracle"]
+        outcome = Outcome(result.how, result.codes)
+        result.trace = read(request.notes / "ranks", outcome, alone=True)
+        result.trace.oracle = report["oracle"]
     except (OSError, LookupError, TypeError, ValueError, AttributeError) as error:
-        # Notes that are not as the probes write them: the program wrote there.
-        sat.how, sat.error = "broken", f"its notes are damaged: {type(error).__name__}: {error}"
+        # The probes do not write such notes, so the program wrote there.
+        result.how = "broken"
+        result.error = f"its notes are damaged: {type(error).__name__}: {error}"
 
 
 def _epochs(out: Path) -> list[int]:
     try:
         found = [WEIGHTS.fullmatch(entry.name) for entry in os.scandir(out)]
     except OSError:
-        return []  # it took the folder away
+        return []  # the program deleted the folder
     return sorted(int(match[1]) for match in found if match is not None)
 
 

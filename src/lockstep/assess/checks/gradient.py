@@ -9,7 +9,7 @@ SAME_DIRECTION = 0.9999
 
 def judge(evidence: Evidence) -> Verdict:
     """Read what the doctor's gradient oracle found in the first step."""
-    trace = evidence.sat.trace
+    trace = evidence.result.trace
     oracle = trace.oracle if trace is not None else None
     if oracle is None:
         return unjudged("not judged: the grader saw no first step of several ranks")

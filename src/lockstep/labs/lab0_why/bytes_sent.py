@@ -1,4 +1,4 @@
-"""The bytes that data and model parallelism send: formulas, and the measured points on them.
+"""The bytes that data and model parallelism send, and the schedule of a pipeline.
 
 There are as many gradients as parameters, whatever the batch. The activations at a cut are the
 batch times the width, however deep the model.
@@ -7,10 +7,9 @@ batch times the width, however deep the model.
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 from lockstep.labs.lab0_why.parallelism import DATA, HIDDEN, MODEL, ONE, Ways
-from lockstep.labs.lab0_why.pipeline_schedule import Block, idle, lane, schedule
 from lockstep.labs.shared.digits import CLASSES, PIXELS
 from lockstep.labs.shared.drawing import axes, dots, line
 from lockstep.report.page import BLUE, GREEN, ORANGE, PURPLE
@@ -19,6 +18,7 @@ WIDTHS = (32, 64, 128, 256, 512, 1024, 2048, 4096)
 BATCHES = tuple(2**n for n in range(3, 17))
 FLOAT = 4
 PARTS = ("parameters", "gradients", "optimizer", "activations")
+COLUMNS = ("measured here", ONE, DATA, MODEL)
 
 
 def parameters(width: int) -> int:
@@ -129,10 +129,76 @@ def memory(row: dict[str, Any]) -> list[int]:
     return [sum(kept) for kept in zip(*(row[part] for part in PARTS), strict=True)]
 
 
-COLUMNS = ("measured here", ONE, DATA, MODEL)
-
-
 def _measured(found: Ways, width: int, way: str, colour: str) -> dict[str, Any]:
     own = [row for row in found.rows if row["width"] == width and row["way"] == way]
     x, y = [row["batch"] for row in own], [max(row["sent"]) for row in own]
     return dots("measured", x, y, colour, symbol="diamond", size=11, line={"width": 2})
+
+
+class Block(NamedTuple):
+    """The work of one stage on one micro-batch."""
+
+    stage: int
+    backward: bool
+    start: float
+    end: float
+
+
+def schedule(stages: int, micro_batches: int) -> list[Block]:
+    """Return the work of all stages, one forward then one backward; one process would take 1.
+
+    Backward takes twice as long as forward. A stage starts as soon as its input is ready.
+    """
+    forth = 1.0 / 3.0 / stages / micro_batches
+    orders = []
+    for stage in range(stages):
+        ahead = min(stages - stage - 1, micro_batches)
+        rest = micro_batches - ahead
+        orders.append([False] * ahead + [False, True] * rest + [True] * ahead)
+    blocks: list[Block] = []
+    # When each stage finishes its n-th forward and its n-th backward.
+    done: list[dict[bool, list[float]]] = [{False: [], True: []} for _ in range(stages)]
+    free, at = [0.0] * stages, [0] * stages
+    while any(place < len(order) for place, order in zip(at, orders, strict=True)):
+        for stage, order in enumerate(orders):
+            if at[stage] == len(order):
+                continue
+            backward = order[at[stage]]
+            number = len(done[stage][backward])
+            source = stage + 1 if backward else stage - 1
+            ready = 0.0
+            if 0 <= source < stages:
+                if len(done[source][backward]) <= number:
+                    continue
+                ready = done[source][backward][number]
+            start = max(free[stage], ready)
+            end = start + forth * (2 if backward else 1)
+            blocks.append(Block(stage, backward, start, end))
+            free[stage] = end
+            done[stage][backward].append(end)
+            at[stage] += 1
+    return blocks
+
+
+def idle(blocks: list[Block]) -> float:
+    """Return the share of the step that stages wait, over all stages."""
+    stages = 1 + max(block.stage for block in blocks)
+    length = max(block.end for block in blocks)
+    return 1.0 - sum(block.end - block.start for block in blocks) / (stages * length)
+
+
+def lane(blocks: list[Block], backward: bool, colour: str) -> dict[str, Any]:
+    """Draw the bars of one direction on the second axes, a lane for each stage."""
+    own = [block for block in blocks if block.backward is backward]
+    return {
+        "type": "bar",
+        "orientation": "h",
+        "xaxis": "x2",
+        "yaxis": "y2",
+        "y": [f"stage {block.stage + 1}" for block in own],
+        "base": [round(block.start, 4) for block in own],
+        "x": [round(0.98 * (block.end - block.start), 4) for block in own],
+        "marker": {"color": colour},
+        "name": "backward" if backward else "forward",
+        "hoverinfo": "name",
+    }

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy
 
 from lockstep.labs.lab0_why.facts import BOXES, MODELS, SUPERCOMPUTERS
+from lockstep.labs.shared.drawing import axes, dots, tidy
 from lockstep.report.page import BLUE, GREEN, GREY, ORANGE, label
 
 FIRST, LAST = 2009, 2025
@@ -29,15 +30,12 @@ class Point(NamedTuple):
 
 def points(quantity: str) -> dict[str, list[Point]]:
     """Return the published numbers by series."""
-    if quantity == COMPUTE:
-        found = [Point(m.name, m.year, m.pf_days, m.source) for m in MODELS if m.pf_days]
-        return {"training runs": found}
-    if quantity == PARAMETERS:
-        return {
-            "models": [
-                Point(m.name, m.year, m.parameters, m.source) for m in MODELS if m.parameters
-            ]
-        }
+    if quantity != MACHINES:
+        name, field = (
+            ("training runs", "pf_days") if quantity == COMPUTE else ("models", "parameters")
+        )
+        known = [(model, getattr(model, field)) for model in MODELS]
+        return {name: [Point(m.name, m.year, value, m.source) for m, value in known if value]}
     return {
         "fastest computer": [Point(*machine) for machine in SUPERCOMPUTERS],
         "one box of GPUs": [Point(*machine) for machine in BOXES],
@@ -87,15 +85,10 @@ def figure(quantity: str, first: int, last: int) -> dict[str, Any]:
             notes.append(f"{name}: too few or too close to fit a line.")
             continue
         ends = [min(point.year for point in seen), max(point.year for point in seen)]
-        data.append(
-            {
-                "x": ends,
-                "y": [float(f"{line.value(year):.4g}") for year in ends],
-                "mode": "lines",
-                "line": {"color": colour if len(points(quantity)) > 1 else GREEN, "dash": "dash"},
-                "name": f"doubles in {line.doubling:.1f} months",
-            }
-        )
+        style = {"color": colour if len(points(quantity)) > 1 else GREEN, "dash": "dash"}
+        name_of = f"doubles in {line.doubling:.1f} months"
+        trace = {"x": ends, "y": tidy(map(line.value, ends)), "mode": "lines", "line": style}
+        data.append(trace | {"name": name_of})
         years = ends[1] - ends[0]
         times = float(f"{line.value(ends[1]) / line.value(ends[0]):.2g}")
         notes.append(
@@ -107,15 +100,9 @@ def figure(quantity: str, first: int, last: int) -> dict[str, Any]:
             "The two series measure different things: Linpack in float64; peaks in 16 or 8 bits, "
             "since 8 A100 with half of the weights zero."
         )
-    layout: dict[str, Any] = {
-        "xaxis": {"title": {"text": "year"}, "range": [FIRST, LAST + 1], "dtick": 4},
-        "yaxis": {
-            "title": {"text": _UNITS[quantity]},
-            "type": "log",
-            "exponentformat": "power",
-            "dtick": 1 if quantity == MACHINES else 2,
-        },
-    }
+    log = {"type": "log", "exponentformat": "power", "dtick": 1 if quantity == MACHINES else 2}
+    years_axis = {"range": [FIRST, LAST + 1], "dtick": 4}
+    layout = axes("year", _UNITS[quantity], x_axis=years_axis, y_axis=log)
     # The chosen years.
     window = {"type": "rect", "yref": "paper", "x0": first, "x1": last + 1, "y0": 0, "y1": 1}
     layout["shapes"] = [window | {"fillcolor": GREY, "opacity": 0.1, "line": {"width": 0}}]
@@ -128,7 +115,7 @@ def _names(found: Sequence[Point], colour: str) -> dict[str, Any]:
     sides = ["middle right" if point.year < middle else "middle left" for point in found]
     return {
         "x": [point.year for point in found],
-        "y": [float(f"{point.value:.4g}") for point in found],
+        "y": tidy(point.value for point in found),
         "text": [f"&nbsp;{label(point.name)}&nbsp;" for point in found],
         "mode": "text",
         "textposition": sides,
@@ -139,13 +126,9 @@ def _names(found: Sequence[Point], colour: str) -> dict[str, Any]:
 
 
 def _dots(name: str, found: Sequence[Point], colour: str, quantity: str) -> dict[str, Any]:
-    return {
-        "x": [point.year for point in found],
-        "y": [float(f"{point.value:.4g}") for point in found],
+    trace = dots(name, [point.year for point in found], [point.value for point in found], colour)
+    return trace | {
         "text": [label(f"{p.name}: {p.value:.3g} {_UNITS[quantity]}") for p in found],
         "customdata": [label(point.source) for point in found],
         "hovertemplate": "%{text}<br>%{customdata}<extra></extra>",
-        "mode": "markers",
-        "marker": {"color": colour, "size": 9},
-        "name": name,
     }

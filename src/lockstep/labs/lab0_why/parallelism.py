@@ -23,7 +23,7 @@ from lockstep.engine.group import Group
 from lockstep.engine.pipeline import Pipeline
 from lockstep.engine.step.metrics import cross_entropy
 from lockstep.labs.lab0_why.memory import ActivationBytes, state_bytes
-from lockstep.labs.shared.apart import Report, apart
+from lockstep.labs.shared.apart import Report, separate
 from lockstep.labs.shared.digits import CLASSES, PIXELS, digits
 from lockstep.processes.replicas import run_replicas
 from lockstep.world import World, gpu_count
@@ -64,13 +64,9 @@ def perceptron(width: int) -> nn.Sequential:
     return nn.Sequential(*(m for m in net if isinstance(m, nn.Linear | nn.ReLU)))
 
 
+@separate()
 def measure(report: Report) -> Ways:
-    """Train on one process and in both ways on two, in a separate process."""
-    return Ways(**apart("lockstep.labs.lab0_why.parallelism:all_ways", report))
-
-
-def all_ways(report: Report) -> Ways:
-    """Train in all ways, for every width and batch."""
+    """Train on one process and in both ways on two, for every width and batch."""
     on_gpus = gpu_count() >= PROCESSES
     settings = [(width, batch) for width in WIDTHS for batch in BATCHES]
     plans: list[tuple[str, int, Callable[..., Any]]] = [

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from lockstep.labs.lab0_why.bytes_sent import memory, spoken
-from lockstep.labs.lab0_why.learning_curve import Learning
+from lockstep.labs.lab0_why.learning_curve import Learning, most, samples, seen
 from lockstep.labs.lab0_why.parallelism import BATCHES, DATA, MODEL, ONE, WIDTHS, Ways
-from lockstep.labs.lab0_why.power_law import most, samples, seen
-from lockstep.labs.lab0_why.predicted_step import step_ms, waiting_ms
+from lockstep.labs.lab0_why.step_animation import step_ms, waiting_ms
 from lockstep.labs.lab0_why.step_parts import Steps
 from lockstep.labs.shared.quiz import Question
 from lockstep.predict.learning_curve import LEAST_POINTS
@@ -33,7 +32,6 @@ def _halving(found: Learning) -> Question:
         text=f"The law through all {len(found.sizes)} points has the exponent {law.b:.2f}. How "
         f"much more data halves the part of the error above the floor of {law.c:.3f}?",
         choices=(_times(times), *map(_times, wrong[:3])),
-        right=0,
         why=f"2 to the power 1/{-law.b:.2f} is {_times(times)}. Doubling the data only reduces it "
         f"to {2**law.b:.0%} of what it was.",
     )
@@ -75,7 +73,6 @@ def _batch(found: Ways) -> Question:
             "Both double",
             "Both stay the same",
         ),
-        right=0,
         why=f"Measured at width {width}: from batch {small} to {large:,}, gradients stayed at "
         f"{spoken(sent[DATA][0])}, and activations went from {spoken(sent[MODEL][0])} to "
         f"{spoken(sent[MODEL][1])}. There are as many gradients as parameters, but every sample "
@@ -97,7 +94,6 @@ def _memory(found: Ways) -> Question:
             "Either: both use the memory of two GPUs",
             "Neither: the whole model must fit on each",
         ),
-        right=0,
         why=f"Measured at width {width}, batch {batch}: one process used {spoken(one)}, a data "
         f"parallel one {spoken(data)}, a stage of a model parallel one {spoken(model)}. Data "
         f"parallelism shares out activations, but every process has all {spoken(state)} of "
@@ -119,7 +115,6 @@ def _images(found: Steps) -> Question:
         f"each replica computes {found.local_batch} images. How many times as many images per "
         "second do two replicas process?",
         choices=tuple(f"{value:.2f} times" for value in (ratio, *wrong[:3])),
-        right=0,
         why=f"Two replicas do 2 x {found.local_batch} images in {both:.1f} ms: 2 x {alone:.1f} / "
         f"{both:.1f} = {ratio:.2f}. A replica waited {waited:.1f} ms per step for the all-reduce "
         "and the other replica; the rest is lost because the replicas share the machine.",

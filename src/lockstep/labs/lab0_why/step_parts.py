@@ -22,7 +22,7 @@ from lockstep.engine.recipe.builtin import DIGITS
 from lockstep.engine.recipe.job import Job
 from lockstep.engine.recipe.recipe import Recipe
 from lockstep.engine.step.timeline import EXCHANGE, PARTS, layers_of
-from lockstep.labs.shared.apart import Report, apart
+from lockstep.labs.shared.apart import Report, separate
 from lockstep.processes.replicas import run_replicas
 from lockstep.world import World, gpu_count
 
@@ -55,12 +55,8 @@ class Steps:
         return next((run for run in self.runs if run["replicas"] == replicas), None)
 
 
+@separate()
 def measure(report: Report) -> Steps:
-    """Train for a moment on one replica and on several, in a separate process."""
-    return Steps(**apart("lockstep.labs.lab0_why.step_parts:train_all", report))
-
-
-def train_all(report: Report) -> Steps:
     """Train on one, two, four and eight GPUs if available, otherwise on one and two CPU cores."""
     gpus = gpu_count()
     counts = [n for n in COUNTS if n <= gpus] if gpus > 1 else [1, 2]

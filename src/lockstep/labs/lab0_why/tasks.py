@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
-from lockstep.labs.shared.task import Task, by
+from lockstep.labs.shared.task import read_task
 from lockstep.predict.learning_curve import PowerLaw
 
 Names = dict[str, Any]
@@ -83,31 +84,4 @@ def _elsewhere(given: Callable[..., Any]) -> list[str]:
     return []
 
 
-NEEDED = Task(
-    name="needed",
-    asks=r"""### Task: how much data?
-
-Write `needed(target, a, b, c)`: the number of samples $m$ at which the error $a\,m^{b} + c$ has
-fallen to `target`. $b$ is negative. If no amount is enough, return `math.inf`.""",
-    starter='''import math
-
-
-def needed(target, a, b, c):
-    """The samples after which a * m**b + c is the target."""
-    return (target / a) ** (1 / b)
-''',
-    answer='''import math
-
-
-def needed(target, a, b, c):
-    """The samples after which a * m**b + c is the target."""
-    if target <= c:
-        return math.inf
-    return ((target - c) / a) ** (1 / b)
-''',
-    explains=r"""Halving the error above the floor takes $2^{-1/b}$ times the data: 4 times at
-$b=-0.5$, 10 times at $-0.3$, 20,000 times at $-0.07$. The floor decides whether the target can be
-reached at all, and of $a$, $b$ and $c$ it is the one that a few points determine least. That is why
-the interval often has no end.""",
-    judge=by("lockstep.labs.lab0_why.tasks:check_needed"),
-)
+NEEDED = read_task(Path(__file__).with_name("tasks.md"), "needed", f"{__name__}:check_needed")

@@ -9,7 +9,7 @@ from statistics import median
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from lockstep.labs.shared.apart import Report
 from lockstep.labs.shared.digits import Samples, digits
@@ -85,7 +85,8 @@ def _train(samples: Samples, size: int, epochs: int, seed: int) -> list[list[flo
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
-        _finish(inputs)
+        if inputs.is_cuda:
+            torch.cuda.synchronize()
         spent += time.perf_counter() - began
         with torch.no_grad():
             right = (net(samples.test_inputs).argmax(1) == samples.test_targets).sum().item()
@@ -95,11 +96,6 @@ def _train(samples: Samples, size: int, epochs: int, seed: int) -> list[list[flo
         if since >= PATIENCE or best >= ENOUGH:
             break
     return curve
-
-
-def _finish(tensor: Tensor) -> None:
-    if tensor.is_cuda:
-        torch.cuda.synchronize()
 
 
 def reached(curve: list[list[float]], target: float) -> tuple[float, int] | None:

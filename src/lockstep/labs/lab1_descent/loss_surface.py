@@ -46,7 +46,14 @@ def flat(rate: float, batch: int, noise: float, epochs: int, own: bool) -> dict[
     at = _thinned(way)
     best = fitted(noise)
     data = [
-        _way(way, at) | {"mode": "lines+markers", "marker": {"size": 4}},
+        {
+            "x": _short(way.w[at]),
+            "y": _short(way.b[at]),
+            "name": "path",
+            "mode": "lines+markers",
+            "line": {"color": ORANGE, "width": 2},
+            "marker": {"size": 4},
+        },
         {
             "x": [round(best[0], 3)],
             "y": [round(best[1], 3)],
@@ -171,15 +178,6 @@ def _thinned(way: Descent) -> Any:
     last = len(way.w) - 1
     share = np.linspace(0.0, 1.0, POINTS)
     return np.unique(np.round(last * share**2).astype(int))
-
-
-def _way(way: Descent, at: Any) -> dict[str, Any]:
-    return {
-        "x": _short(way.w[at]),
-        "y": _short(way.b[at]),
-        "name": "path",
-        "line": {"color": ORANGE, "width": 2},
-    }
 
 
 def _short(values: Array) -> list[float]:

@@ -21,20 +21,14 @@ with app.setup:
     from lockstep.labs.shared.picture import Choice, Slider, Switch, steps
 
     page = Page(1)
-    RATES = steps(0.001, 0.2, 40)
+    RATE = Slider("Learning rate", steps(0.001, 0.2, 40), steps(0.001, 0.2, 40)[17])
+    NOISE = Slider("Noise", [0.0, 1.0, 2.0, 3.0, 5.0, 8.0], 3.0)
     SIZES = [1, 2, 4, 7, 10, 16, 25, 32, 50, 64, 100]
 
 
 @app.cell
 def _():
-    page.head()
-    return
-
-
-@app.cell
-def _():
-    page.text("neuron")
-    return
+    page.show(page.head(), page.text("neuron"))
 
 
 @app.cell
@@ -43,13 +37,12 @@ def _():
         loss_surface.flat,
         page.text("neuron seen"),
         height=430,
-        rate=Slider("Learning rate", RATES, RATES[17]),
+        rate=RATE,
         batch=Slider("Batch size", SIZES, 100),
-        noise=Slider("Noise", [0.0, 1.0, 2.0, 3.0, 5.0, 8.0], 3.0),
+        noise=NOISE,
         epochs=Slider("Epochs", [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000], 50),
         own=Switch("Surface of the last step's batch alone"),
     )
-    return
 
 
 @app.cell
@@ -57,89 +50,72 @@ def _():
     page.picture(
         loss_surface.solid,
         height=430,
-        rate=Slider("Learning rate", RATES, RATES[17]),
+        rate=RATE,
         batch=Slider("Batch size", SIZES, 10),
-        noise=Slider("Noise", [0.0, 1.0, 2.0, 3.0, 5.0, 8.0], 3.0),
+        noise=NOISE,
         epochs=Slider("Epochs", [1, 2, 5, 10, 20, 50, 100], 20),
     )
-    return
 
 
 @app.cell
 def _():
-    page.text("epochs")
-    return
-
-
-@app.cell
-def _():
-    page.picture(
+    _one, _all = (f"{1e6 * step_seconds(size):.3g}" for size in (1, 100))
+    _picture = page.picture(
         loss_surface.losses,
-        rate=Slider("Learning rate", RATES, RATES[17]),
+        page.text("epochs seen", one=_one, all=_all),
+        rate=RATE,
         batch=Slider("Batch size in between", SIZES[1:-1], 10),
-        noise=Slider("Noise", [0.0, 1.0, 2.0, 3.0, 5.0, 8.0], 3.0),
+        noise=NOISE,
         epochs=Slider("Epochs", [5, 10, 20, 50, 100, 200], 50),
         against=Choice("Against", loss_surface.AXES, loss_surface.EPOCHS),
     )
-    return
-
-
-@app.cell
-def _():
-    _one, _all = (1e6 * step_seconds(size) for size in (1, 100))
-    page.text("epochs seen", one=f"{_one:.3g}", all=f"{_all:.3g}")
-    return
+    page.show(page.text("epochs"), _picture)
 
 
 @app.cell
 def _():
     convergence = page.editor(CONVERGENCE)
-    mo.vstack([mo.md(CONVERGENCE.asks), convergence])
+    page.show(mo.md(CONVERGENCE.asks), convergence)
     return (convergence,)
 
 
 @app.cell
 def _(convergence):
     page.judged(CONVERGENCE, convergence)
-    return
 
 
 @app.cell
 def _():
     cut = page.editor(BATCHES)
-    mo.vstack([mo.md(BATCHES.asks), cut])
+    page.show(mo.md(BATCHES.asks), cut)
     return (cut,)
 
 
 @app.cell
 def _(cut):
     page.judged(BATCHES, cut)
-    return
 
 
 @app.cell
 def _():
     go = page.button("batches", "Train at eight batch sizes", "15 s")
-    mo.vstack([page.text("batch sizes"), go])
+    page.show(page.text("batch sizes"), go)
     return (go,)
 
 
 @app.cell
 def _(go):
     sizes = page.measured("batches", batch_sizes.BatchSizes, batch_sizes.measure, go)
-    page.picture(partial(batch_sizes.throughput, sizes), height=320)
-    return (sizes,)
-
-
-@app.cell
-def _(sizes):
     _targets = [round(0.80 + 0.01 * k, 2) for k in range(18)]
-    page.picture(
-        partial(batch_sizes.time_to, sizes),
-        page.text("batch sizes seen", device=sizes.device),
-        target=Slider("Accuracy", _targets, 0.92),
+    page.show(
+        page.picture(partial(batch_sizes.throughput, sizes), height=320),
+        page.picture(
+            partial(batch_sizes.time_to, sizes),
+            page.text("batch sizes seen", device=sizes.device),
+            target=Slider("Accuracy", _targets, 0.92),
+        ),
     )
-    return
+    return (sizes,)
 
 
 @app.cell
@@ -152,13 +128,11 @@ def _(sizes):
 @app.cell
 def _(answers):
     page.marked(answers)
-    return
 
 
 @app.cell
 def _():
     page.text("remember")
-    return
 
 
 if __name__ == "__main__":

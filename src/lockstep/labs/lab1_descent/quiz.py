@@ -28,7 +28,6 @@ def _throughput(found: BatchSizes) -> Question:
     return Question(
         text=f"How much did the throughput grow from batch {small} to batch {large} here?",
         choices=(_times(ratio), *list(wrong)[:3]),
-        right=0,
         why=f"{slow:,.0f} images/s became {quick:,.0f}. The batch is {batches:.0f} times as large: "
         "more samples share the fixed costs of a step, until the arithmetic itself fills the "
         "device.",
@@ -47,7 +46,6 @@ def _soonest(found: BatchSizes) -> Question:
     return Question(
         text=f"Which of these batch sizes reached accuracy {target:g} first, by the median?",
         choices=tuple(str(s) for s in (best, *[s for s in others if s != best][:3])),
-        right=0,
         why=f"Batch {best} needed {ends[best]:.2f} s. The highest throughput was at batch "
         f"{quickest}, "
         + (
@@ -69,7 +67,6 @@ def _ragged(found: BatchSizes) -> Question:
             f"{whole} steps, {left} images are left out",
             f"{whole + 1} steps, all on {size}",
         ),
-        right=0,
         why=f"{whole} x {size} = {whole * size:,}, and the remaining {left} are a batch too. "
         f"Leaving them out loses {left / IMAGES:.0%} of the data; filling the batch up with copies "
         "counts some images twice.",
@@ -89,7 +86,6 @@ def _limit() -> Question:
             "It converges to another minimum",
             "It swings with a constant width and then settles",
         ),
-        right=0,
         why=f"Every step multiplies the steepest direction by 1 - rate x curvature: beyond "
         f"{limit:.3f} that is below -1. At {fine:.3f} the loss reached {end:.3g}; at {lost:.3f} "
         f"it was {descend(lost, SAMPLES, NOISE, 200).loss[-1]:.2g} after 200 epochs.",
@@ -117,7 +113,6 @@ def _spread(found: BatchSizes) -> Question:
             "The other one, because it beats the slowest of these runs",
             f"Batch {found.sizes[place]}, because its best run is faster",
         ),
-        right=0,
         why=f"The seed alone made a difference of {high / low - 1:.0%}. Repeat both and compare "
         "medians and ranges: time to accuracy is always noisy.",
     )

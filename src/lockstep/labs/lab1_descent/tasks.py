@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
-from lockstep.labs.shared.task import Task, by
+from lockstep.labs.shared.task import read_task
 
 Names = dict[str, Any]
 
 
 def check_convergence(names: Names) -> list[str]:
     """Return what is wrong with `converged(losses)`."""
-    given = _function(names, "converged")
-    if isinstance(given, list):
-        return given
+    given = names.get("converged")
+    if not callable(given):
+        return ["There is no function called converged."]
     if _asks(given, [5.0]) is not False or _asks(given, []) is not False:
         return ["With fewer than two losses there is nothing to compare: return False."]
     wrong = [
@@ -58,9 +59,9 @@ def check_convergence(names: Names) -> list[str]:
 
 def check_batches(names: Names) -> list[str]:
     """Return what is wrong with `batches(order, size)`."""
-    given = _function(names, "batches")
-    if isinstance(given, list):
-        return given
+    given = names.get("batches")
+    if not callable(given):
+        return ["There is no function called batches."]
     order = [7, 2, 9, 4, 0, 5, 1, 8, 6, 3]
     found = given(list(order), 4)
     if found is None:
@@ -91,59 +92,11 @@ def check_batches(names: Names) -> list[str]:
     return wrong
 
 
-def _function(names: Names, name: str) -> Callable[..., Any] | list[str]:
-    given = names.get(name)
-    if not callable(given):
-        return [f"There is no function called {name}."]
-    return given
-
-
 def _asks(given: Callable[..., Any], losses: list[float]) -> bool | None:
     result = given(list(losses))
     return None if result is None else bool(result)
 
 
-CONVERGENCE = Task(
-    name="convergence",
-    asks="""### Task 1: when to stop
-
-Write `converged(losses)`: return True when the loss of the last epoch differs from the previous one
-by less than 0.1 % of the previous one. `losses` is a list with one number per epoch so far.""",
-    starter='''def converged(losses):
-    """Whether the loss has stopped changing."""
-    return False
-''',
-    answer='''def converged(losses):
-    """Whether the loss has stopped changing."""
-    if len(losses) < 2:
-        return False
-    before, now = losses[-2:]
-    return abs(now - before) <= 0.001 * before
-''',
-    explains="""Compare the change with the loss itself: an absolute limit would never stop a large
-loss and would stop a small one too early. At batch 1 the loss jumps around, so this test fires by
-chance or never: stop stochastic runs after a number of epochs, or when a validation metric has not
-improved for a while (*patience*).""",
-    judge=by("lockstep.labs.lab1_descent.tasks:check_convergence"),
-)
-
-BATCHES = Task(
-    name="batches",
-    asks="""### Task 2: mini-batches with a ragged end
-
-Write `batches(order, size)`: cut the samples of the list `order` into batches of `size`. The last
-batch is smaller if the numbers do not divide. Use every sample once, and lose none.""",
-    starter='''def batches(order, size):
-    """The samples cut into batches."""
-    count = len(order) // size
-    return [order[i * size : (i + 1) * size] for i in range(count)]
-''',
-    answer='''def batches(order, size):
-    """The samples cut into batches."""
-    return [order[at : at + size] for at in range(0, len(order), size)]
-''',
-    explains="""The starter drops the remainder. With 100 samples and batches of 32 it loses 4
-samples in every epoch; on a validation set, it computes the accuracy over fewer samples than you
-think. On several GPUs the same mistake returns as `drop_last` and as padding with copies.""",
-    judge=by("lockstep.labs.lab1_descent.tasks:check_batches"),
-)
+_TEXTS = Path(__file__).with_name("tasks.md")
+CONVERGENCE = read_task(_TEXTS, "convergence", f"{__name__}:check_convergence")
+BATCHES = read_task(_TEXTS, "batches", f"{__name__}:check_batches")

@@ -1,18 +1,15 @@
 """Lab 2: turn a program for one GPU into one for many, and see what DDP does.
 
-    texts                 the program for one GPU, and a page for each step
-    digits_file           the digits that programs read
+    files                 the program for one GPU, a page for each step, and the digits
     diff                  two programs, line by line
     printed_lines         the numbers that programs print
     device_probe          records the GPU that a rank sends its model to
     observe               runs a program on two ranks under the doctor
     requirements          requirements of the steps that no rule of the doctor covers
     steps                 the steps
-    step_check            explains what is missing in a step
-    tasks                 the steps as tasks of the page
+    tasks                 the steps as tasks of the page, and what is missing in a step
     buckets               records backward passes, bucket by bucket
-    bucket_pictures       draws them
-    gradient_exchange     one gradient, before and after the all-reduce
+    bucket_pictures       draws them, and one gradient before and after the all-reduce
     validation            an accuracy from the parts of several ranks
     run_program           runs a program on one or two processes, unwatched
     converter_comparison  runs the learner's program and the converter's

@@ -1,4 +1,7 @@
-"""Draw recorded backward passes: lanes of computing and exchanging, order, and overlap."""
+"""Draw recorded backward passes: lanes of computing and exchanging, order, and overlap.
+
+Two tables show one gradient around the all-reduce, and the weights after the step.
+"""
 
 from __future__ import annotations
 
@@ -6,17 +9,19 @@ from statistics import median
 from typing import Any
 
 from lockstep.labs.lab2_ddp.buckets import Recorded, named
-from lockstep.report.page import BLUE, GREEN, GREY, ORANGE, PURPLE, RED
+from lockstep.labs.shared.drawing import COLOURS, Figure
+from lockstep.report.page import BLUE, ORANGE
 
-COLOURS = (BLUE, ORANGE, GREEN, PURPLE, RED, GREY)
 FRAMES = 60
 PAUSE = 60
 """Milliseconds per frame: the animation shows a step of 30 ms for some seconds."""
 SETTLED = 2
 """The first steps are not typical: one with a single bucket, and the first with new buckets."""
 
-Figure = dict[str, Any]
 Notes = dict[str, Any]
+GRADIENTS = ("gradient", "rank 0", "rank 1", "mean", "reduced")
+WEIGHTS = ("weight", "rank 0", "rank 1")
+ROWS = 5
 
 
 def timeline(found: Recorded, cap: float, step: int) -> Figure:
@@ -66,7 +71,7 @@ def _bucket(by_rank: list[Notes], number: int) -> dict[str, Any]:
         for layer in notes["layers"]:
             if layer["name"] in inside:
                 bars.append((computes, layer["start"], layer["end"], layer["name"]))
-        text = f"bucket {number}: {', '.join(_layers(own))}, {_mb(own['bytes'])}"
+        text = f"bucket {number}: {', '.join(layers_of(own['parameters']))}, {_mb(own['bytes'])}"
         bars.append((exchanges, own["start"], own["end"], text))
     return {
         "type": "bar",
@@ -95,8 +100,9 @@ def _colour(number: int) -> str:
     return "#" + "".join(f"{(part + 256) // 2:02x}" for part in parts)
 
 
-def _layers(bucket: Notes) -> list[str]:
-    return list(dict.fromkeys(name.rpartition(".")[0] for name in bucket["parameters"]))
+def layers_of(parameters: list[str]) -> list[str]:
+    """Return the layers to which some parameters belong, each once."""
+    return list(dict.fromkeys(name.rpartition(".")[0] for name in parameters))
 
 
 def _mb(size: int) -> str:
@@ -197,3 +203,43 @@ def by_cap(found: Recorded) -> Figure:
         "layout": layout,
         "note": ". ".join(notes) + ".",
     }
+
+
+def gradients(found: Recorded) -> list[list[str]]:
+    """Return the first elements as text: of each rank, their mean, and the reduced ones."""
+    before, after = found.exchange["before"], found.exchange["after"]
+    return [
+        [
+            f"[{place}]",
+            *(_number(gradient[place]) for gradient in before),
+            _number((before[0][place] + before[1][place]) / 2),
+            _number(after[0][place]),
+        ]
+        for place in range(ROWS)
+    ]
+
+
+def weights(found: Recorded) -> list[list[str]]:
+    """Return the same elements of the weights after the step, as text."""
+    return [
+        [f"[{place}]", *(_number(one[place]) for one in found.exchange["weights"])]
+        for place in range(ROWS)
+    ]
+
+
+def _number(value: float) -> str:
+    return f"{value:+.5f}"
+
+
+def verdict(found: Recorded) -> str:
+    """Describe whether the ranks agree with each other and with the mean."""
+    before, after, changed = (found.exchange[key] for key in ("before", "after", "weights"))
+    worst = max(
+        abs((a + b) / 2 - c) for a, b, c in zip(before[0], before[1], after[0], strict=True)
+    )
+    same = after[0] == after[1] and changed[0] == changed[1]
+    agree = "equal to the bit" if same else "different"
+    return (
+        f"All {len(after[0])} elements: gradients and weights of the two ranks are {agree} after "
+        f"the exchange. They differ from the mean by at most {worst:.1g}, which is rounding."
+    )

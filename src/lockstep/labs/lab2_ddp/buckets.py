@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import gc
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from lockstep.labs.shared.apart import Report, apart
+from lockstep.labs.shared.apart import Report, separate
 
 WIDTH, HIDDEN = 512, 8
 BATCH = 64
@@ -50,16 +51,11 @@ def named(cap: float) -> str:
     return f"{cap:g} MiB" if cap else "default"
 
 
+@separate(LIMIT)
 def measure(
-    report: Report, caps: tuple[float, ...] = CAPS, steps: int = STEPS, width: int = WIDTH
+    report: Report, caps: Sequence[float] = CAPS, steps: int = STEPS, width: int = WIDTH
 ) -> Recorded:
     """Record some steps on two replicas with each bucket size."""
-    given = {"caps": list(caps), "steps": steps, "width": width}
-    return Recorded(**apart(f"{__name__}:record", report, limit=LIMIT, **given))
-
-
-def record(caps: list[float], steps: int, width: int, report: Report) -> dict[str, Any]:
-    """Record all steps; called in a separate process, which forks the replicas."""
     import torch
 
     from lockstep.engine.group import Group
@@ -68,7 +64,7 @@ def record(caps: list[float], steps: int, width: int, report: Report) -> dict[st
 
     on_gpus = gpu_count() >= 2
 
-    def replica(rank: int, store: str) -> dict[str, Any]:
+    def replica(rank: int, store: str) -> Recorded:
         torch.set_num_threads(1)
         device = f"cuda:{rank}" if on_gpus else "cpu"
         group = Group(World(rank=rank, size=2, local_rank=rank, device=device), store=store)
@@ -86,12 +82,12 @@ def record(caps: list[float], steps: int, width: int, report: Report) -> dict[st
             group.leave()
         sizes = [[n, 4 * p.numel()] for n, p in _network(width).named_parameters()]
         name = torch.cuda.get_device_name() if on_gpus else "cpu"
-        return asdict(
-            Recorded(device=name, parameters=sizes, caps=caps, runs=runs, exchange=exchange)
+        return Recorded(
+            device=name, parameters=sizes, caps=list(caps), runs=runs, exchange=exchange
         )
 
     report(0.05, "starting two replicas")
-    found: dict[str, Any] = run_replicas(2, replica)
+    found: Recorded = run_replicas(2, replica)
     return found
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cache
 from pathlib import Path
@@ -12,10 +13,9 @@ from typing import Any
 from lockstep.errors import RunError
 from lockstep.labs.lab2_ddp import run_program
 from lockstep.labs.lab2_ddp.diff import diff
-from lockstep.labs.lab2_ddp.digits_file import TEST
+from lockstep.labs.lab2_ddp.files import TEST, program
 from lockstep.labs.lab2_ddp.printed_lines import Printed
-from lockstep.labs.lab2_ddp.texts import program
-from lockstep.labs.shared.apart import Report, apart
+from lockstep.labs.shared.apart import Report, separate
 
 SCRIPT = "train.py"
 EPOCHS = 5
@@ -77,14 +77,11 @@ def difference(own: str) -> str:
     return diff(own, converted())
 
 
-def measure(report: Report, own: str) -> Runs:
+@separate(LIMIT)
+def measure(
+    report: Report, own: str, epochs: int = EPOCHS, batches: Sequence[int] = BATCHES
+) -> Runs:
     """Run the program for one GPU on one process, the learner's and the converter's on two."""
-    given = {"own": own, "epochs": EPOCHS, "batches": list(BATCHES)}
-    return Runs(**apart(f"{__name__}:compare", report, limit=LIMIT, **given))
-
-
-def compare(own: str, epochs: int, batches: list[int], report: Report) -> dict[str, Any]:
-    """Run all programs; called in a separate process."""
     from lockstep.world import gpus_here, hide_gpus
 
     device = "GPU" if gpus_here() >= 2 else "CPU"
@@ -105,7 +102,7 @@ def compare(own: str, epochs: int, batches: list[int], report: Report) -> dict[s
         if name != OWN and (ran.failed or ran.rate is None):
             raise RunError(f"{name}, batch {batch}, did not run here: {ran.failed or 'no output'}")
         runs.append(asdict(ran))
-    return asdict(Runs(device=device, cores=os.cpu_count() or 1, runs=runs))
+    return Runs(device=device, cores=os.cpu_count() or 1, runs=runs)
 
 
 def _run(name: str, processes: int, batch: int, found: tuple[list[Printed], str]) -> Run:

@@ -17,7 +17,6 @@ with app.setup:
         bucket_pictures,
         buckets,
         converter_comparison,
-        gradient_exchange,
         proof,
         validation,
     )
@@ -33,14 +32,8 @@ with app.setup:
 
 @app.cell
 def _():
-    page.head()
-    return
-
-
-@app.cell
-def _():
     record = page.button("buckets", "Record two processes", "7 s")
-    mo.vstack([page.text("ddp"), record])
+    page.show(page.head(), page.text("ddp"), record)
     return (record,)
 
 
@@ -48,56 +41,29 @@ def _():
 def _(record):
     recorded = page.measured("buckets", buckets.Recorded, buckets.measure, record)
     _caps = [buckets.named(cap) for cap in recorded.caps]
-    page.picture(
-        partial(bucket_pictures.timeline, recorded),
-        page.text("ddp seen", device=recorded.device),
-        height=360,
-        cap=Slider("Bucket size", recorded.caps, recorded.caps[0], _caps),
-        step=Slider("Step", range(len(recorded.runs[0])), 3),
+    _step = Slider("Step", range(len(recorded.runs[0])), 3)
+    page.show(
+        page.picture(
+            partial(bucket_pictures.timeline, recorded),
+            page.text("ddp seen", device=recorded.device),
+            height=360,
+            cap=Slider("Bucket size", recorded.caps, recorded.caps[0], _caps),
+            step=_step,
+        ),
+        page.picture(
+            partial(bucket_pictures.order, recorded),
+            height=340,
+            cap=Slider("Bucket size", recorded.caps, 2.0, _caps),
+            step=_step,
+        ),
+        page.text("bucket size"),
+        page.picture(partial(bucket_pictures.by_cap, recorded), height=320),
+        page.text("one gradient"),
+        table(bucket_pictures.GRADIENTS, bucket_pictures.gradients(recorded)),
+        table(bucket_pictures.WEIGHTS, bucket_pictures.weights(recorded)),
+        mo.md(bucket_pictures.verdict(recorded)),
     )
     return (recorded,)
-
-
-@app.cell
-def _(recorded):
-    _caps = [buckets.named(cap) for cap in recorded.caps]
-    page.picture(
-        partial(bucket_pictures.order, recorded),
-        height=340,
-        cap=Slider("Bucket size", recorded.caps, 2.0, _caps),
-        step=Slider("Step", range(len(recorded.runs[0])), 3),
-    )
-    return
-
-
-@app.cell
-def _(recorded):
-    mo.vstack(
-        [
-            page.text("bucket size"),
-            page.picture(partial(bucket_pictures.by_cap, recorded), height=320),
-        ]
-    )
-    return
-
-
-@app.cell
-def _(recorded):
-    mo.vstack(
-        [
-            page.text("one gradient"),
-            table(gradient_exchange.GRADIENTS, gradient_exchange.gradients(recorded)),
-            table(gradient_exchange.WEIGHTS, gradient_exchange.weights(recorded)),
-            mo.md(gradient_exchange.verdict(recorded)),
-        ]
-    )
-    return
-
-
-@app.cell
-def _():
-    page.text("program", steps=len(steps()))
-    return
 
 
 @app.cell
@@ -111,7 +77,7 @@ def _():
     chosen = mo.ui.dropdown(
         _names, value=list(_names)[-1] if page.headless else _open[0], label="Step"
     )
-    chosen
+    page.show(page.text("program", steps=len(steps())), chosen)
     return (chosen,)
 
 
@@ -126,7 +92,7 @@ def _(chosen):
         min_height=200,
         max_height=460,
     ).form(submit_button_label="Check", bordered=False)
-    mo.vstack([mo.md(current.asks), program])
+    page.show(mo.md(current.asks), program)
     return current, program, step
 
 
@@ -134,13 +100,12 @@ def _(chosen):
 def _(current, program, step):
     _answer = mo.Html(shown(diff(step.before, step.after)))
     page.judged(current, program, answer=_answer)
-    return
 
 
 @app.cell
 def _():
     judge = page.button("parts", "Judge 359 images", "1 s")
-    mo.vstack([page.text("sums"), judge])
+    page.show(page.text("sums"), judge)
     return (judge,)
 
 
@@ -159,7 +124,6 @@ def _(judge):
 @app.cell
 def _():
     page.text("sums seen")
-    return
 
 
 @app.cell
@@ -173,26 +137,14 @@ def _(program):
         if own is _own
         else "You have not passed a step yet, so our final program stands in for yours."
     )
-    mo.vstack(
-        [
-            page.text("converter", whose=_whose),
-            mo.accordion(
-                {
-                    "From yours to the converter's, line by line": mo.Html(
-                        shown(converter_comparison.difference(own))
-                    )
-                }
-            ),
-        ]
-    )
-    return (own,)
-
-
-@app.cell
-def _():
+    _lines = mo.Html(shown(converter_comparison.difference(own)))
     race = page.button("against", "Run them", "25 s")
-    race
-    return (race,)
+    page.show(
+        page.text("converter", whose=_whose),
+        mo.accordion({"From yours to the converter's, line by line": _lines}),
+        race,
+    )
+    return own, race
 
 
 @app.cell
@@ -200,11 +152,9 @@ def _(own, race):
     compared = page.measured(
         "against", converter_comparison.Runs, partial(converter_comparison.measure, own=own), race
     )
-    mo.vstack(
-        [
-            table(converter_comparison.COLUMNS, converter_comparison.rows(compared)),
-            mo.md("\n".join(f"- {one}" for one in converter_comparison.remarks(compared))),
-        ]
+    page.show(
+        table(converter_comparison.COLUMNS, converter_comparison.rows(compared)),
+        mo.md("\n".join(f"- {one}" for one in converter_comparison.remarks(compared))),
     )
     return (compared,)
 
@@ -212,7 +162,7 @@ def _(own, race):
 @app.cell
 def _():
     ask = page.button("proof", "Prove it", "15 s")
-    mo.vstack([page.text("proof"), ask])
+    page.show(page.text("proof"), ask)
     return (ask,)
 
 
@@ -225,7 +175,6 @@ def _(ask, own):
     if proved.log:
         _words.append(f"```text\n{proved.log}\n```")
     mo.callout(mo.md("\n\n".join(_words)), kind="success" if proved.proved else "warn")
-    return
 
 
 @app.cell
@@ -238,13 +187,11 @@ def _(compared, judged, recorded):
 @app.cell
 def _(answers):
     page.marked(answers)
-    return
 
 
 @app.cell
 def _():
     page.text("remember")
-    return
 
 
 if __name__ == "__main__":

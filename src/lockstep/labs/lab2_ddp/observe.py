@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from lockstep.errors import RunError
-from lockstep.labs.lab2_ddp.digits_file import write_digits
-from lockstep.labs.lab2_ddp.texts import program
-from lockstep.labs.shared.apart import Late, Report, apart
+from lockstep.labs.lab2_ddp.files import program, write_digits
+from lockstep.labs.shared.apart import Late, Report, apart, quiet
 
 SCRIPT = "train.py"
 EPOCHS, BATCH = 2, 32
@@ -63,13 +62,8 @@ def observe(text: str, *, prepared: bool = False, whole: bool = False) -> Observ
         said = getattr(error, "msg", str(error))
         return Observed(ended="unread", ending=[f"{where}this is not Python: {said}."])
     try:
-        given: dict[str, Any] = {
-            "text": text,
-            "prepared": prepared,
-            "whole": whole,
-            "patience": PATIENCE,
-        }
-        return Observed(**apart(f"{__name__}:run", limit=LIMIT, **given))
+        given = {"prepared": prepared, "whole": whole, "patience": PATIENCE}
+        return Observed(**apart(f"{__name__}:run", quiet, limit=LIMIT, text=text, **given))
     except Late:
         ending = [
             f"The lab stopped the program, which was still busy after {LIMIT:.0f} seconds. It "
@@ -80,7 +74,7 @@ def observe(text: str, *, prepared: bool = False, whole: bool = False) -> Observ
         return Observed(ended="crashed", ending=[str(error)])
 
 
-def run(text: str, prepared: bool, whole: bool, patience: float, report: Report) -> dict[str, Any]:
+def run(text: str, prepared: bool, whole: bool, patience: float, report: Report) -> Observed:
     """Run and observe a program; called in a separate process, in an empty folder."""
     from lockstep.doctor import RULES, check
     from lockstep.doctor import output as show
@@ -119,24 +113,21 @@ def run(text: str, prepared: bool, whole: bool, patience: float, report: Report)
     ]
     found = facts(result)
     read = programs(list(checked.scripts.values()))
-    return asdict(
-        Observed(
-            ended=found["ended"],
-            ending=[
-                line.replace(f"{Path.cwd()}/", "")
-                for line in show.ending(found | {"last_words": found["last_words"][-TAIL:]})
-                if not line.startswith("not seen")
-            ],
-            findings=[finding.described() for finding in (*result.findings, *source)],
-            facts=found,
-            said=[[e["text"] for e in rank.of("said")] for rank in result.trace.ranks],
-            devices=[
-                next((e["device"] for e in rank.of("placed")), None) for rank in result.trace.ranks
-            ],
-            hurried=next((r.number for r in result.trace.ranks if _hurries(r.events)), None),
-            norms=max((e["norms"] for e in result.trace.of("wrapped")), default=0),
-            leaves=any(True for p in read for _ in Training(p).methods("destroy_process_group")),
-        )
+    ranks = result.trace.ranks
+    return Observed(
+        ended=found["ended"],
+        ending=[
+            line.replace(f"{Path.cwd()}/", "")
+            for line in show.ending(found | {"last_words": found["last_words"][-TAIL:]})
+            if not line.startswith("not seen")
+        ],
+        findings=[finding.described() for finding in (*result.findings, *source)],
+        facts=found,
+        said=[[e["text"] for e in rank.of("said")] for rank in ranks],
+        devices=[next((e["device"] for e in rank.of("placed")), None) for rank in ranks],
+        hurried=next((rank.number for rank in ranks if _hurries(rank.events)), None),
+        norms=max((e["norms"] for e in result.trace.of("wrapped")), default=0),
+        leaves=any(True for p in read for _ in Training(p).methods("destroy_process_group")),
     )
 
 

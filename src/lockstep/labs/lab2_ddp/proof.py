@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
-from lockstep.labs.lab2_ddp.digits_file import write_digits
-from lockstep.labs.lab2_ddp.texts import program
-from lockstep.labs.shared.apart import Report, apart
+from lockstep.labs.lab2_ddp.files import program, write_digits
+from lockstep.labs.shared.apart import Report, separate
 
 STEPS = 6
 LIMIT = 150.0
@@ -28,13 +26,9 @@ class Proof:
     """The last lines of a program that failed."""
 
 
+@separate(LIMIT)
 def measure(report: Report, own: str) -> Proof:
-    """Run both programs for some steps, and compare every loss and every weight."""
-    return Proof(**apart(f"{__name__}:prove", report, limit=LIMIT, own=own))
-
-
-def prove(own: str, report: Report) -> dict[str, Any]:
-    """Run `lockstep convert --verify`; called in a separate process."""
+    """Run `lockstep convert --verify`: compare every loss and every weight of some steps."""
     from lockstep.console import Progress
     from lockstep.convert.verify import verify
 
@@ -63,11 +57,9 @@ def prove(own: str, report: Report) -> dict[str, Any]:
         progress=Told(),
     )
     found = verdict.comparisons[0] if verdict.comparisons else None
-    return asdict(
-        Proof(
-            proved=verdict.proved,
-            said=found.text if found is not None else verdict.failure,
-            neutralised=verdict.neutralised,
-            log=found.log if found is not None else verdict.log,
-        )
+    return Proof(
+        proved=verdict.proved,
+        said=found.text if found is not None else verdict.failure,
+        neutralised=verdict.neutralised,
+        log=found.log if found is not None else verdict.log,
     )

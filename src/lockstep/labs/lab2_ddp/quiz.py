@@ -28,7 +28,7 @@ def questions(recorded: Recorded, judged: Judged, runs: Runs) -> list[Question]:
 
 
 def _asked(text: str, right: str, wrong: list[str], why: str) -> Question:
-    return Question(text=text, choices=distinct(right, wrong), right=0, why=why)
+    return Question(text=text, choices=distinct(right, wrong), why=why)
 
 
 def _sent(found: Recorded) -> Question:
@@ -54,8 +54,8 @@ def _first_bucket(found: Recorded) -> Question:
     notes = found.notes(cap, len(found.runs[0]) - 1)[0]
     first = notes["buckets"][0]
     layers = [layer["name"] for layer in notes["layers"]]
-    inside = _layers(first["parameters"])
-    model = _layers([name for name, _ in found.parameters])
+    inside = bucket_pictures.layers_of(first["parameters"])
+    model = bucket_pictures.layers_of([name for name, _ in found.parameters])
     return _asked(
         f"With buckets of {named(cap)}, which layers' gradients were reduced first in the last "
         "recorded step?",
@@ -145,7 +145,3 @@ def _besides_work(runs: Runs) -> Question:
 
 def _mb(size: float) -> str:
     return f"{size / 1e6:.1f} MB"
-
-
-def _layers(parameters: list[str]) -> list[str]:
-    return list(dict.fromkeys(name.rpartition(".")[0] for name in parameters))

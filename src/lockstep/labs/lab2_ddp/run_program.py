@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 
 from lockstep.errors import ReplicaDied
-from lockstep.labs.lab2_ddp.digits_file import write_digits
+from lockstep.labs.lab2_ddp.files import write_digits
 from lockstep.labs.lab2_ddp.printed_lines import Printed, printed
 from lockstep.processes.ports import free_port
 from lockstep.processes.replicas import run_replicas

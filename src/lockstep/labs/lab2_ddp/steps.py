@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from functools import cache
 
 from lockstep.labs.lab2_ddp import requirements
+from lockstep.labs.lab2_ddp.files import page, program
 from lockstep.labs.lab2_ddp.requirements import Need
-from lockstep.labs.lab2_ddp.texts import page, program
 
 _BLOCK = re.compile(r"^```(before|after)\n(.*?)\n```$", re.M | re.S)
 
@@ -30,66 +30,57 @@ class Step:
     """Our program before this step."""
     after: str
     """Our program after this step."""
-    removes: frozenset[str] = frozenset()
+    removes: frozenset[str]
     """The doctor's rules that must find nothing from here on."""
-    needs: tuple[Need, ...] = ()
+    needs: tuple[Need, ...]
     """Further requirements from here on."""
-    optional: bool = False
+    optional: bool
     """Whether the learner may skip the step; later steps do not require it."""
-    prepared: bool = False
+    prepared: bool
     """Whether the check prepares the data first, to avoid a race between the ranks."""
-    whole: bool = False
+    whole: bool
     """Whether the check repeats the first step in one process, which takes twice as long."""
 
 
-@dataclass(frozen=True)
-class _Plan:
-    name: str
-    removes: tuple[str, ...] = ()
-    needs: tuple[Need, ...] = ()
-    optional: bool = False
-
-
-_PLANS = (
-    _Plan("group", needs=(requirements.two_ranks,)),
-    _Plan("prepare", needs=(requirements.prepared_once,)),
-    _Plan("device", needs=(requirements.own_device,)),
-    _Plan("sampler", ("LS02",)),
-    _Plan("epoch", ("LS01",)),
-    _Plan("batch", ("LS22",), (requirements.same_global_batch,)),
-    _Plan("wrap", ("LS31",), (requirements.is_wrapped,)),
-    _Plan("norm", ("LS28",), (requirements.whole_norm,), optional=True),
-    _Plan("seed", ("LS20",)),
-    _Plan(
-        "validate", ("LS06", "LS07", "LS08", "LS09"), (requirements.each_once, requirements.a_count)
-    ),
-    _Plan("throughput", needs=(requirements.all_images,)),
-    _Plan("first", ("LS25", "LS27"), (requirements.one_speaks, requirements.saved)),
-    _Plan("program", needs=(requirements.leaves,)),
-)
+_PLANS: dict[str, tuple[str, tuple[Need, ...]]] = {
+    "group": ("", (requirements.two_ranks,)),
+    "prepare": ("", (requirements.prepared_once,)),
+    "device": ("", (requirements.own_device,)),
+    "sampler": ("LS02", ()),
+    "epoch": ("LS01", ()),
+    "batch": ("LS22", (requirements.same_global_batch,)),
+    "wrap": ("LS31", (requirements.is_wrapped,)),
+    "norm": ("LS28", (requirements.whole_norm,)),
+    "seed": ("LS20", ()),
+    "validate": ("LS06 LS07 LS08 LS09", (requirements.each_once, requirements.a_count)),
+    "throughput": ("", (requirements.all_images,)),
+    "first": ("LS25 LS27", (requirements.one_speaks, requirements.saved)),
+    "program": ("", (requirements.leaves,)),
+}
+"""The rules and the further requirements of each step, in order."""
 
 
 @cache
 def steps() -> tuple[Step, ...]:
     """Return all steps, in order."""
     text, found = program(), []
-    for number, plan in enumerate(_PLANS):
-        written = page(f"{plan.name}.md")
+    for name, (removes, needs) in _PLANS.items():
+        written = page(f"{name}.md")
         after = _changed(text, _BLOCK.findall(written))
         title, task, why = _words(_BLOCK.sub("", written))
         found.append(
             Step(
-                name=plan.name,
+                name=name,
                 title=title,
                 task=task,
                 why=why,
                 before=text,
                 after=after,
-                removes=frozenset(plan.removes),
-                needs=plan.needs,
-                optional=plan.optional,
-                prepared=number == 0,
-                whole=number == len(_PLANS) - 1,
+                removes=frozenset(removes.split()),
+                needs=needs,
+                optional=name == "norm",
+                prepared=name == "group",
+                whole=name == "program",
             )
         )
         text = after

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from lockstep.labs.lab2_ddp.digits_file import TEST
+from lockstep.labs.lab2_ddp.files import TEST
 from lockstep.labs.shared.apart import Report
 from lockstep.report.page import BLUE, GREEN, GREY, ORANGE, RED
 

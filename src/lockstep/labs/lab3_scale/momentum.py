@@ -9,9 +9,8 @@ from typing import Any
 import numpy
 import torch
 
-from lockstep.labs.lab3_scale.model_stack import Stack
+from lockstep.labs.lab3_scale.model_stack import Momentum, Stack, epochs_of, train
 from lockstep.labs.lab3_scale.rate_grid import SIZES, plain
-from lockstep.labs.lab3_scale.training import Momentum, epochs_of, train
 from lockstep.labs.shared.apart import Report
 from lockstep.labs.shared.digits import digits
 from lockstep.labs.shared.drawing import Figure, axes, band, dots, line, ticks

@@ -15,20 +15,14 @@ with app.setup:
     import marimo as mo
 
     from lockstep.labs.lab3_scale import (
-        accuracy_curves,
         batch_norm,
-        critical_batch,
         momentum,
         noise_scale,
-        optimizer_pictures,
         optimizers,
         rate_grid,
-        rate_grid_map,
         runs,
-        speedup,
         throughput,
         warmup,
-        warmup_pictures,
     )
     from lockstep.labs.lab3_scale.quiz import questions
     from lockstep.labs.lab3_scale.tasks import RATE_AT
@@ -41,48 +35,39 @@ with app.setup:
 
 @app.cell
 def _():
-    page.head()
-    return
-
-
-@app.cell
-def _():
     go_speed = page.button("throughput", "Measure one replica and several", "10 s")
-    mo.vstack([page.text("speedup"), go_speed])
+    page.show(page.head(), page.text("speedup"), go_speed)
     return (go_speed,)
 
 
 @app.cell
 def _(go_speed):
     speed = page.measured("throughput", throughput.Throughput, throughput.measure, go_speed)
-    table(
-        ["replicas", "images per second", "times one replica", "serial share"], speedup.rows(speed)
+    _serial = three(
+        throughput.serial_share(speed.replicas[-1], median(speed.ratio(speed.shared)[-1]))
+    )
+    _bytes = three(speed.gradient_bytes / 1e6)
+    _shares = including([0.0, 0.005, 0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.5, 1.0], _serial)
+    _shown = [f"{share:.1%}" for share in _shares]
+    _links = [0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 12.0, 50.0, 200.0, 450.0]
+    page.show(
+        table(throughput.COLUMNS, throughput.rows(speed)),
+        page.picture(
+            partial(throughput.figure, speed),
+            page.text("speedup seen", model=speed.model, device=speed.device),
+            height=430,
+            serial=Slider("Share that does not shrink", _shares, _serial, _shown),
+            megabytes=Slider("Gradients, MB", including(steps(0.1, 10_000, 16), _bytes), _bytes),
+            speed=Slider("Link, GB/s", _links, 1.0),
+        ),
     )
     return (speed,)
 
 
 @app.cell
-def _(speed):
-    _serial = three(speedup.serial_share(speed.replicas[-1], median(speed.ratio(speed.shared)[-1])))
-    _bytes = three(speed.gradient_bytes / 1e6)
-    _shares = including([0.0, 0.005, 0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.5, 1.0], _serial)
-    page.picture(
-        partial(speedup.figure, speed),
-        page.text("speedup seen", model=speed.model, device=speed.device),
-        height=430,
-        serial=Slider(
-            "Share that does not shrink", _shares, _serial, [f"{s:.1%}" for s in _shares]
-        ),
-        megabytes=Slider("Gradients, MB", including(steps(0.1, 10_000, 16), _bytes), _bytes),
-        speed=Slider("Link, GB/s", [0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 12.0, 50.0, 200.0, 450.0], 1.0),
-    )
-    return
-
-
-@app.cell
 def _():
     go_runs = page.button("runs", "Train six runs", "20 s")
-    mo.vstack([page.text("runs"), go_runs])
+    page.show(page.text("runs"), go_runs)
     return (go_runs,)
 
 
@@ -90,8 +75,11 @@ def _():
 def _(go_runs):
     raced = page.measured("runs", runs.Runs, runs.measure, go_runs)
     _names = {f"run{n}": Switch(run.name, on=True) for n, run in enumerate(raced.each())}
+    _same = "the same bits" if raced.identical else "not the same bits, which is an error of ours"
+    _facts = {"difference": f"{raced.difference:.2g}", "replicas": raced.replicas, "same": _same}
     page.picture(
-        partial(accuracy_curves.figure, raced),
+        partial(runs.figure, raced),
+        page.text("runs seen", **_facts),
         height=430,
         axis=Choice("Against", ["seconds", "epochs", "steps"], "seconds"),
         target=Slider("Target accuracy", [0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.93, 0.95, 0.97], 0.9),
@@ -101,67 +89,48 @@ def _(go_runs):
 
 
 @app.cell
-def _(raced):
-    _same = "the same bits" if raced.identical else "not the same bits, which is an error of ours"
-    page.text(
-        "runs seen", difference=f"{raced.difference:.2g}", replicas=raced.replicas, same=_same
-    )
-    return
-
-
-@app.cell
 def _():
     go_momentum = page.button("momentum", "Train 210 models at once", "3 s")
-    mo.vstack([page.text("momentum"), go_momentum])
+    page.show(page.text("momentum"), go_momentum)
     return (go_momentum,)
 
 
 @app.cell
 def _(go_momentum):
     momenta = page.measured("momentum", momentum.Momenta, momentum.measure, go_momentum)
-    page.picture(
-        partial(momentum.figure, momenta),
-        momentum=Slider("Momentum", momenta.momenta, 0.9),
-        rate=Slider("Learning rate", momenta.rates, momenta.rates[3]),
-    )
-    return (momenta,)
-
-
-@app.cell
-def _(momenta):
-    page.picture(
-        partial(momentum.ends, momenta),
-        page.text(
-            "momentum seen",
-            plain_rate=f"{momenta.best_rate(0.0):g}",
-            momentum_rate=f"{momenta.best_rate(0.9):g}",
+    _plain, _best = (f"{momenta.best_rate(share):g}" for share in (0.0, 0.9))
+    _momentum = Slider("Momentum", momenta.momenta, 0.9)
+    page.show(
+        page.picture(
+            partial(momentum.figure, momenta),
+            momentum=_momentum,
+            rate=Slider("Learning rate", momenta.rates, momenta.rates[3]),
         ),
-        height=340,
-        momentum=Slider("Momentum", momenta.momenta, 0.9),
-        along=Switch("Against rate / (1 - momentum)", on=False),
+        page.picture(
+            partial(momentum.ends, momenta),
+            page.text("momentum seen", plain_rate=_plain, momentum_rate=_best),
+            height=340,
+            momentum=_momentum,
+            along=Switch("Against rate / (1 - momentum)"),
+        ),
     )
-    return
 
 
 @app.cell
 def _():
     go_grid = page.button("explore", "Train 420 models", "10 s")
-    mo.vstack([page.text("rate grid"), go_grid])
+    page.show(page.text("rate grid"), go_grid)
     return (go_grid,)
 
 
 @app.cell
 def _(go_grid):
     grid = page.measured("explore", rate_grid.Explored, rate_grid.measure, go_grid)
+    _budgets = [f"{n} {kind}" for kind, n in rate_grid.BUDGETS]
     page.picture(
-        partial(rate_grid_map.figure, grid),
+        partial(rate_grid.figure, grid),
         height=460,
-        budget=Slider(
-            "Budget",
-            rate_grid_map.BUDGETS,
-            ("epochs", 3),
-            [f"{n} {kind}" for kind, n in rate_grid_map.BUDGETS],
-        ),
+        budget=Slider("Budget", rate_grid.BUDGETS, ("epochs", 3), _budgets),
         momentum=Slider("Momentum", grid.momenta, grid.momenta[-1]),
         batch=Slider("Rules start at batch", grid.batches, grid.batches[0]),
         rate=Slider("and rate", grid.rates, grid.rates[1]),
@@ -171,75 +140,66 @@ def _(go_grid):
 
 @app.cell
 def _():
-    page.text("rate grid seen", lost=rate_grid_map.LOST)
-    return
+    page.text("rate grid seen", lost=rate_grid.LOST)
 
 
 @app.cell
 def _():
     go_warmup = page.button("warmup", "Train 420 models near the edge", "8 s")
-    mo.vstack([page.text("warmup"), go_warmup])
+    page.show(page.text("warmup"), go_warmup)
     return (go_warmup,)
 
 
 @app.cell
 def _(go_warmup):
     warmed = page.measured("warmup", warmup.Warmups, warmup.measure, go_warmup)
-    edge = warmup.found(warmed)
-    page.picture(
-        partial(warmup_pictures.figure, warmed),
-        height=460,
-        replicas=Slider("Replicas", warmed.replicas, edge.replicas),
-        rate=Slider("Learning rate", warmed.rates, edge.rate),
-        warmup=Slider("Warmup, epochs", warmed.warmups, edge.warmup),
-        per_node=Slider("GPUs of a node", [1, 2, 4, 8], 2),
-    )
-    return edge, warmed
-
-
-@app.cell
-def _(edge, warmed):
-    page.picture(
-        partial(warmup_pictures.ends, warmed),
+    _edge = warmup.found(warmed)
+    _sliders = {
+        "replicas": Slider("Replicas", warmed.replicas, _edge.replicas),
+        "rate": Slider("Learning rate", warmed.rates, _edge.rate),
+    }
+    page.show(
+        page.picture(
+            partial(warmup.figure, warmed),
+            height=460,
+            **_sliders,
+            warmup=Slider("Warmup, epochs", warmed.warmups, _edge.warmup),
+            per_node=Slider("GPUs of a node", [1, 2, 4, 8], 2),
+        ),
+        page.picture(partial(warmup.ends, warmed), height=340, **_sliders),
         page.text(
             "warmup seen",
-            replicas=edge.replicas,
-            rate=f"{edge.rate:g}",
-            without=f"{edge.without:.0%}",
-            rescued=f"{edge.rescued:.0%}",
-            warmup=edge.warmup,
+            replicas=_edge.replicas,
+            rate=f"{_edge.rate:g}",
+            without=f"{_edge.without:.0%}",
+            rescued=f"{_edge.rescued:.0%}",
+            warmup=_edge.warmup,
         ),
-        height=340,
-        replicas=Slider("Replicas", warmed.replicas, edge.replicas),
-        rate=Slider("Learning rate", warmed.rates, edge.rate),
     )
-    return
+    return (warmed,)
 
 
 @app.cell
 def _():
     rate_at = page.editor(RATE_AT)
-    mo.vstack([mo.md(RATE_AT.asks), rate_at])
+    page.show(mo.md(RATE_AT.asks), rate_at)
     return (rate_at,)
 
 
 @app.cell
 def _(rate_at):
     page.judged(RATE_AT, rate_at)
-    return
 
 
 @app.cell
 def _():
     go_layers = page.button("optimizers", "Train five optimizers at twelve rates", "8 s")
-    _rows = [[name, f"${formula}$"] for name, formula in optimizer_pictures.FORMULAS.items()]
-    mo.vstack(
-        [
-            page.text("optimizers"),
-            table(["optimizer", "factor of the layer's gradient"], _rows),
-            page.text("optimizers network"),
-            go_layers,
-        ]
+    _rows = [[name, f"${formula}$"] for name, formula in optimizers.FORMULAS.items()]
+    page.show(
+        page.text("optimizers"),
+        table(["optimizer", "factor of the layer's gradient"], _rows),
+        page.text("optimizers network"),
+        go_layers,
     )
     return (go_layers,)
 
@@ -247,53 +207,31 @@ def _():
 @app.cell
 def _(go_layers):
     found = page.measured("optimizers", optimizers.Optimizers, optimizers.measure, go_layers)
-    rule = found.rates[found.by_rule()]
-    page.picture(
-        partial(optimizer_pictures.figure, found),
-        rate=Slider("Learning rate", found.rates, rule),
-        own=Switch("Each at its own best rate", on=False),
-    )
-    return found, rule
-
-
-@app.cell
-def _(found, rule):
-    page.picture(
-        partial(optimizer_pictures.ends, found),
-        height=340,
-        rate=Slider("Learning rate", found.rates, rule),
-    )
-    return
-
-
-@app.cell
-def _(found):
-    page.picture(
-        partial(optimizer_pictures.layers, found),
-        height=340,
-        what=Choice(
-            "Of each layer", ["step", "ratio"], "step", ["how far a step moves it", "|w| / |g|"]
+    _rule = found.rates[found.by_rule()]
+    _rate = Slider("Learning rate", found.rates, _rule)
+    _whats = ["how far a step moves it", "|w| / |g|"]
+    page.show(
+        page.picture(
+            partial(optimizers.figure, found),
+            rate=_rate,
+            own=Switch("Each at its own best rate"),
         ),
-        step=Slider("Step", list(range(1, found.steps[-1] + 1)), 6),
+        page.picture(partial(optimizers.ends, found), height=340, rate=_rate),
+        page.picture(
+            partial(optimizers.layers, found),
+            height=340,
+            what=Choice("Of each layer", ["step", "ratio"], "step", _whats),
+            step=Slider("Step", list(range(1, found.steps[-1] + 1)), 6),
+        ),
+        table(*optimizers.table(found)),
+        page.text("optimizers seen", rule=f"{_rule:g}"),
     )
-    return
-
-
-@app.cell
-def _(found, rule):
-    mo.vstack(
-        [
-            table(*optimizer_pictures.table(found)),
-            page.text("optimizers seen", rule=f"{rule:g}"),
-        ]
-    )
-    return
 
 
 @app.cell
 def _():
     go_noise = page.button("noise", "Watch the noise of one training", "1 s")
-    mo.vstack([page.text("noise scale"), go_noise])
+    page.show(page.text("noise scale"), go_noise)
     return (go_noise,)
 
 
@@ -302,38 +240,27 @@ def _(go_noise, grid):
     noises = page.measured(
         "noise", noise_scale.Noises, lambda report: noise_scale.measure(report, grid), go_noise
     )
-    page.picture(partial(critical_batch.along, noises), height=320)
-    return (noises,)
-
-
-@app.cell
-def _(grid, noises):
-    page.picture(
-        partial(critical_batch.figure, grid, noises),
-        height=480,
-        target=Slider("Test loss to reach", noise_scale.TARGETS, noise_scale.TARGETS[-2]),
-        batch=Slider("Batch size", [8, 16, 32, 64, 128, 256, 512, 1024], 128),
-    )
-    return
-
-
-@app.cell
-def _(grid, noises):
-    _fits = [
-        (target, noise_scale.swept(grid, target))
-        for target in (noise_scale.TARGETS[0], noise_scale.TARGETS[-1])
-    ]
-    _found = [
+    _targets = noise_scale.TARGETS
+    _fits = [(target, noise_scale.swept(grid, target)) for target in (_targets[0], _targets[-1])]
+    _found = ", ".join(
         f"{fit[0].critical_batch:.0f} for a loss of {target:g}" for target, fit in _fits if fit
-    ]
-    page.text("noise scale seen", batch=noises.batch, found=", ".join(_found))
-    return
+    )
+    page.show(
+        page.picture(partial(noise_scale.along, noises), height=320),
+        page.picture(
+            partial(noise_scale.figure, grid, noises),
+            page.text("noise scale seen", batch=noises.batch, found=_found),
+            height=480,
+            target=Slider("Test loss to reach", _targets, _targets[-2]),
+            batch=Slider("Batch size", [8, 16, 32, 64, 128, 256, 512, 1024], 128),
+        ),
+    )
 
 
 @app.cell
 def _():
     go_norms = page.button("norms", "Train with six local batches", "4 s")
-    mo.vstack([page.text("batch norm"), go_norms])
+    page.show(page.text("batch norm"), go_norms)
     return (go_norms,)
 
 
@@ -351,7 +278,6 @@ def _(go_norms):
 @app.cell
 def _():
     page.text("batch norm seen")
-    return
 
 
 @app.cell
@@ -364,13 +290,11 @@ def _(grid, normed, raced, speed, warmed):
 @app.cell
 def _(answers):
     page.marked(answers)
-    return
 
 
 @app.cell
 def _():
     page.text("remember")
-    return
 
 
 if __name__ == "__main__":

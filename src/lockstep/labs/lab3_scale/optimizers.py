@@ -1,7 +1,8 @@
-"""Train a large batch for few steps with SGD and four layer-wise optimizers."""
+"""Train a large batch for few steps with SGD and four layer-wise optimizers, and draw the runs."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import pairwise
@@ -12,12 +13,12 @@ import torch
 from torch import Tensor
 from torch.optim import SGD
 
-from lockstep.labs.lab3_scale.model_stack import Stack
+from lockstep.labs.lab3_scale.model_stack import Looks, Momentum, Stack, batches, train
 from lockstep.labs.lab3_scale.rate_grid import plain
-from lockstep.labs.lab3_scale.stacked_optimizer import Maker, Members
-from lockstep.labs.lab3_scale.training import Looks, Momentum, batches, train
 from lockstep.labs.shared.apart import Report
 from lockstep.labs.shared.digits import CLASSES, PIXELS, Samples, digits
+from lockstep.labs.shared.drawing import COLOURS, Figure, axes, band, line, ticks, tidy
+from lockstep.report.page import GREY
 from lockstep.scaling.optimizers.lamb import LAMB
 from lockstep.scaling.optimizers.larc import LARC
 from lockstep.scaling.optimizers.lars import LARS
@@ -34,6 +35,17 @@ MAKERS: dict[str, Maker] = {
 RATES = tuple(0.005 * 2**n for n in range(12))
 BATCH, TIMES, EPOCHS, SEEDS = 256, 8, 5, 3
 """The small batch is BATCH / TIMES."""
+# Not |w|: a vertical bar ends the cell of a table.
+_W, _G, _U = (rf"\lVert {name}\rVert" for name in "wgu")
+FORMULAS = {
+    "SGD": r"\text{rate}",
+    "LARS": rf"\text{{rate}}\cdot\text{{trust}}\cdot\frac{{{_W}}}{{{_G}}}",
+    "LARC": rf"\min\left(\text{{rate}},\ \text{{trust}}\cdot\frac{{{_W}}}{{{_G}}}\right)",
+    "LAMB": rf"\text{{rate}}\cdot\frac{{{_W}}}{{{_U}}},\quad u=\frac{{m}}{{\sqrt{{v}}+\epsilon}}",
+    "NovoGrad": rf"\frac{{\text{{rate}}}}{{\sqrt{{v}}}},\quad v=\text{{mean of }}{_G}^2",
+}
+"""The factor of a layer's gradient (for LAMB, of Adam's step u)."""
+Maker = Callable[..., torch.optim.Optimizer]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -135,3 +147,107 @@ def _watched(samples: Samples, make: Maker, rate: float, steps: int) -> tuple[Te
         ways = [(w.detach() - old).norm() for w, old in zip(weights, before, strict=True)]
         moved.append(torch.stack(ways) / lengths)
     return torch.stack(trust), torch.stack(moved)
+
+
+def table(found: Optimizers) -> tuple[list[str], list[list[str]]]:
+    """Return columns and rows: the end of each optimizer at the rule's rate and its best."""
+    ends, by_rule = found.curves[:, -1].mean(2), found.by_rule()
+    rows = [
+        [name, f"{own[by_rule]:.1%}", f"{found.rates[found.best(name)]:g}", f"{own.max():.1%}"]
+        for name, own in zip(found.names, ends, strict=True)
+    ]
+    at_rule = f"at rate {found.rates[by_rule]:g}"
+    return ["optimizer", at_rule, "best rate", "at its best rate"], rows
+
+
+def figure(found: Optimizers, *, rate: float, own: bool) -> Figure:
+    """Draw the accuracy step by step: all at the same rate, or each at its `own` best rate."""
+    data, said = [], []
+    for place, name in enumerate(found.names):
+        at = found.best(name) if own else found.rates.index(rate)
+        seeds = found.curves[place, :, at]
+        label = f"{name} {found.rates[at]:g}"
+        data += [
+            band(label, found.steps, seeds.min(1), seeds.max(1), COLOURS[place]),
+            line(label, found.steps, seeds.mean(1), COLOURS[place]),
+        ]
+        said.append(f"{name} {seeds[-1].mean():.1%}")
+    layout = axes(
+        f"optimizer steps of {found.batch} samples", "test accuracy", y_axis={"range": [0, 1.02]}
+    )
+    rule = found.rates[found.by_rule()]
+    note = (
+        f"At the end: {', '.join(said)}.\n"
+        f"SGD is best at {found.small_best():g} with a batch of {found.batch // found.times}; "
+        f"times {found.times} by the linear rule, that is {rule:g}."
+    )
+    return {"data": data, "layout": layout, "note": note}
+
+
+def ends(found: Optimizers, *, rate: float) -> Figure:
+    """Draw the final accuracy by rate."""
+    data = []
+    for place, name in enumerate(found.names):
+        means = found.curves[place, -1].mean(1)
+        curve = line(name, found.rates, means, COLOURS[place])
+        data.append(curve | {"mode": "lines+markers", "marker": {"size": 6}})
+    data.append(line("chosen rate", [rate, rate], [0, 1], GREY, dash="dot", width=1.5))
+    layout = axes(
+        "learning rate",
+        f"test accuracy after {found.steps[-1]} steps",
+        x_axis=ticks((0.01, 0.1, 1, 10)),
+        y_axis={"range": [0, 1.02]},
+    )
+    return {"data": data, "layout": layout}
+
+
+def layers(found: Optimizers, *, step: int, what: str) -> Figure:
+    """Draw step number `step` (from 1) by layer: its length or |w| / |g|, as `what` selects."""
+    title, values, unit = {
+        "step": ("step, % of |w|", found.moved, 100),
+        "ratio": ("|w| / |g|", found.trust, 1),
+    }[what]
+    data, spans = [], []
+    for place, name in enumerate(found.names):
+        own = values[place][step - 1]
+        bars = {"type": "bar", "name": name, "marker": {"color": COLOURS[place]}}
+        lengths = tidy(None if value is None else unit * value for value in own)
+        data.append(bars | {"x": found.layers, "y": lengths})
+        known = [value for value in own if value]
+        if known:
+            spans.append(f"{name} {max(known) / min(known):.2g}x")
+    scale = ticks((0.1, 0.3, 1, 3, 10, 30, 100, 300, 1000))
+    layout = axes("layer", title, y_axis=scale, barmode="group", bargap=0.25)
+    note = f"Step {step}, each optimizer at its best rate. Largest over smallest: "
+    return {"data": data, "layout": layout, "note": note + ", ".join(spans) + "."}
+
+
+class Members:
+    """A torch optimizer over slices of the stack, which share its memory.
+
+    The norm of a stacked weight would mix all models, so every layer of every model must be a
+    separate parameter. A single optimizer still updates them all in few calls.
+    """
+
+    def __init__(self, stack: Stack, make: Maker, rates: Tensor) -> None:
+        """`rates` has one rate per model; `make` gets the groups of parameters."""
+        self.slices = [[_slice(w, m) for w in stack.trained()] for m in range(len(stack))]
+        groups: list[dict[str, Any]] = [
+            {"params": own, "lr": rate}
+            for own, rate in zip(self.slices, rates.tolist(), strict=True)
+        ]
+        self.optimizer = make(groups)
+
+    @torch.no_grad()
+    def __call__(self, step: int, gradients: list[Tensor]) -> None:
+        """Take one step of every model."""
+        for member, own in enumerate(self.slices):
+            for p, gradient in zip(own, gradients, strict=True):
+                p.grad = gradient[member].view_as(p)
+        self.optimizer.step()
+
+
+def _slice(weight: Tensor, member: int) -> torch.nn.Parameter:
+    """Return one model's weight, or its bias as a vector, in the same memory."""
+    own = weight.detach()[member]
+    return torch.nn.Parameter(own[0] if len(own) == 1 else own)

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from statistics import fmean, median
 
-from lockstep.labs.lab3_scale import accuracy_curves, warmup
+from lockstep.labs.lab3_scale import warmup
 from lockstep.labs.lab3_scale.batch_norm import Norms
 from lockstep.labs.lab3_scale.noise_scale import TARGETS, swept
 from lockstep.labs.lab3_scale.rate_grid import Explored
-from lockstep.labs.lab3_scale.runs import Runs
-from lockstep.labs.lab3_scale.speedup import amdahl, serial_share
-from lockstep.labs.lab3_scale.throughput import Throughput
+from lockstep.labs.lab3_scale.runs import Runs, reached
+from lockstep.labs.lab3_scale.throughput import Throughput, amdahl, serial_share
 from lockstep.labs.lab3_scale.warmup import Warmups
 from lockstep.labs.shared.quiz import Question, distinct
 
@@ -46,7 +45,6 @@ def _limit(speed: Throughput) -> Question:
         text=f"One batch of {speed.batch} samples, cut for {n} replicas, ran {ratio:.2f} times as "
         "fast as on one. By Amdahl's law, how fast could it get with any number of replicas?",
         choices=distinct(shown(most), others),
-        right=0,
         why=f"{ratio:.2f}x on {n} replicas means that {share:.1%} of the time does not shrink. "
         f"So the speedup is at most 1 / {share:.3f}."
         if share > 1 / ENDLESS
@@ -59,9 +57,7 @@ def _first(runs: Runs) -> Question:
     each = runs.each()
     for target in (0.95, 0.9, 0.8, 0.6, 0.0):
         times = {
-            run.name: run.seconds[at]
-            for run in each
-            if (at := accuracy_curves.reached(run, target)) is not None
+            run.name: run.seconds[at] for run in each if (at := reached(run, target)) is not None
         }
         if times:
             break
@@ -72,7 +68,6 @@ def _first(runs: Runs) -> Question:
     return Question(
         text=f"Which run reached an accuracy of {target:g} first, in seconds?",
         choices=distinct(order[0], [*later, *missed, "none of them"]),
-        right=0,
         why=f"Measured here: {ends}. The number of steps times their length counts: more replicas "
         "shorten a step, but too large a batch or a wrong rate needs more steps.",
     )
@@ -95,7 +90,6 @@ def _doubling(explored: Explored) -> Question:
         text=f"The critical batch was {curve.critical_batch:.0f} samples, for a test loss of "
         f"{target:g}. What share of the steps does a batch of {2 * batch} save over {batch}?",
         choices=distinct(f"{saved:.0%}", others),
-        right=0,
         why=f"S = {curve.least_steps:.0f} (1 + {curve.critical_batch:.0f} / B): "
         f"{curve.steps(batch):.1f} steps at {batch}, {curve.steps(2 * batch):.1f} at {2 * batch}. "
         "Doubling saves half of the steps only far below the critical batch.",
@@ -111,7 +105,6 @@ def _start(warmups: Warmups) -> Question:
         text=f"{n} replicas should train at a rate of {rate:g}. At which rate does the first step "
         "of a gradual warmup begin?",
         choices=tuple(f"{value:.3g}" for value in choices),
-        right=0,
         why=f"At the rate of one replica, {rate:g} / {n} (all replicas, not those of one node). "
         f"Here this run ended at {cell.without:.1%} without a warmup and at "
         f"{cell.rescued:.1%} with {cell.warmup} epochs of it.",

@@ -23,7 +23,9 @@ from lockstep.engine.recipe.recipe import Recipe
 from lockstep.engine.run.comparison import largest_difference
 from lockstep.errors import NotFinite
 from lockstep.labs.lab3_scale.throughput import sizes_here
-from lockstep.labs.shared.apart import Report, apart
+from lockstep.labs.shared.apart import Report, separate
+from lockstep.labs.shared.drawing import COLOURS, Figure, axes, line
+from lockstep.report.page import GREY
 from lockstep.scaling.rates.rules import linear_rule, sqrt_rule
 from lockstep.scaling.rates.schedules import constant
 
@@ -43,6 +45,9 @@ BASE = replace(
     shards=SHARDS,
     epochs=EPOCHS,
 )
+# Eager: compiling takes longer than the run.
+_job = partial(Job, checkpoint_every=0, speed="eager")
+AXES = {"seconds": "seconds of training", "epochs": "epochs", "steps": "optimizer steps"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,12 +57,6 @@ class Run:
     name: str
     short: str
     """The name in the legend."""
-    replicas: int
-    batch: int
-    """The global batch."""
-    rate: float
-    warmup: float
-    """The epochs of the warmup."""
     steps: list[int]
     seconds: list[float]
     """The seconds of training and evaluation, without the start-up."""
@@ -104,12 +103,8 @@ def planned(many: int) -> dict[str, tuple[int, Recipe]]:
     }
 
 
-def measure(report: Report, **given: Any) -> Runs:
-    """Measure in a separate process, which may fork."""
-    return Runs(**apart(f"{__name__}:measure_here", report, **given))
-
-
-def measure_here(report: Report, epochs: int = EPOCHS, count: int | None = None) -> Runs:
+@separate()
+def measure(report: Report, epochs: int = EPOCHS, count: int | None = None) -> Runs:
     """Train all runs in turn, or only the first `count`."""
     device, sizes = sizes_here()
     many = min(sizes[-1], SHARDS)
@@ -134,8 +129,7 @@ def measure_here(report: Report, epochs: int = EPOCHS, count: int | None = None)
 
 
 def _run(name: str, recipe: Recipe, replicas: int, device: str, folder: Path) -> Run:
-    # Eager: compiling takes longer than the run.
-    job = Job(recipe=recipe, out=folder, replicas=replicas, checkpoint_every=0, speed="eager")
+    job = _job(recipe=recipe, out=folder, replicas=replicas)
     finished = False
     with suppress(NotFinite):
         finished = bool(launch(job, device=device, console=_Silent()))
@@ -146,10 +140,6 @@ def _run(name: str, recipe: Recipe, replicas: int, device: str, folder: Path) ->
     return Run(
         name=f"{size}, batch {recipe.global_batch}{rule}",
         short=name,
-        replicas=replicas,
-        batch=recipe.global_batch,
-        rate=recipe.learning_rate,
-        warmup=recipe.warmup,
         steps=[t["step"] for t in tests],
         seconds=[round(t["seconds"], 4) for t in tests],
         accuracy=[round(t["accuracy"], 4) for t in tests],
@@ -159,15 +149,7 @@ def _run(name: str, recipe: Recipe, replicas: int, device: str, folder: Path) ->
 
 def _digest(replicas: int, device: str, folder: Path) -> str:
     """Return the digest of the weights after a few steps in exact mode."""
-    job = Job(
-        recipe=BASE,
-        out=folder,
-        replicas=replicas,
-        exact=True,
-        max_steps=EXACT_STEPS,
-        checkpoint_every=0,
-        speed="eager",
-    )
+    job = _job(recipe=BASE, out=folder, replicas=replicas, exact=True, max_steps=EXACT_STEPS)
     return str(launch(job, device=device, console=_Silent())["weights_sha256"])
 
 
@@ -182,3 +164,31 @@ class _Silent(Console):
 
     def warn(self, text: str) -> None:
         """Print nothing."""
+
+
+def reached(run: Run, target: float) -> int | None:
+    """Return the index of the first evaluation that reaches the target."""
+    return next((n for n, value in enumerate(run.accuracy) if value >= target), None)
+
+
+def figure(found: Runs, *, axis: str, target: float, **shown: bool) -> Figure:
+    """Draw the runs that are `shown` (`run0`, `run1`, ...), and the target."""
+    data = []
+    said = []
+    furthest = 0.0
+    for number, run in enumerate(found.each()):
+        epochs = range(1, len(run.accuracy) + 1)
+        x = list(map(float, {"seconds": run.seconds, "epochs": epochs, "steps": run.steps}[axis]))
+        furthest = max(furthest, *x)
+        if not shown.get(f"run{number}", True):
+            continue
+        curve = line(run.short, x, run.accuracy, COLOURS[number])
+        data.append(curve | {"mode": "lines+markers", "marker": {"size": 7}})
+        first = reached(run, target)
+        when = "never" if first is None else f"{x[first]:.3g}"
+        ended = " (its loss became NaN)" if run.diverged else ""
+        said.append(f"{run.short}: {when}{ended}")
+    data.append(line(f"target {target:g}", [0.0, furthest], [target] * 2, GREY, dash="dash"))
+    layout = axes(AXES[axis], "test accuracy", y_axis={"range": [0.0, 1.02]})
+    note = f"{AXES[axis].capitalize()} until {target:g}:\n" + "\n".join(said)
+    return {"data": data, "layout": layout, "note": note}

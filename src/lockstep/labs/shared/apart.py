@@ -1,4 +1,4 @@
-"""Run a function in a process of its own.
+"""Run a function in a separate process.
 
     python -m lockstep.labs.shared.apart module:function LIMIT FD
 
@@ -9,6 +9,7 @@ survive whatever a learner's program does.
 from __future__ import annotations
 
 import importlib
+import inspect
 import json
 import os
 import resource
@@ -16,7 +17,8 @@ import signal
 import sys
 from collections.abc import Callable
 from dataclasses import asdict
-from typing import Any
+from functools import wraps
+from typing import Any, ParamSpec, TypeVar, get_type_hints
 
 from lockstep.errors import LockstepError, RunError
 from lockstep.processes.sandbox import run_module
@@ -28,6 +30,8 @@ MOST_WRITTEN = 1 << 28
 MOST_SHOWN = 2000
 Report = Callable[[float, str], None]
 """A function that shows progress: a share between 0 and 1, and what is being done."""
+Given = ParamSpec("Given")
+Found = TypeVar("Found")
 
 
 class Late(RunError):
@@ -79,6 +83,24 @@ def apart(
     raise Late(f"It took longer than {limit:.0f} seconds and was ended.")
 
 
+def separate(
+    limit: float | None = None,
+) -> Callable[[Callable[Given, Found]], Callable[Given, Found]]:
+    """Make a measurement, which takes a `report` and returns a dataclass, run by `apart`."""
+
+    def decorated(measure: Callable[Given, Found]) -> Callable[Given, Found]:
+        @wraps(measure)
+        def measured(*args: Given.args, **kwargs: Given.kwargs) -> Found:
+            name = f"{measure.__module__}:{measure.__name__}"
+            given = inspect.signature(measure).bind(*args, **kwargs).arguments
+            found: Found = get_type_hints(measure)["return"](**apart(name, limit=limit, **given))
+            return found
+
+        return measured
+
+    return decorated
+
+
 def _over(number: int, frame: object) -> None:
     raise _Over
 
@@ -97,7 +119,7 @@ def _main(function: str, limit: float, pipe: int) -> None:
         signal.signal(signal.SIGALRM, _over)
         try:
             signal.setitimer(signal.ITIMER_REAL, limit)
-            call = getattr(importlib.import_module(module), name)
+            call = inspect.unwrap(getattr(importlib.import_module(module), name))
             found = call(report=lambda share, what: tell("at", share, what), **given)
             signal.setitimer(signal.ITIMER_REAL, 0)
         except _Over:

@@ -14,7 +14,7 @@ NAME = "your code"
 
 
 def run(check: str, text: str) -> list[str]:
-    """What is wrong with a text: first that it fails, then what `check` says of its names."""
+    """Return what is wrong with a text: its error, or what `check` finds in its names."""
     linecache.cache[NAME] = (len(text), None, text.splitlines(keepends=True), NAME)
     names: dict[str, Any] = {"__name__": "task"}
     module, function = check.split(":")
@@ -23,18 +23,18 @@ def run(check: str, text: str) -> list[str]:
         exec(compile(text, NAME, "exec"), names)
         return list(looks(names))
     except SyntaxError as error:
-        return [f"Line {error.lineno} is no Python: {error.msg}."]
+        return [f"Line {error.lineno} is not Python: {error.msg}."]
     except (Exception, SystemExit) as error:
-        return [told(error)]
+        return [described(error)]
 
 
-def told(error: BaseException) -> str:
-    """An error and the line of the learner's text that raised it.
+def described(error: BaseException) -> str:
+    """Describe an error, with the line of the learner's text that raised it.
 
     >>> try:
     ...     exec(compile("x = 1\\ny = x / 0", NAME, "exec"))
     ... except ZeroDivisionError as error:
-    ...     print(told(error))
+    ...     print(described(error))
     Line 2 raises ZeroDivisionError: division by zero.
     """
     own = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename == NAME]

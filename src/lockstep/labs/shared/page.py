@@ -68,6 +68,10 @@ class Page:
         """Show a section of the lab's `text.md`, with its gaps filled."""
         return mo.md(filled(sections(Path(self.lab.folder, "text.md"))[name], values))
 
+    def show(self, *parts: Any) -> Any:
+        """Show several parts below each other."""
+        return mo.vstack(parts)
+
     def picture(
         self,
         draw: Callable[..., Figure],
@@ -78,7 +82,7 @@ class Page:
     ) -> Any:
         """Show a figure that changes as its controls move, and what to see in it `below`."""
         picture = mo.ui.anywidget(Picture(draw, height=height, **controls))
-        return picture if below is None else mo.vstack([picture, below])
+        return picture if below is None else self.show(picture, below)
 
     def button(self, name: str, what: str, takes: str) -> Any:
         """Show the button that starts a measurement; the next cell calls `measured`."""
@@ -117,7 +121,7 @@ class Page:
         """Show the verdict on the learner's code, and a folded answer (default: the task's)."""
         if answer is None:
             answer = mo.md(f"```python\n{task.answer.strip()}\n```\n\n{task.explains}")
-        return mo.vstack([self._verdict(task, editor), mo.accordion({"Show the answer": answer})])
+        return self.show(self._verdict(task, editor), mo.accordion({"Show the answer": answer}))
 
     def _verdict(self, task: Task, editor: Any) -> Any:
         if self.headless:

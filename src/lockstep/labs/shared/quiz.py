@@ -13,10 +13,10 @@ class Question:
 
     text: str
     choices: tuple[str, ...]
-    right: int
-    """The index of the right choice."""
     why: str
     """The explanation, with the measured numbers."""
+    right: int = 0
+    """The index of the right choice."""
 
     def __post_init__(self) -> None:
         assert 0 <= self.right < len(self.choices), self.text
@@ -40,7 +40,7 @@ def distinct(right: str, others: Sequence[str], count: int = 4) -> tuple[str, ..
 def shuffled(questions: Sequence[Question], seed: int) -> list[Question]:
     """Return the questions with the choices of each in a random order.
 
-    >>> one = Question(text="2 + 2?", choices=("4", "5", "22"), right=0, why="Count.")
+    >>> one = Question(text="2 + 2?", choices=("4", "5", "22"), why="Count.")
     >>> {question.answer for seed in range(9) for question in shuffled([one], seed)}
     {'4'}
     """

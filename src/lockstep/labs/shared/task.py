@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
+from lockstep.labs.shared.text import sections
 from lockstep.processes.sandbox import run_module
 
 SECONDS = 20.0
 MOST = 4000
 """How many characters of an attempt's output are shown."""
+_PROGRAM = re.compile(r"^```python\n(.*?)^```$", re.M | re.S)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,33 +33,37 @@ class Task:
     """Returns what is wrong with a text; an empty list means that it passes."""
 
 
-def by(check: str, seconds: float = SECONDS) -> Callable[[str], list[str]]:
-    """A judge that runs the text in a process of its own and lets `module:function` look at it.
+def read_task(path: Path, name: str, check: str) -> Task:
+    """Read a section of a file: what to do, the starter, the answer, and the explanation."""
+    asks, starter, _, answer, explains = _PROGRAM.split(sections(path)[name])
+    return Task(
+        name=name, asks=asks, starter=starter, answer=answer, explains=explains, judge=by(check)
+    )
 
-    The function gets the names that the text defined and says what is wrong with them.
+
+def by(check: str, seconds: float = SECONDS) -> Callable[[str], list[str]]:
+    """Return a judge that runs a text in a separate process.
+
+    There, `check` (`module:function`) gets the names that the text defined, and returns what is
+    wrong with them.
     """
 
     def judge(text: str) -> list[str]:
-        return _attempt(check, text, seconds)
+        answers: list[Any] = []
+
+        def hear(answer: Any) -> bool:
+            answers.append(answer)
+            return True
+
+        ended = run_module(
+            "lockstep.labs.shared.attempt", check, given=text, hear=hear, limit=seconds, most=MOST
+        )
+        if ended.late:
+            return [f"It ran for {seconds:g} s without an end. Is there a loop that never stops?"]
+        if not answers:
+            tail = f"\n{ended.printed}" if ended.printed else ""
+            return [f"It ended in the middle, with exit code {ended.code}.{tail}"]
+        wrong = [str(one) for one in answers[0]]
+        return [*wrong, f"It printed:\n{ended.printed}"] if wrong and ended.printed else wrong
 
     return judge
-
-
-def _attempt(check: str, text: str, seconds: float) -> list[str]:
-    wrong: list[str] = []
-    answered = []
-
-    def hear(answer: Any) -> bool:
-        answered.append(True)
-        wrong.extend(str(one) for one in answer)
-        return True
-
-    ended = run_module(
-        "lockstep.labs.shared.attempt", check, given=text, hear=hear, limit=seconds, most=MOST
-    )
-    if ended.late:
-        return [f"It ran for {seconds:g} s without an end. Is there a loop that never stops?"]
-    if not answered:
-        tail = f"\n{ended.printed}" if ended.printed else ""
-        return [f"It ended in the middle, with exit code {ended.code}.{tail}"]
-    return [*wrong, f"It printed:\n{ended.printed}"] if wrong and ended.printed else wrong

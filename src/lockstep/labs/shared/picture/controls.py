@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -62,11 +62,6 @@ def steps(low: float, high: float, count: int) -> list[float]:
     """
     ratio = (high / low) ** (1 / (count - 1))
     return [float(f"{low * ratio**place:.3g}") for place in range(count)]
-
-
-def written(values: Iterable[Any], form: Callable[[Any], str]) -> list[str]:
-    """Format each value with `form`."""
-    return [form(value) for value in values]
 
 
 def _text(value: Any) -> str:

@@ -1,7 +1,8 @@
-"""Write the file of digits that a program of the lab reads."""
+"""The files of the lab: the program for one GPU, the pages of the steps, and the digits."""
 
 from __future__ import annotations
 
+from functools import cache
 from importlib import resources
 from pathlib import Path
 
@@ -29,3 +30,14 @@ def write_digits(folder: Path, train: int = TRAIN, test: int = TEST) -> Path:
         test_labels=labels[is_test][:test],
     )
     return path
+
+
+@cache
+def program() -> str:
+    """Return the program for one GPU."""
+    return page("program.txt")
+
+
+def page(name: str) -> str:
+    """Read a file of `pages/`."""
+    return resources.files(__package__).joinpath("pages", name).read_text()
