@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 
+import lockstep
 from lockstep.engine.recipe.known import KNOWN
 from lockstep.engine.recipe.resolve import find_function
 from lockstep.scaling.optimizers import optimizers
@@ -51,7 +52,7 @@ def test_the_snippet_of_a_page_trains(page: str):
     names: dict[str, Any] = {}
     torch.manual_seed(0)
     exec(snippet, names)
-    assert isinstance(names["optimizer"], getattr(optimizers, NAMES[page]))
+    assert isinstance(names["optimizer"], getattr(lockstep.optimizers, NAMES[page]))
     assert all(p.isfinite().all() for p in names["model"].parameters())
 
 
@@ -60,15 +61,15 @@ def test_the_flag_of_a_page_builds_the_optimizer(page: str):
     (flag,) = re.findall(r"--optimizer '(.*?)'", text(page))
     found = find_function("optimizer", flag, KNOWN["optimizer"])
     optimizer = found([torch.nn.Parameter(torch.ones(2, 3, 1, 1))], lr=0.1)
-    assert isinstance(optimizer, getattr(optimizers, NAMES[page]))
+    assert isinstance(optimizer, getattr(lockstep.optimizers, NAMES[page]))
 
 
 @every_optimizer
 def test_the_defaults_of_a_page_are_those_of_the_code(page: str):
     (line,) = re.findall(r"^## Defaults and exclusions\n\n`(.*)`\.$", text(page), re.MULTILINE)
     written = eval(f"dict({line})")
-    code = getattr(optimizers, NAMES[page]).__init__.__kwdefaults__
-    code = code | {"lr": getattr(optimizers, NAMES[page]).__init__.__defaults__[0]}
+    code = getattr(lockstep.optimizers, NAMES[page]).__init__.__kwdefaults__
+    code = code | {"lr": getattr(lockstep.optimizers, NAMES[page]).__init__.__defaults__[0]}
     assert written == code
 
 
