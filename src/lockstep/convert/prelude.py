@@ -84,11 +84,10 @@ def _last_import(work: Work) -> cst.CSTNode:
     body = list(work.script.tree.body)
     last = body[0]
     for statement in body:
-        if isinstance(statement, cst.SimpleStatementLine | cst.Try | cst.If):
-            if imports(statement):
-                last = statement
-            elif statement is work.parts.beginning:
-                break
-        else:
+        if not isinstance(statement, cst.SimpleStatementLine | cst.Try | cst.If):
+            break
+        if imports(statement):
+            last = statement
+        elif statement is work.parts.beginning:
             break
     return last

@@ -61,11 +61,13 @@ def obstacle(work: Work, script: Script, loop: cst.For, filled: Filled) -> str |
     name = filled.name
     if len(filled.put) > 1 or not _is_in_every_turn(script, loop, filled.put[0][0]):
         return f"{name} is not filled once in every batch"
-    if is_nested(work, script, filled):
+    _, value, many = filled.put[0]
+    nested = isinstance(value, _NESTED) or _NEST.match(script.code(value))
+    if nested and not is_on_host(work, script, value):
         return f"{name} may hold tensors on a GPU"
     names = [n for n in walk_shallow(loop.body) if isinstance(n, cst.Name | cst.Attribute)]
     uses = [n for n in names if script.code(n) == name]
-    if filled.put[0][2] and len(uses) > 1:
+    if many and len(uses) > 1:
         return f"{name} is read as it grows"
     return None
 
@@ -93,15 +95,6 @@ def bring_together(work: Work, script: Script, filled: Filled) -> str:
         work.draft.replace(part, f"{filled.name}.append({script.code(value)})")
     return (
         f"{filled.name} = [value for batch in {work.all_gather}({filled.name}) for value in batch]"
-    )
-
-
-def is_nested(work: Work, script: Script, filled: Filled) -> bool:
-    """Return whether a tensor on the GPU may hide deep inside a value that is put into a list."""
-    return any(
-        (isinstance(value, _NESTED) or _NEST.match(script.code(value)))
-        and not is_on_host(work, script, value)
-        for _, value, _ in filled.put
     )
 
 
