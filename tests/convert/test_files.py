@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
-
-import pytest
 
 from lockstep.convert import Conversion, convert
 from lockstep.source.reading import parse
+from ranks import run_ranks
 
 BEGIN = """\
 import os
@@ -305,7 +302,6 @@ def test_what_would_divide_the_draws_is_left_alone_and_said():
     assert FIRST in seeded.text
 
 
-@pytest.mark.slow
 def test_two_processes_make_the_file_that_one_makes(tmp_path: Path):
     train = TRAIN.replace("range(2)", "range(1)")
     log = 'with open("log.txt", "a") as f:\n    for i in range(3):\n        f.write(f"{i}\\n")\n'
@@ -314,10 +310,7 @@ def test_two_processes_make_the_file_that_one_makes(tmp_path: Path):
     for name, text in texts.items():
         (tmp_path / name).mkdir()
         (tmp_path / name / "train.py").write_text(text)
-    launch = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    for name, way in (("one", []), ("two", launch)):
-        subprocess.run(
-            [sys.executable, *way, "train.py"], cwd=tmp_path / name, check=True, timeout=120
-        )
+    run_ranks(tmp_path / "one" / "train.py", 1)
+    run_ranks(tmp_path / "two" / "train.py", 2)
     for file in ("rows.txt", "log.txt"):
         assert (tmp_path / "two" / file).read_text() == (tmp_path / "one" / file).read_text()

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import socket
-import subprocess
-import sys
-from os import environ
 from pathlib import Path
 
 import libcst as cst
@@ -15,6 +11,7 @@ from lockstep.convert import Conversion, Options, convert
 from lockstep.convert.draft import Draft
 from lockstep.convert.verify import verify
 from lockstep.source.reading import parse, read_script
+from ranks import run_ranks
 
 SCRIPTS = Path(__file__).parent.parent / "cases" / "convert" / "scripts"
 
@@ -110,28 +107,7 @@ def printed(folder: Path, text: str, number: int = 1, rank: int = 0) -> list[str
     """What one of so many processes prints."""
     path = folder / f"train_{number}.py"
     path.write_text(text)
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = str(free.getsockname()[1])
-    common = {"WORLD_SIZE": str(number), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
-    started = [
-        subprocess.Popen(
-            [sys.executable, path],
-            env={**environ, **common, "RANK": str(each), "OMP_NUM_THREADS": "1"},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            cwd=folder,
-        )
-        for each in range(number)
-    ]
-    try:
-        ended = [process.communicate(timeout=300) for process in started]
-    finally:
-        for process in started:
-            process.kill()
-    assert [process.returncode for process in started] == [0] * number, ended
-    return ended[rank][0].splitlines()
+    return run_ranks(path, number)[rank].splitlines()
 
 
 # -- what stays as it is -----------------------------------------------------------------------
