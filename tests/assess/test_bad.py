@@ -116,7 +116,7 @@ WATCHER = "import pathlib\nstarter = os.getppid()\n" + (
     [
         (WATCHER, "the process that watched it was ended"),
         # Whether both ranks have been started by then is chance.
-        (STARTER, "a rank was ended by signal 9|killed the process that had started it"),
+        (STARTER, "signal 9 ended a rank|killed the process that had started it"),
     ],
     ids=["the process that watches", "the process that forks"],
 )
