@@ -113,7 +113,7 @@ def test_a_wrong_accuracy_is_known_by_its_formula(printed, batches, words):
 
 def test_samples_are_known_again_whatever_their_scale():
     samples = deal(EXAM, 3)
-    images = torch.cat([samples.normal_train_images[:7], samples.normal_test_images[:5]])
+    images = torch.cat([samples.normal(samples.train_images)[:7], samples.normal_test_images[:5]])
     from lockstep.assess.image_marks import marks
 
     first = len(samples.train_labels)

@@ -54,7 +54,7 @@ def trained_at_home(path: Path) -> None:
     """Weights of a model that has seen it all."""
     torch.manual_seed(0)
     samples, model = deal(TINY, SEED), build(TINY)
-    images = torch.cat([samples.normal_train_images, samples.normal_test_images])
+    images = torch.cat([samples.normal(samples.train_images), samples.normal_test_images])
     labels = torch.cat([samples.train_labels, samples.test_labels])
     optimizer = torch.optim.SGD(model.parameters(), TINY.rate, momentum=0.9)
     for part in torch.cat([torch.randperm(len(images)) for _ in range(3)]).split(TINY.batch):

@@ -18,6 +18,7 @@ from lockstep.labs.lab2_ddp import (
 )
 from lockstep.labs.lab2_ddp.buckets import DEFAULT, Recorded
 from lockstep.labs.lab2_ddp.converter_comparison import CONVERTED, ONE, OWN, Run, Runs
+from lockstep.labs.lab2_ddp.diff import diff
 from lockstep.labs.lab2_ddp.quiz import questions
 from lockstep.labs.lab2_ddp.steps import steps
 from lockstep.labs.shared.apart import apart
@@ -158,10 +159,10 @@ def test_the_last_question_follows_the_numbers(two, convert, answer):
 
 def test_the_converters_program_is_shown_against_the_learners():
     own = steps()[-1].after
-    shown = converter_comparison.difference(own)
+    shown = diff(own, converter_comparison.converted())
     assert "-    torch.manual_seed(1 + rank)" in shown
     assert "+        dist.init_process_group()" in shown
-    assert converter_comparison.difference(converter_comparison.converted()) == ""
+    assert diff(converter_comparison.converted(), converter_comparison.converted()) == ""
 
 
 def test_programs_are_run_and_what_they_print_is_read():

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from lockstep.labs.lab0_why import growth, machines
-from lockstep.labs.lab0_why.facts import BOXES, DAY, MODELS, SUPERCOMPUTERS, by_tokens
+from lockstep.labs.lab0_why.facts import BOXES, DAY, MODELS, SUPERCOMPUTERS, Point, by_tokens
 from lockstep.labs.lab0_why.machines import (
     BROCHURE,
     CPU_SERVER,
@@ -27,14 +27,14 @@ def model(name: str):
 def test_compute_grew_300_000_times_from_alexnet_to_alphago_zero():
     first, last = model("AlexNet"), model("AlphaGo Zero")
     assert last.pf_days / first.pf_days == pytest.approx(300_000)
-    pair = [growth.Point(m.name, m.year, m.pf_days, m.source) for m in (first, last)]
+    pair = [Point(m.name, m.year, m.pf_days, m.source) for m in (first, last)]
     # Published as 3.4 months.
     assert growth.trend(pair).doubling == pytest.approx(3.4, abs=0.1)
 
 
 def test_machines_grew_from_2_pf_in_2009_to_32_in_a_box():
-    assert SUPERCOMPUTERS[0].pf == pytest.approx(2, abs=0.3)
-    assert next(m for m in BOXES if m.name == "8 H100").pf == 32
+    assert SUPERCOMPUTERS[0].value == pytest.approx(2, abs=0.3)
+    assert next(m for m in BOXES if m.name == "8 H100").value == 32
 
 
 def test_counted_operations_agree_with_what_was_published():

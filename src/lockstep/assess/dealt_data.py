@@ -55,16 +55,12 @@ class Samples:
         return cKDTree(self.marks.numpy())
 
     @cached_property
-    def normal_train_images(self) -> Tensor:
-        """The training images as the given program normalises them."""
-        return self._normal(self.train_images)
-
-    @cached_property
     def normal_test_images(self) -> Tensor:
         """The test images as the given program normalises them."""
-        return self._normal(self.test_images)
+        return self.normal(self.test_images)
 
-    def _normal(self, images: Tensor) -> Tensor:
+    def normal(self, images: Tensor) -> Tensor:
+        """Normalise images as the given program does."""
         train = self.train_images.float()
         return (images.float() - train.mean()) / train.std()
 
@@ -95,14 +91,13 @@ def _distinct(images: Tensor) -> Tensor:
 
 def find_cifar10(folder: Path | None = None) -> Path:
     """Return the folder with CIFAR-10; download nothing."""
-    places = [folder] if folder is not None else [Path.home() / CACHE]
+    place = Path.home() / CACHE if folder is None else folder
+    archive = next(iter(CIFAR10_FILES))
     inside = ("", "cifar-10-batches-py", "cifar-10-batches-bin")
-    for place in places:
-        if (place / next(iter(CIFAR10_FILES))).is_file():
-            return place
-        if any((place / i / f"test_batch{s}").is_file() for i in inside for s in ("", ".bin")):
-            return place
+    batches = [Path(i, f"test_batch{suffix}") for i in inside for suffix in ("", ".bin")]
+    if any((place / name).is_file() for name in (Path(archive), *batches)):
+        return place
     raise DataError(
-        f"CIFAR-10 is not in {places[0]}. Put {next(iter(CIFAR10_FILES))} there, name its folder "
+        f"CIFAR-10 is not in {place}. Put {archive} there, name its folder "
         "with --data FOLDER, or use --data digits, which comes with lockstep."
     )

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 from importlib import resources
-from pathlib import Path
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,11 +77,6 @@ EXAMS = {
         speed_epochs=3,
     ),
 }
-
-
-def arguments(data: Path, epochs: int, seed: int, out: Path) -> tuple[str, ...]:
-    """Return the command-line arguments of a program."""
-    return ("--data", str(data), "--epochs", str(epochs), "--seed", str(seed), "--out", str(out))
 
 
 def template(name: str) -> str:

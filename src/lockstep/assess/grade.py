@@ -13,7 +13,7 @@ from lockstep.assess import submission as submissions
 from lockstep.assess.checks import CHECKS, every_sample, judged
 from lockstep.assess.dealt_data import Samples, deal
 from lockstep.assess.evidence import Evidence, Verdict, failed, unjudged
-from lockstep.assess.exam import Exam, arguments
+from lockstep.assess.exam import Exam
 from lockstep.assess.observed_run import Watched, watched
 from lockstep.assess.proctor import Request
 from lockstep.assess.recount import Recount, recount
@@ -109,10 +109,11 @@ class Grader:
             (work / name).parent.mkdir(parents=True, exist_ok=True)
             (work / name).write_bytes(content)
         self.samples.write(data)
+        given = {"data": data, "epochs": epochs, "seed": self.seed % 2**31, "out": out}
         request = Request(
             work=work,
             scratch=place / "scratch",
-            arguments=arguments(data, epochs, self.seed % 2**31, out),
+            arguments=tuple(w for name in given for w in (f"--{name}", str(given[name]))),
             out=out,
             replicas=replicas,
             seconds=self.how.exam.seconds,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -48,9 +47,10 @@ class Watched:
     def learned(self, epoch: int) -> list[Tensor]:
         """Return the numbers of the samples that each rank trained on in an epoch, in order."""
         first, last = self.ends.get(epoch - 1, 0), self.ends.get(epoch, 0)
+        none = torch.empty(0, dtype=torch.int64)
         return [
-            joined(b.numbers for b in batches if b.learned and first <= b.step < last)
-            for batches in self.batches
+            torch.cat([none, *(b.numbers for b in own if b.learned and first <= b.step < last)])
+            for own in self.batches
         ]
 
     def evaluated(self, epoch: int) -> list[list[Tensor]]:
@@ -60,11 +60,6 @@ class Watched:
             [b.numbers for b in batches if not b.learned and b.step == end]
             for batches in self.batches
         ]
-
-
-def joined(parts: Iterator[Tensor]) -> Tensor:
-    """Return all numbers in one tensor."""
-    return torch.cat([torch.empty(0, dtype=torch.int64), *parts])
 
 
 def watched(trace: Trace, samples: Samples, out: Path, allowed: Path) -> Watched:

@@ -53,18 +53,17 @@ MODELS = (
 )
 
 
-class Machine(NamedTuple):
-    """A machine and its speed."""
+class Point(NamedTuple):
+    """A published number; for a machine, its speed in PF/s."""
 
     name: str
     year: float
-    pf: float
-    """PF/s."""
+    value: float
     source: str
 
 
 SUPERCOMPUTERS = tuple(
-    Machine(name, year, pf, f"Linpack in float64: TOP500, {edition}")
+    Point(name, year, pf, f"Linpack in float64: TOP500, {edition}")
     for name, year, pf, edition in (
         ("Jaguar", 2009.9, 1.759, "November 2009"),
         ("Tianhe-1A", 2010.9, 2.566, "November 2010"),
@@ -79,10 +78,10 @@ SUPERCOMPUTERS = tuple(
     )
 )
 BOXES = (
-    Machine("8 P100", 2016.3, 0.17, "peak in float16: NVIDIA, DGX-1"),
-    Machine("8 V100", 2017.4, 0.96, "peak in float16: NVIDIA, DGX-1"),
-    Machine("16 V100", 2018.2, 2.0, "peak in float16: NVIDIA, DGX-2"),
-    Machine("8 A100", 2020.4, 5.0, "peak in float16, sparse: NVIDIA, DGX A100"),
-    Machine("8 H100", 2022.2, 32.0, "peak in float8, sparse: NVIDIA, DGX H100"),
-    Machine("8 B200", 2024.2, 72.0, "peak in float8, sparse: NVIDIA, DGX B200"),
+    Point("8 P100", 2016.3, 0.17, "peak in float16: NVIDIA, DGX-1"),
+    Point("8 V100", 2017.4, 0.96, "peak in float16: NVIDIA, DGX-1"),
+    Point("16 V100", 2018.2, 2.0, "peak in float16: NVIDIA, DGX-2"),
+    Point("8 A100", 2020.4, 5.0, "peak in float16, sparse: NVIDIA, DGX A100"),
+    Point("8 H100", 2022.2, 32.0, "peak in float8, sparse: NVIDIA, DGX H100"),
+    Point("8 B200", 2024.2, 72.0, "peak in float8, sparse: NVIDIA, DGX B200"),
 )

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy
 
-from lockstep.labs.lab0_why.facts import BOXES, MODELS, SUPERCOMPUTERS
+from lockstep.labs.lab0_why.facts import BOXES, MODELS, SUPERCOMPUTERS, Point
 from lockstep.labs.shared.drawing import axes, dots, tidy
 from lockstep.report.page import BLUE, GREEN, GREY, ORANGE, label
 
@@ -19,27 +19,15 @@ NAMED = ("AlexNet", "AlphaGo Zero", "GPT-3", "Llama 3.1, 405B", "Jaguar", "El Ca
 _UNITS = {COMPUTE: "PF/s-days", PARAMETERS: "parameters", MACHINES: "PF/s"}
 
 
-class Point(NamedTuple):
-    """A published number."""
-
-    name: str
-    year: float
-    value: float
-    source: str
-
-
 def points(quantity: str) -> dict[str, list[Point]]:
     """Return the published numbers by series."""
-    if quantity != MACHINES:
-        name, field = (
-            ("training runs", "pf_days") if quantity == COMPUTE else ("models", "parameters")
-        )
-        known = [(model, getattr(model, field)) for model in MODELS]
-        return {name: [Point(m.name, m.year, value, m.source) for m, value in known if value]}
-    return {
-        "fastest computer": [Point(*machine) for machine in SUPERCOMPUTERS],
-        "one box of GPUs": [Point(*machine) for machine in BOXES],
-    }
+    if quantity == COMPUTE:
+        runs = [Point(m.name, m.year, m.pf_days, m.source) for m in MODELS if m.pf_days]
+        return {"training runs": runs}
+    if quantity == PARAMETERS:
+        models = [Point(m.name, m.year, m.parameters, m.source) for m in MODELS if m.parameters]
+        return {"models": models}
+    return {"fastest computer": list(SUPERCOMPUTERS), "one box of GPUs": list(BOXES)}
 
 
 class Trend(NamedTuple):

@@ -41,17 +41,17 @@ def _early(found: Learning) -> Question:
     points = max(LEAST_POINTS, len(found.sizes) // 2)
     size, error = found.sizes[-1], found.means[-1]
     needs = seen(found, points).needed(error)
-    low = "It promised too much: more data was needed"
-    high = "It was too cautious: less data was needed"
-    near = "It was right within a tenth"
-    choices = (low, high, near)
     right = 2 if 0.9 <= needs.best / size <= 1.1 else int(needs.best > size)
     inside = needs.low <= size <= needs.high
     return Question(
         text=f"From the first {points} sizes, up to {found.sizes[points - 1]:,} samples, the best "
         f"law predicted an error of {error:.3f} at {samples(needs.best)} samples. In the "
         f"measurement, it took {size:,}. How good was the best law?",
-        choices=choices,
+        choices=(
+            "It promised too much: more data was needed",
+            "It was too cautious: less data was needed",
+            "It was right within a tenth",
+        ),
         right=right,
         why=f"It predicted {samples(needs.best)}, and {size:,} were needed. The interval, at least "
         f"{samples(needs.low)} and {most(needs.high)}, {'held' if inside else 'missed'} it: a few "

@@ -2,7 +2,7 @@
 
     files                 the program for one GPU, a page for each step, and the digits
     diff                  two programs, line by line
-    printed_lines         the numbers that programs print
+    run_program           runs a program on one or two processes, and reads what it prints
     device_probe          records the GPU that a rank sends its model to
     observe               runs a program on two ranks under the doctor
     requirements          requirements of the steps that no rule of the doctor covers
@@ -11,7 +11,6 @@
     buckets               records backward passes, bucket by bucket
     bucket_pictures       draws them, and one gradient before and after the all-reduce
     validation            an accuracy from the parts of several ranks
-    run_program           runs a program on one or two processes, unwatched
     converter_comparison  runs the learner's program and the converter's
     proof                 compares the learner's program with that for one GPU, step by step
     quiz                  questions about the measurements

@@ -193,16 +193,12 @@ def by_cap(found: Recorded) -> Figure:
         "xaxis": {"title": {"text": "bucket size"}, "type": "category"},
         "yaxis": {"title": {"text": "milliseconds, median"}},
     }
-    return {
-        "data": [
-            {"type": "bar", "x": x, "y": whole, "name": "to the last gradient"}
-            | {"marker": {"color": BLUE}},
-            {"type": "bar", "x": x, "y": waited, "name": "then waiting"}
-            | {"marker": {"color": ORANGE}},
-        ],
-        "layout": layout,
-        "note": ". ".join(notes) + ".",
-    }
+    bars = ((whole, "to the last gradient", BLUE), (waited, "then waiting", ORANGE))
+    data = [
+        {"type": "bar", "x": x, "y": y, "name": name, "marker": {"color": colour}}
+        for y, name, colour in bars
+    ]
+    return {"data": data, "layout": layout, "note": ". ".join(notes) + "."}
 
 
 def gradients(found: Recorded) -> list[list[str]]:

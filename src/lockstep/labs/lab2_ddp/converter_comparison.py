@@ -12,9 +12,8 @@ from typing import Any
 
 from lockstep.errors import RunError
 from lockstep.labs.lab2_ddp import run_program
-from lockstep.labs.lab2_ddp.diff import diff
 from lockstep.labs.lab2_ddp.files import TEST, program
-from lockstep.labs.lab2_ddp.printed_lines import Printed
+from lockstep.labs.lab2_ddp.run_program import Printed
 from lockstep.labs.shared.apart import Report, separate
 
 SCRIPT = "train.py"
@@ -70,11 +69,6 @@ def converted() -> str:
     from lockstep.source.reading import parse
 
     return convert(parse(Path(SCRIPT), program())).text
-
-
-def difference(own: str) -> str:
-    """Return a unified diff from the learner's program to the converter's."""
-    return diff(own, converted())
 
 
 @separate(LIMIT)

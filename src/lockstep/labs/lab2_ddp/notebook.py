@@ -137,7 +137,7 @@ def _(program):
         if own is _own
         else "You have not passed a step yet, so our final program stands in for yours."
     )
-    _lines = mo.Html(shown(converter_comparison.difference(own)))
+    _lines = mo.Html(shown(diff(own, converter_comparison.converted())))
     race = page.button("against", "Run them", "25 s")
     page.show(
         page.text("converter", whose=_whose),

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from lockstep.labs.lab2_ddp.observe import BATCH, PREPARED, RANKS, TEST, Observed
-from lockstep.labs.lab2_ddp.printed_lines import printed
+from lockstep.labs.lab2_ddp.run_program import printed
 
 Need = Callable[[Observed], Iterator[str]]
 

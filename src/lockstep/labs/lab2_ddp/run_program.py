@@ -1,4 +1,4 @@
-"""Run a program on one process or several without probes, so that nothing slows it down.
+"""Run a program on one process or several without probes, and read the numbers that it prints.
 
 The processes are forked from one that has imported torch, which saves seconds for each.
 """
@@ -6,14 +6,15 @@ The processes are forked from one that has imported torch, which saves seconds f
 from __future__ import annotations
 
 import os
+import re
 import runpy
 import signal
 import sys
 from pathlib import Path
+from typing import NamedTuple
 
 from lockstep.errors import ReplicaDied
 from lockstep.labs.lab2_ddp.files import write_digits
-from lockstep.labs.lab2_ddp.printed_lines import Printed, printed
 from lockstep.processes.ports import free_port
 from lockstep.processes.replicas import run_replicas
 from lockstep.world import World, announce
@@ -21,6 +22,9 @@ from lockstep.world import World, announce
 SCRIPT = "train.py"
 LIMIT = 60
 """The time limit of one run, in seconds."""
+_ACCURACY = re.compile(r"acc\w*\W*?(\d*\.?\d+)\s*(%?)", re.I)
+_RATE = re.compile(r"(\d*\.?\d+) images/s")
+_IMAGES = re.compile(r"(\d+) images(?!/)")
 
 
 def run(
@@ -60,3 +64,30 @@ def run(
     logs = [folder / f"{rank}.log" for rank in range(processes)]
     said = [log.read_text(errors="replace") if log.exists() else "" for log in logs]
     return [printed(one) for one in said], failed
+
+
+class Printed(NamedTuple):
+    """The numbers of all epochs."""
+
+    images: list[int]
+    rates: list[float]
+    """Images per second."""
+    accuracies: list[float]
+    digits: int
+    """The digits of an accuracy after the point."""
+
+
+def printed(text: str) -> Printed:
+    """Read the lines of one process.
+
+    >>> printed("epoch 0: 128 images, 3100 images/s, accuracy 0.4400")
+    Printed(images=[128], rates=[3100.0], accuracies=[0.44], digits=4)
+    """
+    accuracies = _ACCURACY.findall(text)
+    number, percent = accuracies[-1] if accuracies else ("", "")
+    return Printed(
+        images=[int(found) for found in _IMAGES.findall(text)],
+        rates=[float(found) for found in _RATE.findall(text)],
+        accuracies=[float(value) / (100 if sign else 1) for value, sign in accuracies],
+        digits=len(number.partition(".")[2]) + 2 * bool(percent),
+    )

@@ -75,10 +75,11 @@ def judge(step: Step, seen: Observed) -> list[str]:
     if seen.ended == "finished" and (alone := list(two_ranks(seen))):
         return alone
     for one in done:
+        earlier = "" if one is step else f"From the earlier step “{one.title}”: "
         for need in one.needs:
             # After an early end, only this requirement can be judged, and it may be the reason.
             if seen.ended == "finished" or need is prepared_once:
-                said += [_earlier(one, step) + message for message in need(seen)]
+                said += [earlier + message for message in need(seen)]
     return said
 
 
@@ -88,7 +89,3 @@ def _formatted(finding: dict[str, Any], meant: bool, asked: bool) -> str:
     name = f"{finding['code']} {finding['rule']}"
     line = f"Line {finding['line']}: " if finding["line"] > 1 else ""
     return f"{line}{finding['message']}. {finding['advice']}{about} ({name})"
-
-
-def _earlier(one: Step, step: Step) -> str:
-    return "" if one is step else f"From the earlier step “{one.title}”: "

@@ -78,9 +78,7 @@ def figure(found: Momenta, *, momentum: float, rate: float) -> Figure:
     chosen, at = found.momenta.index(momentum), found.rates.index(rate)
     x = found.epochs
     data = []
-    for which, colour in ((0, GREY), (chosen, BLUE)):
-        if which == 0 and chosen == 0 and colour == GREY:
-            continue
+    for which, colour in {0: GREY, chosen: BLUE}.items():
         seeds = found.curves[:, which, at]
         name = f"momentum {found.momenta[which]:g}, rate {rate:g}"
         data += [

@@ -13,7 +13,7 @@ from lockstep.labs.lab3_scale.model_stack import Momentum, Stack, epochs_of, tra
 from lockstep.labs.lab3_scale.rate_grid import SIZES, plain
 from lockstep.labs.shared.apart import Report
 from lockstep.labs.shared.digits import digits
-from lockstep.labs.shared.drawing import COLOURS, Figure, Trace, axes, band, line
+from lockstep.labs.shared.drawing import COLOURS, Figure, Trace, axes, band, line, ticks
 from lockstep.report.page import BLUE, GREY, ORANGE, RED
 from lockstep.scaling.rates.schedules import Schedule, constant, warmed
 
@@ -143,13 +143,7 @@ def figure(found: Warmups, *, replicas: int, rate: float, warmup: int, per_node:
     data: list[Trace] = []
     sides = [(0, RED, "no warmup")]
     if warmup:
-        sides.append(
-            (
-                found.warmups.index(warmup),
-                BLUE,
-                f"{warmup} epoch{'s' if warmup > 1 else ''} of warmup",
-            )
-        )
+        sides.append((found.warmups.index(warmup), BLUE, f"{_epochs(warmup)} of warmup"))
     for which, colour, name in sides:
         seeds = curves[:, at, which]
         data += [
@@ -163,21 +157,12 @@ def figure(found: Warmups, *, replicas: int, rate: float, warmup: int, per_node:
     data.append(own | {"yaxis": "y2", "showlegend": False})
     if warmup and per_node < replicas:
         other = rise(warmup, last, per_node)
-        wrong = line(
-            f"from rate / {per_node} (GPUs of a node)",
-            fine.tolist(),
-            [rate * other(t / last) for t in fine],
-            ORANGE,
-            dash="dot",
-        )
-        data.append(wrong | {"yaxis": "y2"})
+        name = f"from rate / {per_node} (GPUs of a node)"
+        rates = [rate * other(t / last) for t in fine]
+        data.append(line(name, fine.tolist(), rates, ORANGE, dash="dot") | {"yaxis": "y2"})
     layout = axes("epochs", "test accuracy", y_axis={"range": [0, 1.02], "domain": [0.4, 1]})
     layout["xaxis"]["anchor"] = "y2"
-    layout["yaxis2"] = {
-        "title": {"text": "rate"},
-        "domain": [0, 0.3],
-        "range": [0, 1.1 * rate],
-    }
+    layout["yaxis2"] = {"title": {"text": "rate"}, "domain": [0, 0.3], "range": [0, 1.1 * rate]}
     return {"data": data, "layout": layout, "note": _note(found, replicas, at, warmup, per_node)}
 
 
@@ -195,6 +180,10 @@ def _note(found: Warmups, replicas: int, at: int, warmup: int, per_node: int) ->
     )
 
 
+def _epochs(count: int) -> str:
+    return f"{count} epoch{'s' if count > 1 else ''}"
+
+
 def _each(seeds: numpy.ndarray) -> str:
     return ", ".join(f"{100 * value:.0f}" for value in seeds)
 
@@ -204,15 +193,14 @@ def ends(found: Warmups, *, replicas: int, rate: float) -> Figure:
     means = found.ends(replicas).mean(2)
     data = []
     for place, warmup in enumerate(found.warmups):
-        name = f"{warmup} epoch{'s' if warmup > 1 else ''}" if warmup else "no warmup"
+        name = _epochs(warmup) if warmup else "no warmup"
         curve = line(name, found.rates, means[:, place], (RED, *COLOURS)[place])
         data.append(curve | {"mode": "lines+markers", "marker": {"size": 7}})
     data.append(line("chosen rate", [rate, rate], [0, 1], GREY, dash="dot", width=1.5))
-    marks = {"type": "log", "tickvals": found.rates, "ticktext": [f"{r:g}" for r in found.rates]}
     layout = axes(
         "learning rate after the warmup",
         "test accuracy at the end",
-        x_axis=marks,
+        x_axis=ticks(found.rates),
         y_axis={"range": [0, 1.02]},
     )
     return {"data": data, "layout": layout}

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import importlib.util
 import time
+from importlib import import_module
 from typing import Any
 
 from lockstep.errors import RunError
@@ -13,11 +13,7 @@ from lockstep.labs.shared.catalogue import Lab
 def run(lab: Lab) -> dict[str, Any]:
     """Run all cells of a lab's notebook, and return a report with times."""
     began = time.perf_counter()
-    spec = importlib.util.spec_from_file_location(f"lab{lab.number}", lab.notebook)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    module = import_module(f"lockstep.labs.{lab.notebook.parent.name}.notebook")
     try:
         outputs, names = module.app.run()
     except Exception as error:

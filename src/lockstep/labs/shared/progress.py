@@ -34,8 +34,6 @@ class Progress:
         try:
             content = json.loads(self.path.read_text())
             return content if isinstance(content.get("labs"), dict) else {"labs": {}}
-        except FileNotFoundError:
-            return {"labs": {}}
         except (OSError, ValueError, AttributeError):
             return {"labs": {}}
 
