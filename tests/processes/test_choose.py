@@ -104,7 +104,7 @@ def test_the_doctor_finds_the_same_fresh_and_forked(monkeypatch, name: str):
 
 
 def test_a_conversion_is_proved_alike_fresh_and_forked(monkeypatch, tmp_path: Path):
-    script = CASES / "convert" / "scripts" / "vae.py"
+    script = CASES / "convert" / "scripts" / "word_lm.py"
     result = tmp_path / "result.py"
     result.write_text(convert(read_script(script)).text)
     found = []
