@@ -1,5 +1,5 @@
 # make demo: install, then compare one replica with two. make test: install, then run the fast
-# tests. make test-all: run the slow ones too.
+# tests. make test-all: run the slow ones.
 PYTHON ?= python3
 VENV := .venv
 # The machine's own pip installs into the environment: Debian's venv comes without one.
@@ -18,8 +18,7 @@ PYTEST = OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= PYTHONPYCACHEPREFIX=$(abspat
 test: $(VENV)/.installed-dev lint
 	$(PYTEST) --numprocesses 2 --dist loadgroup -m "not slow"
 
-# What `make test` leaves out: labs in a browser, torchrun, four replicas, compilers, other
-# libraries.
+# What `make test` leaves out: labs in a browser, torchrun, four replicas, compilers.
 test-all: $(VENV)/.installed-dev
 	$(PYTEST) --numprocesses 2 --dist loadgroup -m slow
 
