@@ -115,7 +115,8 @@ def test_forked_programs_draw_different_random_numbers(tmp_path: Path):
 
 
 def test_a_forked_program_is_started_again_when_its_server_was_killed(tmp_path: Path):
-    text = "import os, time\nos.kill(os.getppid(), 9)\ntime.sleep(9)"
+    # The server must answer before it is killed: a request without an answer is made again.
+    text = "import os, time\ntime.sleep(0.5)\nos.kill(os.getppid(), 9)\ntime.sleep(9)"
     assert ran(start_forked, tmp_path, text)[0] == -9
     assert ran(start_forked, tmp_path, "print('again')") == (0, "again\n")
 
