@@ -34,7 +34,7 @@ from types import ModuleType
 from typing import Any, NoReturn
 
 from lockstep import world
-from lockstep.processes.fork import end_group
+from lockstep.processes.fork import end_group, no_garbage_collection
 
 MOST_FILES = 64
 """Most file descriptors that one request carries."""
@@ -216,8 +216,9 @@ def main(control: int, modules: Sequence[str]) -> None:
     """Import the modules, report what is loaded, and serve."""
     # Python put the folder that this process was started in first.
     del sys.path[0]
-    for name in modules:
-        importlib.import_module(name)
+    with no_garbage_collection():
+        for name in modules:
+            importlib.import_module(name)
     with socket.socket(fileno=control) as connection:
         connection.set_inheritable(False)
         loaded = sorted({name.partition(".")[0] for name in sys.modules})
@@ -225,7 +226,6 @@ def main(control: int, modules: Sequence[str]) -> None:
         message = json.dumps({"modules": loaded, "threads": threads}).encode()
         connection.sendall(NUMBER.pack(len(message)) + message)
         # The collector of a child need not look at, and so copy, what all children share.
-        gc.collect()
         gc.freeze()
         Server(connection).run()
 
