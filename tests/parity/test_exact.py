@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch.utils.checkpoint import checkpoint
 
 from lockstep import data, models
 from lockstep.data.images import fashion_mnist
@@ -61,6 +62,29 @@ def test_stdlib_on_1_2_and_4_replicas_ends_in_the_same_bits(tmp_path: Path):
         epochs=1,
     )
     assert len(hashes(recipe, tmp_path, (1, 2, 4), max_steps=6)) == 1
+
+
+class Recomputed(torch.nn.Sequential):
+    """Layers whose activations are computed again in backward."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return checkpoint(super().forward, x, use_reentrant=False)
+
+
+def layers(kind: type[torch.nn.Sequential]) -> torch.nn.Module:
+    nn = torch.nn
+    first = kind(nn.Linear(64, 32), nn.BatchNorm1d(32), nn.ReLU(), nn.Dropout(0.3))
+    return nn.Sequential(nn.Flatten(), first, kind(nn.Linear(32, 10), nn.Dropout(0.1)))
+
+
+@pytest.mark.parametrize("exact", [True, False])
+def test_checkpoints_of_activations_change_no_bit(tmp_path: Path, exact: bool):
+    recipes = [small(model=partial(layers, kind)) for kind in (Recomputed, torch.nn.Sequential)]
+    runs = [train(r, tmp_path / str(n), 2, exact=exact) for n, r in enumerate(recipes)]
+    assert runs[0]["weights_sha256"] == runs[1]["weights_sha256"]
+    if exact:
+        alone = train(recipes[0], tmp_path / "alone", 1, exact=True)
+        assert alone["weights_sha256"] == runs[0]["weights_sha256"]
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])

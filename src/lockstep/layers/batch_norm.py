@@ -36,15 +36,19 @@ class ShardBatchNorm(_BatchNorm):
 
     def _normalise(self, row: int, piece: Tensor) -> Tensor:
         # One value per channel has no variance to remember.
-        remember = (
-            self.track_running_stats and self.shards.counts and piece.numel() > piece.shape[1]
-        )
+        counts = self.track_running_stats and self.shards.counts
+        mean, var = None, None
+        if counts and piece.numel() > piece.shape[1]:
+            mean, var = self.shard_mean[row], self.shard_var[row]
+            if self.shards.again:
+                # A checkpoint expects that as many tensors are saved as the first time.
+                mean, var = mean.clone(), var.clone()
         return torch.batch_norm(
             piece,
             self.weight,
             self.bias,
-            self.shard_mean[row] if remember else None,
-            self.shard_var[row] if remember else None,
+            mean,
+            var,
             True,
             self.momentum or 0.0,
             self.eps,
@@ -103,7 +107,7 @@ class SyncedBatchNorm(_BatchNorm):
         centred = x - mean.view(shape)
         # Squares of the centred values: subtracting squares of means would cancel.
         var = _sum(centred.square().sum(axes) * weight, self.reduce) / total[-1]
-        if self.track_running_stats and self.running_mean is not None:
+        if self.track_running_stats and self.running_mean is not None and not self.shards.again:
             assert self.running_var is not None
             with torch.no_grad():
                 n = total[-1]

@@ -15,6 +15,7 @@ from torch.nn.modules.dropout import _DropoutNd
 from lockstep.errors import RecipeError
 from lockstep.layers.batch_norm import ShardBatchNorm, SyncedBatchNorm
 from lockstep.layers.dropout import ShardDropout
+from lockstep.layers.recompute import follow
 from lockstep.layers.shards import Shards
 
 _NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
@@ -29,6 +30,7 @@ def per_shard(
     With `reduce`, batch norm works on the global batch instead. Layers are recognised by type:
     functional calls (`F.dropout`) and subclasses that users wrote are left alone.
     """
+    follow(shards)
     return _converted(model, shards, reduce, {})
 
 

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from lockstep.errors import RecipeError
 from lockstep.keys import GOLDEN, mixed, shifted, signed, signed_key
 
 _DRAW = 0xD6E8FEB86659FD93
@@ -52,6 +53,8 @@ class Shards:
         self.sizes: tuple[int, ...] = (1,) * local
         self.counts = True
         self.draws, self.rounds = 0, 1
+        self.again = False
+        """Whether a checkpoint of activations computes the layers a second time now."""
         self.piece_rows = list(self.rows)
         """The local shard of each piece of the batch."""
         self._rounds: dict[tuple[int, int], Tensor] = {}
@@ -105,6 +108,12 @@ class Shards:
 
     def keep(self, shape: Sequence[int], share: float) -> Tensor:
         """Return a new mask of this shape in which about `share` of the places are True."""
+        if not self.again and not torch.compiler.is_compiling() and _in_backward():
+            raise RecipeError(
+                "a dropout layer is computed again during backward, and not by "
+                "torch.utils.checkpoint: lockstep would draw another mask. Use "
+                "torch.utils.checkpoint, or F.dropout in this place."
+            )
         self.draws += 1
         bases = self.own ^ self.step ^ signed(self.draws * _DRAW)
         total = math.prod(shape)
@@ -132,6 +141,10 @@ class Shards:
         sizes = self.sizes if parts == 1 else [size * parts for size in self.sizes]
         pieces = zip(self.piece_rows, x.split(sizes), strict=True)
         return [(row, piece) for row, piece in pieces if len(piece)]
+
+
+def _in_backward() -> bool:
+    return torch._C._current_graph_task_id() != -1
 
 
 def possible_share(share: float) -> float:
