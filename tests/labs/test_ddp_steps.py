@@ -49,7 +49,7 @@ def seen(text: str, prepared: bool, whole: bool) -> Observed:
 
 def before(step: Step) -> Observed:
     """The program before a step: the one that the step before it ends with."""
-    return seen(step.before, False, False)
+    return seen(step.before, step.prepared, False)
 
 
 def after(step: Step) -> Observed:
