@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 def command(
     works: Annotated[
-        list[str] | None, typer.Argument(help="What to train. Default: the works for this device.")
+        list[str] | None, typer.Argument(help="What to train. Default: all that suit this device.")
     ] = None,
     *,
     sides: Annotated[

@@ -35,7 +35,7 @@ def parser() -> argparse.ArgumentParser:
     add = found.add_argument
     switch = partial(add, action="store_true")
     add("script", type=Path, help="a script or a notebook; - for standard input")
-    switch("--write", help="replace the old script by the new one")
+    switch("--write", help="replace the old script with the new one")
     add("-o", "--out", type=Path, metavar="FILE", help="write the new script to this file")
     switch(
         "--scale-batch",

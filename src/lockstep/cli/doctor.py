@@ -46,15 +46,15 @@ def parser() -> argparse.ArgumentParser:
     switch = partial(run, action="store_true")
     number = partial(run, type=int, metavar="N")
     switch("--run", help="run the script on several ranks and watch them")
-    number("--replicas", default=2, help="number of ranks (2)")
-    number("--steps", default=30, help="stop after N steps (30); 0: no limit")
+    number("--replicas", default=2, help="number of ranks (default: 2)")
+    number("--steps", default=30, help="stop after N steps (default: 30); 0: no limit")
     number("--batches", help="end each pass over a loader after N batches")
-    late = "stop after S seconds without progress (60)"
+    late = "stop after S seconds without progress (default: 60)"
     run("--timeout", type=float, default=60.0, metavar="S", help=late)
     how = "torchrun or python; auto decides by the script"
     run("--launch", default="auto", metavar="HOW", help=how)
     run("--resume", metavar="ARGS", help="run the script a second time with these arguments added")
-    switch("--stand-in-data", help="replace missing data and libraries by synthetic ones")
+    switch("--stand-in-data", help="replace missing data and libraries with synthetic ones")
     switch("--no-oracle", help="do not repeat the first step on one rank to check the gradient")
     written = "write report.html, report.json and the logs there"
     run("--out", type=Path, metavar="FOLDER", help=written)

@@ -93,7 +93,7 @@ def _synced(original: Any, self: nn.SyncBatchNorm, input: Tensor) -> Tensor:
     # Not attributes of the module, because a process group cannot be pickled or copied.
     layer: Any = SimpleNamespace(
         training=True,
-        shards=SimpleNamespace(counts=True),
+        shards=SimpleNamespace(counts=True, again=False),
         reduce=reduce,
         momentum=momentum,
         **{name: getattr(self, name) for name in _OF_BATCH_NORM.split()},
