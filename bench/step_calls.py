@@ -21,7 +21,7 @@ from types import FrameType
 from typing import Any, NamedTuple
 
 import lockstep
-from lockstep.bench.works import MLP
+from lockstep.bench.works import WORKS
 from lockstep.console import Progress
 from lockstep.engine.group import Group
 from lockstep.engine.loop import train
@@ -33,7 +33,7 @@ from lockstep.world import World
 SOURCE = str(Path(lockstep.__file__).parent)
 STEPS = 40
 RECIPES: dict[str, Callable[[], Recipe]] = {
-    "mlp": lambda: MLP.recipe(MLP.samples(), 1, "fp32"),
+    "mlp": lambda: WORKS["mlp"].recipe(WORKS["mlp"].samples(), 1, "fp32"),
     "digits": lambda: DIGITS,
 }
 

@@ -98,6 +98,22 @@ def test_a_folder_without_a_run_is_refused(tmp_path: Path):
         lockstep.Run.load(tmp_path)
 
 
+def test_a_run_of_another_version_is_refused(tmp_path: Path):
+    (tmp_path / "run.json").write_text('{"status": "finished", "recipe": {"name": "x"}}')
+    with pytest.raises(FolderError, match=r"run.json has no epochs, .*another version"):
+        lockstep.Run.load(tmp_path)
+
+
+def test_the_threads_of_the_program_stay(tmp_path: Path):
+    before = torch.get_num_threads()
+    torch.set_num_threads(3)
+    try:
+        lockstep.train("line", out=tmp_path / "run", max_steps=1, device="cpu", quiet=True)
+        assert torch.get_num_threads() == 3
+    finally:
+        torch.set_num_threads(before)
+
+
 def test_an_unknown_device_is_refused():
     with pytest.raises(PlanError, match="auto, cpu, cuda"):
         lockstep.train("line", device="tpu")  # type: ignore[arg-type]

@@ -96,12 +96,18 @@ class Run:
 
     @classmethod
     def _from(cls, folder: Path, summary: Mapping[str, Any]) -> Self:
-        if summary["status"] != "finished":
+        status = summary.get("status")
+        if status not in ("finished", None):
             raise FolderError(
-                f"{folder} holds a run that is not finished ({summary['status']}). Continue it "
+                f"{folder} holds a run that is not finished ({status}). Continue it "
                 "with lockstep.train(..., resume=True), or with lockstep train --resume."
             )
         own = [name for name in cls.__dataclass_fields__ if name not in ("folder", "summary")]
+        if missing := {"status", *own} - summary.keys():
+            raise FolderError(
+                f"{folder}/run.json has no {', '.join(sorted(missing))}: it is damaged, or another "
+                "version of lockstep wrote it."
+            )
         return cls(folder=folder, summary=summary, **{name: summary[name] for name in own})
 
     @property

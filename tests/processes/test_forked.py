@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import gzip
 import os
 import signal
 import subprocess
 import time
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from lockstep.processes import forked
 from lockstep.processes.fork import end_group
 from lockstep.processes.forked import close_servers, server_ids, start_forked
 from lockstep.processes.fresh import Process, start_fresh
@@ -54,6 +57,9 @@ def ran(start: Start, folder: Path, text: str, *arguments: str, **options: Any) 
             "late\n",
         ),
         ("import sys; sys.stdout.write('no newline')", 0, "no newline"),
+        ("import weakref\np = weakref.proxy({1, 2})\nprint('fine')", 0, "fine\n"),
+        ("import atexit\natexit.register(print, 'bye')\nraise KeyboardInterrupt", -2, None),
+        ("import os\ntry: os.open('/dev/tty', 2)\nexcept OSError: print('none')", 0, "none\n"),
         ("import sys; print(repr(sys.stdin.read()))", 0, "''\n"),
         (
             "import pickle\nclass A: pass\nprint(pickle.loads(pickle.dumps(A)) is A)",
@@ -106,6 +112,68 @@ def test_file_descriptors_are_passed_on_under_their_numbers(tmp_path: Path, star
         assert ran(start, tmp_path, text, str(writing), keep=(writing,))[0] == 0
         os.close(writing)
         assert answers.read() == b"answer"
+
+
+@BOTH
+def test_files_that_a_program_leaves_open_are_whole(tmp_path: Path, start: Start):
+    text = (
+        "import gzip, zipfile, weakref\n"
+        "class Odd:\n    __class__ = property(lambda self: 1 / 0)\n"
+        "odd, proxy = Odd(), weakref.proxy({1})\n"
+        "plain = open('plain.txt', 'w'); plain.write('hello')\n"
+        "packed = gzip.open('packed.gz', 'wt'); packed.write('hello')\n"
+        "many = zipfile.ZipFile('many.zip', 'w'); many.writestr('one', 'hello')\n"
+    )
+    assert ran(start, tmp_path, text)[0] == 0
+    assert (tmp_path / "plain.txt").read_text() == "hello"
+    with gzip.open(tmp_path / "packed.gz", "rt") as packed:
+        assert packed.read() == "hello"
+    with zipfile.ZipFile(tmp_path / "many.zip") as many:
+        assert many.read("one") == b"hello"
+
+
+def test_an_error_before_the_program_starts_is_printed(tmp_path: Path):
+    code, printed = ran(start_forked, tmp_path, "print('never')", hook="nowhere:enter")
+    assert code == 1
+    assert "No module named 'nowhere'" in printed
+
+
+def test_a_safe_path_is_respected(tmp_path: Path):
+    (tmp_path / "beside").mkdir()
+    env = {"PYTHONSAFEPATH": "1", "PYTHONPATH": str(tmp_path / "beside")}
+    text = "import sys; print(sys.path)"
+    fresh, forked = (ran(start, tmp_path, text, env=env) for start in (start_fresh, start_forked))
+    assert fresh == forked
+
+
+def test_an_interrupted_request_does_not_mix_up_programs(tmp_path: Path, monkeypatch):
+    def interrupted(*given: Any) -> bytes:
+        monkeypatch.undo()
+        raise KeyboardInterrupt
+
+    ran(start_forked, tmp_path, "print('first')")
+    monkeypatch.setattr(forked, "_receive", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        ran(start_forked, tmp_path, "import time; time.sleep(60)")
+    assert ran(start_forked, tmp_path, "print('next')") == (0, "next\n")
+
+
+def test_a_new_server_ends_no_program_of_another(tmp_path: Path):
+    script = tmp_path / "script.py"
+    script.write_text("import sys; sys.stdin.read()")
+    programs, pipes = [], []
+    with (tmp_path / "log").open("wb") as log:
+        for threads in ("1", "2", "3"):
+            reading, writing = os.pipe()
+            env = {**elsewhere(), "OMP_NUM_THREADS": threads}
+            programs.append(start_forked([str(script)], env=env, stdin=reading, output=log))
+            os.close(reading)
+            pipes.append(writing)
+    assert [program.poll() for program in programs] == [None] * 3
+    for pipe in pipes:
+        os.close(pipe)
+    assert [program.wait(60) for program in programs] == [0] * 3
+    close_servers()
 
 
 def test_forked_programs_draw_different_random_numbers(tmp_path: Path):

@@ -15,7 +15,11 @@ from torch.nn.modules.module import (
     register_module_forward_hook,
     register_module_forward_pre_hook,
 )
-from torch.optim.optimizer import Optimizer
+from torch.optim.optimizer import (
+    Optimizer,
+    register_optimizer_step_post_hook,
+    register_optimizer_step_pre_hook,
+)
 
 from lockstep.assess.image_marks import marks
 from lockstep.probes.hooks.optimizers import parameters_of
@@ -35,8 +39,9 @@ def install(recorder: Recorder) -> None:
     witness = Witness(recorder)
     register_module_forward_pre_hook(witness.enter)
     register_module_forward_hook(witness.leave, always_call=True)
-    recorder.on_step.append(witness.begin)
-    recorder.on_stepped.append(witness.end)
+    # Torch's own hooks, not the recorder's: those skip a step whose closure runs no backward pass.
+    register_optimizer_step_pre_hook(lambda optimizer, *_: witness.begin(optimizer))
+    register_optimizer_step_post_hook(lambda optimizer, *_: witness.end(optimizer))
     recorder.on_end.append(witness.tell)
 
 

@@ -91,6 +91,7 @@ def measure(
 ) -> dict[str, Any]:
     """Run all sides and return their numbers; call `advance` with a side's name after each turn."""
     prepare()
+    torch.set_num_threads(1)
     samples = work.samples()
     precision = settings.precision or (work.precision if settings.device == "cuda" else "fp32")
     with ExitStack() as stack:

@@ -103,8 +103,10 @@ _LIBRARIES = tuple(
     {sysconfig.get_path(name) + os.sep for name in ("stdlib", "platstdlib", "purelib", "platlib")}
 )
 _STANDARD = sysconfig.get_path("stdlib") + os.sep
-_ours = [str(Path(__file__).parent) + os.sep]
-"""Files and folders whose code `place` skips: the probes, and modules installed with them."""
+_HERE = Path(__file__).parent
+_ours = [f"{folder}{os.sep}" for folder in (_HERE, _HERE.parent / "processes")]
+"""Files and folders whose code `place` skips: the probes, modules installed with them, and what
+starts the script."""
 
 
 class Recorder:

@@ -67,7 +67,7 @@ def _imported(tree: ast.Module, path: Path, root: Path) -> Iterator[Path]:
         elif isinstance(node, ast.ImportFrom):
             module = node.module or ""
             names = [module, *(f"{module}.{alias.name}".lstrip(".") for alias in node.names)]
-            base = path.parents[node.level - 1] if node.level else root
+            base = path.parents[min(node.level, len(path.parents)) - 1] if node.level else root
         else:
             continue
         for name in names:
@@ -122,9 +122,16 @@ def _sets_environment(node: ast.AST) -> bool:
     """Return whether a node sets a variable that is read at import, or one that is not known."""
     if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store | ast.Del):
         return _is_environ(node.value) and _counts(node.slice)
+    if isinstance(node, ast.AugAssign):
+        return _is_environ(node.target)
+    if isinstance(node, ast.alias):
+        # Under another name, changes of it would not be seen.
+        return node.name in ("environ", "environb", "putenv") and node.asname is not None
+    if isinstance(node, ast.Assign | ast.NamedExpr):
+        return _is_environ(node.value)
     if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
         return False
-    if node.func.attr in ("putenv", "unsetenv", "setdefault", "pop"):
+    if node.func.attr in ("putenv", "unsetenv", "setdefault", "pop", "__setitem__"):
         ours = _is_environ(node.func.value) or node.func.attr.endswith("env")
         return ours and bool(node.args) and _counts(node.args[0])
     if node.func.attr == "update" and _is_environ(node.func.value):
@@ -134,7 +141,7 @@ def _sets_environment(node: ast.AST) -> bool:
 
 
 def _is_environ(node: ast.AST) -> bool:
-    return _named(node) == "environ"
+    return isinstance(node, ast.Name | ast.Attribute) and _named(node) in ("environ", "environb")
 
 
 def _counts(key: ast.expr) -> bool:
@@ -142,10 +149,17 @@ def _counts(key: ast.expr) -> bool:
     return not known or is_read_at_import(key.value)  # type: ignore[attr-defined]
 
 
+def _is_view(node: ast.AST) -> bool:
+    return isinstance(node, ast.Call) and _named(node.func) in ("keys", "items")
+
+
 def _depends_on_hashes(node: ast.AST, parents: dict[ast.AST, ast.AST]) -> bool:
     """Return whether a node makes a set, or a hash, and more than its members may count."""
     if isinstance(node, ast.Call):
         made = isinstance(node.func, ast.Name) and node.func.id in HASHED
+    elif isinstance(node, ast.BinOp):
+        # Views of dicts give sets: a.keys() - b.keys().
+        made = any(_is_view(side) for side in (node.left, node.right))
     else:
         made = isinstance(node, ast.Set | ast.SetComp)
     if not made:

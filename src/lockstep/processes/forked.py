@@ -18,6 +18,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Lock
+from weakref import WeakSet
 
 from lockstep import world
 from lockstep.errors import RunError
@@ -52,8 +53,9 @@ class Forked:
 
     def _read(self, timeout: float | None) -> int | None:
         if self.returncode is None:
-            ready, _, _ = select.select([self._status], [], [], timeout)
-            if ready:
+            ready = select.poll()
+            ready.register(self._status, select.POLLIN)
+            if ready.poll(None if timeout is None else 1e3 * timeout):
                 content = os.read(self._status, NUMBER.size)
                 self.returncode = NUMBER.unpack(content)[0] if content else LOST
                 os.close(self._status)
@@ -73,6 +75,14 @@ class _Server:
     owner: int = field(default_factory=os.getpid)
     """The process that started it: a fork of that process must not talk on its socket."""
 
+    programs: WeakSet[Forked] = field(default_factory=WeakSet)
+    """Programs that it has forked, and that somebody still follows."""
+
+    @property
+    def idle(self) -> bool:
+        """Whether none of its programs runs."""
+        return all(program.poll() is not None for program in list(self.programs))
+
     @property
     def usable(self) -> bool:
         return self.owner == os.getpid() and self.process.poll() is None
@@ -87,7 +97,7 @@ class _Server:
 _servers: dict[tuple[tuple[str, str], ...], _Server] = {}
 _lock = Lock()
 MOST_SERVERS = 2
-"""Servers kept at a time: each holds torch in memory."""
+"""Servers kept at a time, unless more are busy: each holds torch in memory."""
 
 
 def start_forked(
@@ -124,13 +134,13 @@ def start_forked(
         files = [body.fileno(), writing, _number(source), out, out, *keep]
         try:
             with _lock:
-                pid = _ask(env, preload, files)
+                program = _ask(env, preload, files, reading)
         except BaseException:
             os.close(reading)
             raise
         finally:
             os.close(writing)
-    return Forked(pid, reading)
+    return program
 
 
 def obstacle(env: dict[str, str], preload: Sequence[str], names: frozenset[str]) -> str | None:
@@ -156,16 +166,28 @@ def server_ids() -> set[int]:
     return {server.process.pid for server in _servers.values() if server.usable}
 
 
-def _ask(env: dict[str, str], preload: Sequence[str], files: Sequence[int]) -> int:
-    """Have a server fork a program; return the program's process id."""
+def may_fork(env: dict[str, str]) -> bool:
+    """Return whether programs with this environment can be forked: torch has started no thread."""
+    with _lock:
+        return sys.platform == "linux" and _server(env, ()).alone
+
+
+def _ask(env: dict[str, str], preload: Sequence[str], files: Sequence[int], status: int) -> Forked:
+    """Have a server fork a program, whose exit status arrives through the pipe `status`."""
     for _ in range(2):
         server = _server(env, preload)
         try:
             socket.send_fds(server.control, [b"1"], files)
-            return int(NUMBER.unpack(_receive(server.control, NUMBER.size))[0])
+            program = Forked(NUMBER.unpack(_receive(server.control, NUMBER.size))[0], status)
+            server.programs.add(program)
+            return program
         except (OSError, EOFError):
             # A program may have killed the server, which is its parent. Start another one.
             server.close()
+        except BaseException:
+            # The answer would be taken for that to the next request.
+            server.close()
+            raise
     raise RunError("The program killed the process that had started it.")
 
 
@@ -175,8 +197,9 @@ def _server(env: dict[str, str], preload: Sequence[str]) -> _Server:
     if found is not None and not found.usable:
         found.close()
         found = None
-    while found is None and len(_servers) >= MOST_SERVERS:
-        _servers.pop(next(iter(_servers))).close()
+    for old, server in list(_servers.items()):
+        if found is None and len(_servers) >= MOST_SERVERS and server.idle:
+            _servers.pop(old).close()
     if found is None:
         atexit.register(close_servers)
         found = _start(world.without_rank(env), [*TORCH, *preload])
@@ -197,7 +220,7 @@ def _start(env: dict[str, str], modules: Sequence[str]) -> _Server:
             stdout=subprocess.DEVNULL,
             stderr=errors,
             pass_fds=(number,),
-            process_group=0,
+            start_new_session=True,
         )
         theirs.close()
         try:

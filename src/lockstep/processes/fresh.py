@@ -18,7 +18,7 @@ File = int | IO[Any]
 
 
 class Process(Protocol):
-    """A process that was started, fresh or forked. It leads a process group."""
+    """A process that was started, fresh or forked. It leads a process group, without a terminal."""
 
     @property
     def pid(self) -> int:
@@ -53,7 +53,8 @@ def start_fresh(
         stdout=output,
         stderr=subprocess.STDOUT if output is not None else None,
         pass_fds=keep,
-        process_group=0,
+        # Without a terminal: what the process starts cannot read from, or write to, the user's.
+        start_new_session=True,
         # The kernel counts the thread that starts a process as its parent: from another thread
         # the process would die when that thread ends.
         preexec_fn=partial(die_with, os.getpid()) if current_thread() is main_thread() else None,

@@ -47,6 +47,17 @@ def run_replicas(number: int, work: Callable[[int, str], Any]) -> Any:
     one that failed. Ctrl-C lets the replicas finish in their own time; a second Ctrl-C kills them.
     """
     prepare()
+    import torch
+
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        return _run(number, work)
+    finally:
+        torch.set_num_threads(threads)
+
+
+def _run(number: int, work: Callable[[int, str], Any]) -> Any:
     with tempfile.TemporaryDirectory(prefix="lockstep-") as folder:
         store = str(Path(folder) / "store")
         children: list[_Child] = []

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import select
-import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -13,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from lockstep.processes.fork import end_group
-from lockstep.processes.forked import start_forked
+from lockstep.processes.forked import may_fork, start_forked
 from lockstep.processes.fresh import Process, start_fresh
 from lockstep.world import elsewhere, gpus_here
 
@@ -59,7 +58,7 @@ def run_module(
         words.flush()
         words.seek(0)
         # A fork of a process with torch starts twenty times faster; CUDA wants a new interpreter.
-        fork = sys.platform == "linux" and not gpus_here()
+        fork = not gpus_here() and may_fork(elsewhere())
         try:
             process: Process = (start_forked if fork else start_fresh)(
                 ["-m", module, *arguments, str(writing)],
@@ -87,12 +86,13 @@ def _listen(
 ) -> bool:
     """Pass on what a module sends until it ends; return whether its time was over."""
     deadline = float("inf") if limit is None else time.monotonic() + limit
-    content = b""
+    content, waiting = b"", select.poll()
+    waiting.register(answers, select.POLLIN)
     while time.monotonic() < deadline:
         # Look at the process first: what it sent before it ended is in the pipe by then. The end of
         # the pipe says nothing, as processes that it has started may hold the pipe open.
         over = process.poll() is not None
-        ready, _, _ = select.select([answers], [], [], 0.0 if over else POLL)
+        ready = waiting.poll(0.0 if over else 1e3 * POLL)
         part = os.read(answers, 1 << 16) if ready else b""
         *lines, content = (content + part).split(b"\n")
         if any(hear(json.loads(line)) for line in lines):

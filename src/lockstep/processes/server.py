@@ -26,6 +26,8 @@ import sys
 import tempfile
 import threading
 import time
+import traceback
+import zipfile
 from collections.abc import Sequence
 from contextlib import suppress
 from importlib.machinery import SourceFileLoader
@@ -123,6 +125,8 @@ class Server:
                 module, function = request["hook"].split(":")
                 getattr(importlib.import_module(module), function)()
             code = run_main(request["command"])
+        except BaseException:
+            traceback.print_exc()
         finally:
             os._exit(code)
 
@@ -154,11 +158,11 @@ def _renew() -> None:
 
 def run_main(command: Sequence[str]) -> int:
     """Run a script, or `-m module`, with its arguments, as `python` does; return the exit code."""
-    code = 1
+    code, interrupted = 1, False
     try:
         if command[0] == "-m":
             sys.argv = ["-m", *command[2:]]
-            sys.path.insert(0, os.getcwd())
+            _put_first(os.getcwd())
             runpy.run_module(command[1], run_name="__main__", alter_sys=True)
         else:
             sys.argv = list(command)
@@ -166,15 +170,16 @@ def run_main(command: Sequence[str]) -> int:
         code = 0
     except SystemExit as leaving:
         code = _exit_code(leaving)
-    except KeyboardInterrupt:
-        signal.signal(signal.SIGINT, signal.SIG_DFL)
-        os.kill(os.getpid(), signal.SIGINT)
     except BaseException as error:
+        interrupted = isinstance(error, KeyboardInterrupt)
         trace = error.__traceback__
         while trace is not None and trace.tb_frame.f_code.co_filename == __file__:
             trace = trace.tb_next
         sys.excepthook(type(error), error.with_traceback(trace), trace)
     _shut_down()
+    if interrupted:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        os.kill(os.getpid(), signal.SIGINT)
     return code
 
 
@@ -183,8 +188,13 @@ def _run_script(path: str) -> None:
     loader = SourceFileLoader("__main__", path)
     vars(main).update(__file__=path, __loader__=loader, __builtins__=builtins, __cached__=None)
     sys.modules["__main__"] = main
-    sys.path.insert(0, os.path.dirname(os.path.realpath(path)))
+    _put_first(os.path.dirname(os.path.realpath(path)))
     exec(compile(Path(path).read_bytes(), path, "exec", dont_inherit=True), vars(main))
+
+
+def _put_first(folder: str) -> None:
+    if not sys.flags.safe_path:
+        sys.path.insert(0, folder)
 
 
 def _exit_code(leaving: SystemExit) -> int:
@@ -202,20 +212,34 @@ def _shut_down() -> None:
 
     threading._shutdown()  # type: ignore[attr-defined]
     atexit._run_exitfuncs()
-    # A script may leave files open: Python writes their buffers when it deletes them.
-    for thing in gc.get_objects():
-        if isinstance(thing, io.TextIOWrapper | io.BufferedWriter | io.BufferedRandom):
-            with suppress(OSError, ValueError):
-                thing.flush()
     for stream in (sys.stdout, sys.stderr):
-        with suppress(OSError, ValueError, AttributeError):
+        with suppress(Exception):
             stream.flush()
+    # A script may leave files open: Python completes them when it deletes them. Plain files come
+    # last, because archives, text and compressed files write into them.
+    # Not isinstance: it asks an object for its class, and a dead proxy raises an error.
+    files = [
+        thing
+        for thing in gc.get_objects()
+        if issubclass(type(thing), io.TextIOBase | io.BufferedIOBase | zipfile.ZipFile)
+    ]
+    for thing in sorted(files, key=_depth):
+        with suppress(Exception):
+            thing.close()
+
+
+def _depth(file: Any) -> int:
+    """Return the place of a file among those that have to be closed."""
+    if isinstance(file, zipfile.ZipFile | io.TextIOBase):
+        return 0
+    return 2 if isinstance(file, io.BufferedWriter | io.BufferedRandom) else 1
 
 
 def main(control: int, modules: Sequence[str]) -> None:
     """Import the modules, report what is loaded, and serve."""
-    # Python put the folder that this process was started in first.
-    del sys.path[0]
+    if not sys.flags.safe_path:
+        # Python put the folder that this process was started in first.
+        del sys.path[0]
     with no_garbage_collection():
         for name in modules:
             importlib.import_module(name)

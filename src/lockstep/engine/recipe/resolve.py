@@ -26,7 +26,15 @@ def find_recipe(text: str) -> Recipe:
     if text in RECIPES:
         return RECIPES[text]
     # Threads that a user's file starts now would be missing in the replicas, which are forked.
+    threads = torch.get_num_threads()
     torch.set_num_threads(1)
+    try:
+        return _load_recipe(text, RECIPES)
+    finally:
+        torch.set_num_threads(threads)
+
+
+def _load_recipe(text: str, built_in: Mapping[str, Recipe]) -> Recipe:
     if text.endswith(".py"):
         module = _load_file(Path(text))
         if not hasattr(module, "recipe"):
@@ -40,7 +48,7 @@ def find_recipe(text: str) -> Recipe:
         where = f"{text} is {type(found).__name__}"
     else:
         raise RecipeError(
-            _unknown("recipe", text, RECIPES) + " Or give a file.py, or module:recipe."
+            _unknown("recipe", text, built_in) + " Or give a file.py, or module:recipe."
         )
     if not isinstance(found, Recipe):
         raise RecipeError(f"{where}, not a lockstep.Recipe. Write: recipe = lockstep.Recipe(...)")

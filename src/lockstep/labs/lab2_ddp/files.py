@@ -40,4 +40,4 @@ def program() -> str:
 
 def page(name: str) -> str:
     """Read a file of `pages/`."""
-    return resources.files(__package__).joinpath("pages", name).read_text()
+    return resources.files(__package__).joinpath("pages", name).read_text("utf-8")

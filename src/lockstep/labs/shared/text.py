@@ -14,7 +14,7 @@ _GAP = re.compile(r"@(\w+)@")
 @cache
 def sections(path: Path) -> dict[str, str]:
     """Return the sections of a file by the names in the comments above them."""
-    _, *parts = _HEAD.split(path.read_text())
+    _, *parts = _HEAD.split(path.read_text("utf-8"))
     return {name: text.strip() for name, text in zip(parts[::2], parts[1::2], strict=True)}
 
 

@@ -59,7 +59,7 @@ def _script() -> str:
     """Return Plotly and picture.js as one module, so that the page loads nothing from elsewhere."""
     from plotly.offline import get_plotlyjs
 
-    own = (HERE / "picture.js").read_text()
+    own = (HERE / "picture.js").read_text("utf-8")
     # Only the first picture of a page loads Plotly.
     return f"if (!globalThis.Plotly) {{\n{get_plotlyjs()}\n}}\n{own}"
 
