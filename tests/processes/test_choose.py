@@ -36,6 +36,8 @@ def reason(folder: Path, text: str) -> str | None:
         "import os\nos.environ.setdefault('WANDB_MODE', 'offline')\nimport torch",
         "import os\nenv = os.environ.copy()\nhome = os.environ['HOME']\nimport torch",
         "from ........too.deep import x\nimport torch",
+        "import sys, torch\nprint(sys.argv, torch.stack([]), path.modules(), x.path)",
+        "import importlib, torch\nimportlib.import_module('json')",
         "import torch\nnames = sorted(set('abc'))\nprint(len({1, 2}), 3 in {3, 4})",
         "import torch\nfrom torch.utils.data import DataLoader\nDataLoader([1], num_workers=2)",
     ],
@@ -69,6 +71,13 @@ def test_scripts_that_cannot_notice_are_forked(tmp_path: Path, text: str):
         ("import os\ne = os.environ\ne['OMP_PLACES'] = '1'\nimport torch", "line 2 sets"),
         ("import os\nos.environ.__setitem__(name, '1')\nimport torch", "line 2 sets"),
         ("import torch\nfor key in a.keys() - b.keys(): pass", "line 2 uses a set"),
+        ("import sys\nfast = 'torch' not in sys.modules\nimport torch", "line 2 looks at how"),
+        ("import sys\nsys.meta_path.insert(0, finder)\nimport torch", "line 2 looks at how"),
+        ("import sys\nsys.path.insert(0, 'vendor')\nimport torch", "line 2 looks at how"),
+        ("import inspect, torch\nprint(len(inspect.stack()))", "line 2 looks at how"),
+        ("import torch\nopen('/proc/self/cmdline')", "line 2 looks at how"),
+        ("import runpy\nrunpy.run_path(name)", "line 1 runs code"),
+        ("import importlib\nimportlib.import_module(name)", "line 2 runs code"),
         ("x = = 1", "cannot be read"),
     ],
 )
@@ -82,6 +91,8 @@ def test_modules_beside_a_script_are_looked_at_too(tmp_path: Path):
     (tmp_path / "helpers" / "deep.py").write_text("import lightning\ndef run(): pass")
     (tmp_path / "unused.py").write_text("import lightning")
     assert reason(tmp_path, "import torch") is None
+    by_name = "import torch, importlib\nimportlib.import_module('helpers.deep')"
+    assert "framework" in (reason(tmp_path, by_name) or "")
     assert "framework" in (reason(tmp_path, "import torch\nfrom helpers import run") or "")
 
 

@@ -2,7 +2,7 @@
 
 A fork is many times cheaper, but torch is imported before the script's first line, all ranks share
 one seed for the hashes of strings, and modules of the server hide modules beside the script. The
-script gets a new interpreter if it could notice any of this.
+script gets a new interpreter if it could notice any of this, or runs code that the rule cannot see.
 """
 
 from __future__ import annotations
@@ -20,6 +20,20 @@ STARTS_PROCESSES = {
     *("elastic_launch", "notebook_launcher", "debug_launcher", "execv", "execve", "execvp"),
 }
 """Names and texts by which a script chooses how its own processes start."""
+INSPECTS = {
+    *("meta_path", "path_hooks", "path_importer_cache", "orig_argv", "getppid", "getsid"),
+    *("_getframe", "currentframe", "getouterframes", "walk_stack"),
+    *("extract_stack", "format_stack", "print_stack"),
+    *("get_objects", "get_referrers", "tracemalloc"),
+}
+"""Names by which a script sees how it was started, or what was imported before it."""
+RUNS_OTHER_CODE = {
+    *("exec", "__import__", "runpy", "run_path", "run_module", "exec_module", "reload"),
+    *("spec_from_file_location", "SourceFileLoader", "addsitedir"),
+}
+"""Names by which a script runs code that the rule does not see."""
+OF_SYS = {"modules", "path"}
+"""What a script must not look at in `sys`: other names mean other things elsewhere."""
 FRAMEWORKS = {"lightning", "pytorch_lightning", "ray", "deepspeed", "horovod"}
 """Libraries that start processes by themselves."""
 HASHED = {"set", "frozenset", "hash"}
@@ -64,6 +78,9 @@ def _imported(tree: ast.Module, path: Path, root: Path) -> Iterator[Path]:
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
             base = root
+        elif isinstance(node, ast.Call) and _named(node.func) == "import_module":
+            names = [_named(argument) for argument in node.args[:1]]
+            base = root
         elif isinstance(node, ast.ImportFrom):
             module = node.module or ""
             names = [module, *(f"{module}.{alias.name}".lstrip(".") for alias in node.names)]
@@ -85,6 +102,10 @@ def _reason(tree: ast.Module) -> str | None:
     for node in ast.walk(tree):
         if _named(node) in STARTS_PROCESSES:
             return f"line {_line(node)} chooses how processes are started"
+        if _named(node) in INSPECTS or _looks_into_sys(node):
+            return f"line {_line(node)} looks at how Python was started"
+        if _named(node) in RUNS_OTHER_CODE or _imports_by_variable(node):
+            return f"line {_line(node)} runs code that is chosen while the script runs"
         if _imports(node, FRAMEWORKS):
             return f"line {_line(node)} imports a framework that starts processes"
         if _sets_environment(node) and _line(node) < first_torch:
@@ -108,6 +129,25 @@ def _named(node: ast.AST) -> str:
     if isinstance(node, ast.Constant) and isinstance(node.value, str):
         return node.value
     return ""
+
+
+def _looks_into_sys(node: ast.AST) -> bool:
+    if isinstance(node, ast.Attribute):
+        owner = _named(node.value)
+        hidden = node.attr in OF_SYS and owner in ("sys", "_sys")
+        return hidden or (node.attr == "stack" and owner == "inspect")
+    if isinstance(node, ast.ImportFrom):
+        return node.module == "sys" and any(alias.name in OF_SYS for alias in node.names)
+    if isinstance(node, ast.Import):
+        return any(a.name == "sys" and a.asname not in (None, "_sys") for a in node.names)
+    return isinstance(node, ast.Constant) and str(node.value).startswith("/proc/self")
+
+
+def _imports_by_variable(node: ast.AST) -> bool:
+    """Return whether a node imports a module whose name is not written there."""
+    if not isinstance(node, ast.Call) or _named(node.func) != "import_module":
+        return False
+    return not (node.args and isinstance(node.args[0], ast.Constant))
 
 
 def _imports(node: ast.AST, packages: set[str]) -> bool:
