@@ -46,10 +46,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 break
 
 
-POOL: set[int] = set()
-"""Replicas that stay for the whole session."""
-
-
 def children() -> set[int]:
     """The processes that this one has started, dead ones that nobody has waited for too."""
     lists = Path("/proc/self/task").glob("*/children")
@@ -64,7 +60,7 @@ def _nothing_leaks() -> Iterator[None]:
     ours = ("PYTEST_CURRENT_TEST", "PYTORCH_NVML_BASED_CUDA_CHECK", "CUBLAS_WORKSPACE_CONFIG")
     changed = {k for k in before.keys() | os.environ.keys() if before.get(k) != os.environ.get(k)}
     assert not changed - set(ours) - {k for k in changed if k.startswith("TORCHINDUCTOR")}
-    assert not children() - server_ids() - POOL
+    assert not children() - server_ids()
 
 
 @pytest.fixture(

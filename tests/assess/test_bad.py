@@ -104,21 +104,28 @@ def test_one_that_starts_too_many_processes_is_ended_with_all_of_them(tmp_path: 
     assert not running("73916")
 
 
-STARTER = "starter = os.getppid()\n"
-WATCHER = "import pathlib\nstarter = os.getppid()\n" + (
-    "stat = pathlib.Path(f'/proc/{starter}/stat').read_text()\n"
-    "starter = int(stat.rpartition(')')[2].split()[1])\n"
+# Written so that the rule for forking does not see it: the program is forked, and its parent is
+# the process that forks. A program that names os.getppid gets a new interpreter.
+STARTER = "starter = getattr(os, 'get' + 'ppid')()\n"
+WATCHER = (
+    "import pathlib\n"
+    + STARTER
+    + (
+        "stat = pathlib.Path(f'/proc/{starter}/stat').read_text()\n"
+        "starter = int(stat.rpartition(')')[2].split()[1])\n"
+    )
 )
 
 
 @pytest.mark.parametrize(
     ("whom", "words"),
     [
+        ("starter = os.getppid()\n", "the process that watched it was ended"),
         (WATCHER, "the process that watched it was ended"),
         # Whether both ranks have been started by then is chance.
         (STARTER, "signal 9 ended a rank|killed the process that had started it"),
     ],
-    ids=["the process that watches", "the process that forks"],
+    ids=["the parent", "the process that watches", "the process that forks"],
 )
 def test_one_that_ends_who_watches_it_is_found_out(tmp_path: Path, whom: str, words: str):
     program = ROOT + (

@@ -15,7 +15,7 @@ from torch.distributed.pipelining import Schedule1F1B, ScheduleGPipe
 
 from lockstep.engine.exchange.traffic import Traffic, replicated
 from lockstep.engine.group import Group
-from lockstep.engine.pipeline import Pipeline, cut, idle_share, largest_part
+from lockstep.engine.pipeline import Pipeline, cut, largest_part
 from lockstep.engine.step.metrics import cross_entropy
 from lockstep.errors import PlanError
 from lockstep.world import World
@@ -150,13 +150,6 @@ def test_micro_batches_are_equal(samples: int, most: int):
     number = largest_part(samples, most)
     assert samples % number == 0
     assert 1 <= number <= most
-
-
-def test_more_micro_batches_leave_less_idle():
-    shares = [idle_share(4, n) for n in (1, 2, 4, 8, 1000)]
-    assert shares == sorted(shares, reverse=True)
-    assert shares[0] == 0.75
-    assert idle_share(1, 1) == 0.0
 
 
 def two(rank: int = 0) -> Group:

@@ -164,15 +164,6 @@ def largest_part(samples: int, most: int) -> int:
     return max(n for n in range(1, most + 1) if samples % n == 0)
 
 
-def idle_share(stages: int, micro_batches: int) -> float:
-    """Return the share of a step in which a stage waits, if all stages take equally long.
-
-    >>> idle_share(2, 1), idle_share(2, 4)
-    (0.5, 0.2)
-    """
-    return (stages - 1) / (micro_batches + stages - 1)
-
-
 def _bytes(layer: nn.Module) -> int:
     return sum(p.nbytes for p in layer.parameters())
 
