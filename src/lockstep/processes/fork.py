@@ -26,6 +26,19 @@ def prepare() -> None:
 
 
 @contextmanager
+def one_thread() -> Iterator[None]:
+    """Let torch start no threads in the body: they would be missing in a fork of this process."""
+    import torch
+
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+
+
+@contextmanager
 def no_garbage_collection() -> Iterator[None]:
     """Import large packages faster: they create many objects and hardly any garbage."""
     collecting = gc.isenabled()

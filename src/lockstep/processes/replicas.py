@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from lockstep.errors import Interrupted, LockstepError, ReplicaDied
-from lockstep.processes.fork import fork, prepare
+from lockstep.processes.fork import fork, one_thread, prepare
 from lockstep.processes.signals import STOPS, DeferredSignals, describe_exit
 
 PATIENCE = 60.0
@@ -47,18 +47,7 @@ def run_replicas(number: int, work: Callable[[int, str], Any]) -> Any:
     one that failed. Ctrl-C lets the replicas finish in their own time; a second Ctrl-C kills them.
     """
     prepare()
-    import torch
-
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        return _run(number, work)
-    finally:
-        torch.set_num_threads(threads)
-
-
-def _run(number: int, work: Callable[[int, str], Any]) -> Any:
-    with tempfile.TemporaryDirectory(prefix="lockstep-") as folder:
+    with one_thread(), tempfile.TemporaryDirectory(prefix="lockstep-") as folder:
         store = str(Path(folder) / "store")
         children: list[_Child] = []
         with DeferredSignals() as deferred:

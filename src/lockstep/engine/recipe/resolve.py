@@ -13,10 +13,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from lockstep.engine.recipe.recipe import Recipe, raised
 from lockstep.errors import LockstepError, RecipeError
+from lockstep.processes.fork import one_thread
 
 
 def find_recipe(text: str) -> Recipe:
@@ -25,13 +24,8 @@ def find_recipe(text: str) -> Recipe:
 
     if text in RECIPES:
         return RECIPES[text]
-    # Threads that a user's file starts now would be missing in the replicas, which are forked.
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
+    with one_thread():
         return _load_recipe(text, RECIPES)
-    finally:
-        torch.set_num_threads(threads)
 
 
 def _load_recipe(text: str, built_in: Mapping[str, Recipe]) -> Recipe:
