@@ -18,6 +18,12 @@ LockstepError
     └── ReplicaDied       a replica exited before the end of the training
 """
 
+from __future__ import annotations
+
+import sysconfig
+import traceback
+from pathlib import Path
+
 
 class LockstepError(Exception):
     """Base class of every error that lockstep raises on purpose."""
@@ -87,3 +93,14 @@ class CheckpointError(RunError):
 
 class ReplicaDied(RunError):
     """A replica exited before the end of the training."""
+
+
+def raised(where: str, error: BaseException) -> str:
+    """Describe what a user's code raised, with its line and without the frames of lockstep."""
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [f for f in frames if not f.filename.startswith(("<", str(Path(__file__).parent)))]
+    # The last line that the user wrote, not one deep in a library that it called.
+    installed = (sysconfig.get_path("stdlib"), sysconfig.get_path("purelib"))
+    own = [f for f in own if not f.filename.startswith(installed)] or own
+    line = f"\n  line {own[-1].lineno} of {own[-1].filename}: {own[-1].line}" if own else ""
+    return f"{where} raised {type(error).__name__}: {error}{line}"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -12,11 +11,12 @@ import torch
 from torch import Tensor, nn
 
 from lockstep.cluster.launch import choose, launch
+from lockstep.cluster.program import Program, launch_program
 from lockstep.console import Console
 from lockstep.engine.recipe.job import Job, SpeedName
 from lockstep.engine.recipe.recipe import Recipe
 from lockstep.engine.recipe.resolve import find_recipe
-from lockstep.engine.run.run_folder import RunFolder, state_of
+from lockstep.engine.run.run_folder import RunFolder, new_folder, state_of
 from lockstep.errors import FolderError, PlanError, RecipeError, RunError
 from lockstep.processes.safe_fork import reason_not_to_fork
 from lockstep.report.run import write_run_report
@@ -238,12 +238,14 @@ def train_here(
     kind, replicas = choose(device, replicas, options.get("share_gpu", False))
     job = Job(
         recipe=recipe,
-        out=out or Path("runs") / f"{recipe.name}-{time.strftime('%Y%m%d-%H%M%S')}",
+        out=out or Path("runs"),
         replicas=replicas,
         exact=exact,
         resume=resume,
         **options,
     )
+    if out is None:
+        job = replace(job, out=new_folder(Path("runs"), recipe.name))
     writes = joined is None or joined[0] == 0
     try:
         summary = launch(job, device=kind, console=console, max_restarts=max_restarts)
@@ -255,3 +257,44 @@ def train_here(
     if writes:
         write_run_report(job.out)
     return Run._from(job.out, summary)
+
+
+def train_program(
+    path: Path,
+    arguments: list[str],
+    console: Console,
+    *,
+    flags: dict[str, Any],
+    replicas: int | None = None,
+    out: Path | None = None,
+    resume: bool = False,
+    max_restarts: int = 0,
+    share_gpu: bool = False,
+) -> Run:
+    """Run a program with a `lockstep.Loop`, write its report, and return the run."""
+    if resume and out is None:
+        raise PlanError("--resume needs --out, the folder of the run to continue.")
+    joined = launched()
+    if out is None and joined is not None:
+        raise PlanError("under torchrun, name the run's folder with --out: all processes share it.")
+    kind, replicas = choose(flags.pop("device", "auto"), replicas, share_gpu)
+    program = Program(
+        path=path,
+        arguments=arguments,
+        out=out or new_folder(Path("runs"), path.stem),
+        resume=resume,
+        share_gpu=share_gpu,
+        flags=flags,
+    )
+    writes = joined is None or joined[0] == 0
+    try:
+        summary = launch_program(
+            program, replicas=replicas, device=kind, console=console, max_restarts=max_restarts
+        )
+    except RunError:
+        if writes and (program.out / "run.json").exists():
+            write_run_report(program.out)
+        raise
+    if writes:
+        write_run_report(program.out)
+    return Run._from(program.out, summary)

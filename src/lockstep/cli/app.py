@@ -17,7 +17,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-app.command("train")(train.command)
+# A program takes arguments of its own, after `--`.
+app.command("train", context_settings={"allow_extra_args": True})(train.command)
 app.command("compare")(compare.command)
 app.command("bench")(bench.command)
 app.command("tune")(tune.command)

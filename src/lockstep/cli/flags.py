@@ -6,6 +6,7 @@ import functools
 import inspect
 from collections.abc import Callable
 from dataclasses import fields, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -68,16 +69,30 @@ _RUN: Flags = {
 
 
 def with_recipe_flags(
-    command: Callable[..., None], own: Flags | None = None
+    command: Callable[..., None],
+    own: Flags | None = None,
+    program: Callable[..., None] | None = None,
 ) -> Callable[..., None]:
     """Add the shared flags to `command`, and pass it the changed `recipe` and the `run` options.
 
-    `own` are flags that only this command has, beside those in its signature.
+    `own` are flags that only this command has, beside those in its signature. A file without a
+    recipe goes to `program`, with the flags that were typed and the arguments after `--`.
     """
 
     @functools.wraps(command)
-    def wrapped(recipe: str, **given: Any) -> None:
-        from lockstep.engine.recipe.resolve import find_recipe
+    def wrapped(recipe: str, context: typer.Context, **given: Any) -> None:
+        from lockstep.engine.recipe.resolve import find_recipe, is_program
+
+        if program is not None and is_program(recipe):
+            typed = {n: v for n, v in given.items() if _is_typed(context, n)}
+            with reserved_output(given["json"]):
+                program(Path(recipe), typed, context.args)
+            return
+        if context.args:
+            raise RecipeError(
+                f"unexpected: {' '.join(context.args)}. Only a program with a lockstep.Loop takes "
+                "arguments of its own."
+            )
 
         overrides = {n: v for n in _FLAGS if (v := given.pop(n)) is not None}
         run = {n: given.pop(n) for n in _RUN}
@@ -89,6 +104,7 @@ def with_recipe_flags(
     given = inspect.signature(command).parameters
     taken = [p for n, p in given.items() if n not in ("recipe", "run") and p.kind != p.VAR_KEYWORD]
     parameters = [_parameter("recipe", RecipeArgument, inspect.Parameter.empty)]
+    parameters.append(_parameter("context", typer.Context, inspect.Parameter.empty))
     parameters += [_flag(name, *flag) for name, flag in (own or {}).items()] + taken
     for name, (kind, text) in _FLAGS.items():
         parameters.append(_flag(name, kind, None, text, "Recipe"))
@@ -96,6 +112,11 @@ def with_recipe_flags(
     wrapped.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     wrapped.__annotations__ = {p.name: p.annotation for p in parameters}
     return wrapped
+
+
+def _is_typed(context: typer.Context, name: str) -> bool:
+    source = context.get_parameter_source(name)
+    return source is not None and source.name == "COMMANDLINE"
 
 
 def _flag(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +21,10 @@ def check_runs(command: str, seeds: int, margin: float) -> None:
 
 def new_folder(out: Path | None, command: str, recipe: str) -> Path:
     """Return the folder for all runs, by default one named after the command, recipe and time."""
-    out = out or Path("runs") / f"{command}-{recipe}-{time.strftime('%Y%m%d-%H%M%S')}"
+    from lockstep.engine.run.run_folder import new_folder as made_up
+
+    if out is None:
+        return made_up(Path("runs"), f"{command}-{recipe}")
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise FolderError(f"--out {out} is not empty. Name a new or an empty folder.")
     return out

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from lockstep.cli.flags import Flags, Json, with_recipe_flags
 from lockstep.console import Console, duration
+from lockstep.errors import RecipeError
 from lockstep.world import launched
 
 if TYPE_CHECKING:
@@ -26,13 +27,40 @@ _OWN: Flags = {
 }
 
 
-@partial(with_recipe_flags, own=_OWN)
+_FOR_PROGRAMS = {
+    *("seed", "global_batch", "shards", "exact", "precision", "micro_batch", "threads", "workers"),
+    *("checkpoint_every", "keep", "max_steps", "timeout", "device"),
+}
+"""Flags that replace arguments of a program's Loop."""
+
+
+def _train_program(path: Path, typed: dict[str, Any], arguments: list[str]) -> None:
+    """Run a program that contains a lockstep.Loop."""
+    from lockstep.training import train_program
+
+    start = {"json", "recipe", "replicas", "out", "resume", "max_restarts", "share_gpu"}
+    if odd := sorted(typed.keys() - _FOR_PROGRAMS - start):
+        names = ", ".join("--" + name.replace("_", "-") for name in odd)
+        raise RecipeError(
+            f"{names}: only for recipes. {path} has a training loop of its own, which decides this."
+        )
+    console = Console(as_json=typed.get("json", False))
+    given = {name: typed[name] for name in start - {"json", "recipe"} if name in typed}
+    flags = {name: value for name, value in typed.items() if name in _FOR_PROGRAMS}
+    done = train_program(path, arguments, console, flags=flags, **given)
+    _finish(console, done, json=typed.get("json", False))
+
+
+@partial(with_recipe_flags, own=_OWN, program=_train_program)
 def command(recipe: "Recipe", run: dict[str, Any], *, json: Json = False, **own: Any) -> None:
-    """Train a recipe on N replicas."""
+    """Train a recipe, or run a program with a lockstep.Loop, on N replicas."""
     from lockstep.training import train_here
 
     console = Console(as_json=json)
-    done = train_here(recipe, console, **own, **run)
+    _finish(console, train_here(recipe, console, **own, **run), json=json)
+
+
+def _finish(console: Console, done: "Run", *, json: bool) -> None:
     joined = launched()
     if joined is not None and joined[0] != 0:
         return
@@ -44,16 +72,17 @@ def command(recipe: "Recipe", run: dict[str, Any], *, json: Json = False, **own:
 
 def _show(console: Console, run: "Run") -> None:
     recipe, mode = run.summary["recipe"], "exact" if run.exact else "fast"
-    rows = [["replicas", f"{run.replicas} ({mode} mode, {run.summary['speed']['name']})"]]
+    speed = run.summary.get("speed", {}).get("name", "eager")
+    rows = [["replicas", f"{run.replicas} ({mode} mode, {speed})"]]
     rows += [[name.replace("_", " "), f"{value:.4f}"] for name, value in run.metrics.items()]
     rows.append(["time", duration(run.seconds)])
-    if recipe["target"] is not None:
+    if recipe.get("target") is not None:
         reached = run.seconds_to_target
         shown = "not reached" if reached is None else duration(reached)
         rows.append([f"time to {recipe['target']:g}", shown])
     if run.samples_per_second:
         rows.append(["samples/s", f"{run.samples_per_second:,.0f}"])
-    if run.summary["noise"]:
+    if run.summary.get("noise"):
         rows.append(["noise scale", _spoken(run.summary["noise"])])
     rows.append(["weights", f"sha256 {run.weights_sha256[:16]}"])
     console.table(recipe["name"], ["", ""], rows)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lockstep.console import Console, LiveProgress, Progress
@@ -55,40 +56,56 @@ def launch(
     joined = launched()
     if joined is not None:
         rank, size, local = joined
-        world = World(rank=rank, size=size, local_rank=local, device=_device(device, local, job))
+        world = World(
+            rank=rank,
+            size=size,
+            local_rank=local,
+            device=place(device, local, share_gpu=job.share_gpu),
+        )
         if max_restarts:
             raise PlanError("--max-restarts: give it to torchrun, which starts the replicas here.")
         if restarts() and (job.out / "run.json").exists():
             job = replace(job, resume=True)
         return replica(job, world, None, _progress(console, title or job.recipe.name, rank))
+
+    def run(resume: bool) -> dict[str, Any]:
+        again = replace(job, resume=job.resume or resume)
+        summary: dict[str, Any] = run_replicas(job.replicas, _worker(again, device, console, title))
+        return summary
+
+    return restarted(run, job.out, console, max_restarts)
+
+
+def restarted(
+    run: Callable[[bool], dict[str, Any]], out: Path, console: Console, max_restarts: int
+) -> dict[str, Any]:
+    """Call `run(False)`; after a replica has died, call `run(True)` to resume, so many times."""
+    resume = False
     while True:
         try:
-            summary: dict[str, Any] = run_replicas(
-                job.replicas, _worker(job, device, console, title)
-            )
-            return summary
+            return run(resume)
         except ReplicaDied as error:
             if max_restarts == 0:
-                raise ReplicaDied(f"{error}{_way_on(job)}") from None
+                raise ReplicaDied(f"{error}{_way_on(out)}") from None
             max_restarts -= 1
             console.warn(f"{error} Restarting from the last checkpoint; {max_restarts} more to go.")
             # A replica that died before it claimed its folder left nothing to resume.
-            job = replace(job, resume=(job.out / "run.json").exists())
+            resume = (out / "run.json").exists()
 
 
-def _way_on(job: Job) -> str:
+def _way_on(out: Path) -> str:
     """Say how to continue after a replica died, if there is a checkpoint."""
-    if not any((job.out / "checkpoints").glob("step-*.safetensors")):
+    if not any((out / "checkpoints").glob("step-*.safetensors")):
         return ""
-    return f"\nContinue from its last checkpoint with --resume --out {job.out}."
+    return f"\nContinue from its last checkpoint with --resume --out {out}."
 
 
 def _worker(
     job: Job, device: str, console: Console, title: str | None
 ) -> Callable[[int, str], dict[str, Any]]:
     def work(rank: int, store: str) -> dict[str, Any]:
-        place = _device(device, rank, job)
-        world = World(rank=rank, size=job.replicas, local_rank=rank, device=place)
+        own = place(device, rank, share_gpu=job.share_gpu)
+        world = World(rank=rank, size=job.replicas, local_rank=rank, device=own)
         return replica(job, world, store, _progress(console, title or job.recipe.name, rank))
 
     return work
@@ -106,8 +123,9 @@ def replica(job: Job, world: World, store: str | None, progress: Progress) -> di
     return summary
 
 
-def _device(kind: str, local_rank: int, job: Job) -> str:
-    return "cpu" if kind == "cpu" else f"cuda:{0 if job.share_gpu else local_rank}"
+def place(kind: str, local_rank: int, *, share_gpu: bool) -> str:
+    """Return the device of a replica, as torch spells it."""
+    return "cpu" if kind == "cpu" else f"cuda:{0 if share_gpu else local_rank}"
 
 
 def _progress(console: Console, title: str, rank: int) -> Progress:

@@ -7,10 +7,23 @@ batch draw at once on the device.
 
 from __future__ import annotations
 
+import random
+
+import numpy
 import torch
 from torch import Tensor
 
 from lockstep.keys import GOLDEN, mixed, signed, signed_key
+
+
+def seed_generators(number: int, device: torch.device | None = None) -> None:
+    """Seed Python's, NumPy's and torch's own generators: whatever user code draws from."""
+    random.seed(number)
+    numpy.random.seed(number & 0xFFFFFFFF)
+    # Not torch.manual_seed: before CUDA is used, it notes a stack trace at every call.
+    torch.default_generator.manual_seed(number)
+    if device is not None and device.type == "cuda":
+        torch.cuda.default_generators[device.index or 0].manual_seed(number)
 
 
 class EpochKeys:
@@ -76,3 +89,19 @@ class SampleKeys:
 
 def _base(seed: int, epoch: int | None, purpose: str) -> int:
     return signed_key(seed, purpose) if epoch is None else signed_key(seed, epoch, purpose)
+
+
+States = tuple[object, ...]
+
+
+def generator_states() -> States:
+    """Return the states of Python's, NumPy's and torch's own generators on the CPU."""
+    return random.getstate(), numpy.random.get_state(), torch.get_rng_state()
+
+
+def restore_generators(states: States) -> None:
+    """Set the generators back to what `generator_states` returned."""
+    own, numpys, torchs = states
+    random.setstate(own)  # type: ignore[arg-type]
+    numpy.random.set_state(numpys)  # type: ignore[arg-type]
+    torch.set_rng_state(torchs)  # type: ignore[arg-type]

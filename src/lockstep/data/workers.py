@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import random
 import time
 import warnings
 from collections import deque
@@ -11,13 +10,17 @@ from collections.abc import Iterable, Iterator
 from functools import partial
 from typing import Any, cast
 
-import numpy
 import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, default_collate, get_worker_info
 
 from lockstep.data.batches import Arrival, Batch, Finish, Request, Watch, check_pair
-from lockstep.data.keyed import EpochKeys
+from lockstep.data.keyed import (
+    EpochKeys,
+    generator_states,
+    restore_generators,
+    seed_generators,
+)
 from lockstep.errors import DataError, LockstepError
 from lockstep.keys import key
 from lockstep.world import die_with
@@ -54,7 +57,7 @@ class WorkerLoader:
             batch_sampler=cast(Any, _Forwarder(requests, on_the_way)),
             num_workers=self.workers,
             collate_fn=cast(Any, _collate),
-            worker_init_fn=partial(_start_worker, os.getpid()),
+            worker_init_fn=partial(start_worker, os.getpid()),
             pin_memory=self.device.type == "cuda",
             # Without it, DataLoader would draw from the generator of the training.
             generator=torch.Generator(),
@@ -166,13 +169,11 @@ class _Keyed:
         if get_worker_info() is not None:
             return start, self._read(keys)
         # Without workers, this is the training process: restore its generators.
-        states = random.getstate(), numpy.random.get_state(), torch.get_rng_state()
+        states = generator_states()
         try:
             return start, self._read(keys)
         finally:
-            random.setstate(states[0])
-            numpy.random.set_state(states[1])
-            torch.set_rng_state(states[2])
+            restore_generators(states)
 
     def _read(self, keys: list[tuple[int, int]]) -> list[Any] | LockstepError:
         try:
@@ -184,11 +185,7 @@ class _Keyed:
     def _samples(self, keys: list[tuple[int, int]]) -> list[Any]:
         samples = []
         for epoch, index in keys:
-            number = key(self.seed, epoch, index, "sample")
-            random.seed(number)
-            numpy.random.seed(number & 0xFFFFFFFF)
-            # torch.manual_seed would keep a stack trace at every call until CUDA is used.
-            torch.default_generator.manual_seed(number)
+            seed_generators(key(self.seed, epoch, index, "sample"))
             samples.append(self.data[index])
         return samples
 
@@ -209,7 +206,8 @@ def _collate(read: Read) -> tuple[Tensor, Tensor, tuple[float, float, float]] | 
     return inputs, targets, (start, end, time.perf_counter())
 
 
-def _start_worker(parent: int, number: int) -> None:
+def start_worker(parent: int, number: int) -> None:
+    """Let a data worker end with its parent, and not by Ctrl-C."""
     die_with(parent)
     # Leave the process group: Ctrl-C or `timeout` signal the whole group, and the replica needs its
     # workers until it has ended in good order.

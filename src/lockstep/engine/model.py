@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from lockstep.data.batches import in_channels_last
+from lockstep.data.keyed import seed_generators
 from lockstep.engine.group import Group
 from lockstep.engine.recipe.job import Job
 from lockstep.engine.recipe.prepare import check_model, seed_all
@@ -22,70 +23,16 @@ from lockstep.layers.shards import Shards
 
 
 class ShardedModel:
-    """A recipe's model on the device of a replica, which computes the shards of that replica."""
+    """A model on the device of a replica, whose batch norm and dropout work per shard."""
 
-    def __init__(self, job: Job, group: Group) -> None:
-        recipe, plan = job.recipe, job.plan
-        self.group, self.device, self.seed = group, group.device, recipe.seed
-        self.own_shards = range(
-            group.world.rank * plan.shards_per_replica,
-            (group.world.rank + 1) * plan.shards_per_replica,
-        )
-        seed_all(key(recipe.seed, "weights"))
-        module = build(f"the model of {recipe.name}", recipe.model)
-        check_model(module)
-        module = module.to(group.device)
-        if recipe.channels_last:
-            for p in module.parameters():
-                if p.dim() == 4:
-                    p.data = in_channels_last(p.data)
-        self.shards = Shards(
-            len(self.own_shards),
-            group.device,
-            first=self.own_shards.start,
-            seed=recipe.seed,
-            channels_last=recipe.channels_last,
-        )
-        synced = recipe.batch_norm is BatchNorm.SYNC
-        self.module: nn.Module = per_shard(module, self.shards, group.sum if synced else None)
+    def __init__(
+        self, module: nn.Module, shards: Shards, group: Group, *, synced: bool = False
+    ) -> None:
+        """Convert `module` in place; with `synced`, batch norm works on the global batch."""
+        self.group, self.device, self.shards = group, group.device, shards
+        self.module: nn.Module = per_shard(module, shards, group.sum if synced else None)
         norms = [m for m in self.module.modules() if isinstance(m, ShardBatchNorm)]
         self.norms = [m for m in norms if m.track_running_stats]
-
-    @property
-    def step_key(self) -> Tensor | None:
-        """Where layers read the key of a step's random numbers; None if no layer draws any."""
-        return self.shards.step if self.shards.random else None
-
-    def turn_to(self, step: Step) -> None:
-        """Draw the random numbers of `step`: others than those of the step before."""
-        self.shards.turn_to(step.stride.round)
-
-    def key_of(self, step: Step) -> int:
-        """Return what `step_key` must hold in `step`."""
-        return self.shards.step_key(step.stride.round)
-
-    def enter(self, step: Step, part: Part) -> None:
-        """Set batch norm, dropout and torch's generators to the shards that come next."""
-        first = part.shards.start - self.own_shards.start
-        rows = range(first, first + len(part.shards))
-        self.shards.enter(rows, part.sizes, part.counts, part.round, part.rounds)
-        if self.device.type == "cuda" and torch.cuda.is_current_stream_capturing():
-            # A recording holds no seeds; they are set before each replay.
-            return
-        # Not torch.manual_seed: before CUDA is used, it notes a stack trace at every call.
-        seed = self.generator_seed(step, part)
-        torch.default_generator.manual_seed(seed)
-        if self.device.type == "cuda":
-            self.cuda_generator.manual_seed(seed)
-
-    def generator_seed(self, step: Step, part: Part) -> int:
-        """Return the seed for layers that draw from torch's own generator."""
-        return key(self.seed, step.stride.round + part.round, part.shards.start, "torch")
-
-    @property
-    def cuda_generator(self) -> torch.Generator:
-        """The generator of the device, which must be a GPU."""
-        return torch.cuda.default_generators[self.device.index or 0]
 
     def merge_batch_norm(self) -> dict[str, Tensor]:
         """Set running statistics to the mean over all shards; return those of each shard."""
@@ -114,7 +61,7 @@ class ShardedModel:
             )
         for name, tensor in own.items():
             tensor.copy_(saved[name])
-        mine = slice(self.own_shards.start, self.own_shards.stop)
+        mine = slice(self.shards.first, self.shards.first + self.shards.local)
         for number, norm in enumerate(self.norms):
             for name in ("shard_mean", "shard_var"):
                 getattr(norm, name).copy_(tensors[f"norm/{number}/{name}"][mine])
@@ -133,3 +80,59 @@ class ShardedModel:
         # The largest element: squares of finite weights may overflow.
         norms = torch._foreach_norm(weights, float("inf"))
         return bool(torch.stack([n.float() for n in norms]).isfinite().all())
+
+
+class RecipeModel(ShardedModel):
+    """The model of a recipe, with random numbers for each step and part."""
+
+    def __init__(self, job: Job, group: Group) -> None:
+        recipe, plan = job.recipe, job.plan
+        self.seed = recipe.seed
+        seed_all(key(recipe.seed, "weights"))
+        module = build(f"the model of {recipe.name}", recipe.model)
+        check_model(module)
+        module = module.to(group.device)
+        if recipe.channels_last:
+            for p in module.parameters():
+                if p.dim() == 4:
+                    p.data = in_channels_last(p.data)
+        shards = Shards(
+            plan.shards_per_replica,
+            group.device,
+            first=group.world.rank * plan.shards_per_replica,
+            seed=recipe.seed,
+            channels_last=recipe.channels_last,
+        )
+        super().__init__(module, shards, group, synced=recipe.batch_norm is BatchNorm.SYNC)
+
+    @property
+    def step_key(self) -> Tensor | None:
+        """Where layers read the key of a step's random numbers; None if no layer draws any."""
+        return self.shards.step if self.shards.random else None
+
+    def turn_to(self, step: Step) -> None:
+        """Draw the random numbers of `step`: others than those of the step before."""
+        self.shards.turn_to(step.stride.round)
+
+    def key_of(self, step: Step) -> int:
+        """Return what `step_key` must hold in `step`."""
+        return self.shards.step_key(step.stride.round)
+
+    def enter(self, step: Step, part: Part) -> None:
+        """Set batch norm, dropout and all generators to the shards that come next."""
+        first = part.shards.start - self.shards.first
+        rows = range(first, first + len(part.shards))
+        self.shards.enter(rows, part.sizes, part.counts, part.round, part.rounds)
+        if self.device.type == "cuda" and torch.cuda.is_current_stream_capturing():
+            # A recording holds no seeds; they are set before each replay.
+            return
+        seed_generators(self.generator_seed(step, part), self.device)
+
+    def generator_seed(self, step: Step, part: Part) -> int:
+        """Return the seed for code that draws from Python's, NumPy's or torch's own generator."""
+        return key(self.seed, step.stride.round + part.round, part.shards.start, "torch")
+
+    @property
+    def cuda_generator(self) -> torch.Generator:
+        """The generator of the device, which must be a GPU."""
+        return torch.cuda.default_generators[self.device.index or 0]

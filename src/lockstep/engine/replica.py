@@ -12,9 +12,10 @@ from lockstep.engine.exchange.connect import connect
 from lockstep.engine.exchange.noise import RunNoise
 from lockstep.engine.feed import Feed, load_shared_data
 from lockstep.engine.group import Group
-from lockstep.engine.model import ShardedModel
+from lockstep.engine.model import RecipeModel
 from lockstep.engine.recipe.job import Job
 from lockstep.engine.recipe.prepare import configure_torch
+from lockstep.engine.recipe.recipe import Precision
 from lockstep.engine.run.checkpoint import Checkpoint, pack_optimizer, unpack_optimizer
 from lockstep.engine.sampler import Step
 from lockstep.engine.step.first_step import FirstStep
@@ -31,9 +32,14 @@ class Replica:
         self.recipe, self.device, self.alone = job.recipe, group.device, group.alone
         self.progress = progress
         recipe = job.recipe
-        configure_torch(job, group.device)
+        configure_torch(
+            group.device,
+            threads=job.threads,
+            precision=Precision(recipe.precision),
+            exact=job.exact,
+        )
         data = load_shared_data(job, group, progress)
-        self.model = ShardedModel(job, group)
+        self.model = RecipeModel(job, group)
         timeline = Timeline(group.device) if job.timeline else None
         self.watch: StepWatch = timeline or StepWatch()
         """Measures the parts of a step, if the job asks for a timeline."""

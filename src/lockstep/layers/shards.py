@@ -45,6 +45,7 @@ class Shards:
         With `channels_last`, random masks of images have that memory layout too.
         """
         self.local, self.channels_last = local, channels_last
+        self.first, self.seed = first, seed
         own = [signed_key(seed, shard, "shard") for shard in range(first, first + local)]
         self.keys = torch.tensor(own, dtype=torch.int64, device=device)
         self.step = torch.zeros((), dtype=torch.int64, device=device)
@@ -90,6 +91,16 @@ class Shards:
         self.own = self.keys[rows.start : rows.stop]
         if self.random and round + rounds > 1:
             self.own = (self.own[:, None] ^ self._of_rounds(round, rounds)).flatten()
+
+    def visit(self, shards: range, sizes: Sequence[int]) -> None:
+        """Announce shards that any replica may own, to compute them a second time.
+
+        They draw what their owner draws, and change no running statistics.
+        """
+        self.rows, self.sizes, self.counts = range(len(shards)), tuple(sizes), False
+        self.draws, self.rounds, self.piece_rows = 0, 1, list(self.rows)
+        own = [signed_key(self.seed, shard, "shard") for shard in shards]
+        self.own = self.keys.new_tensor(own)
 
     def _of_rounds(self, first: int, rounds: int) -> Tensor:
         """Return keys that distinguish the random numbers of these rounds.

@@ -17,9 +17,9 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from lockstep.console import Progress
 from lockstep.data import Data, Resident
 from lockstep.data.batches import check_indexed, check_pair
-from lockstep.engine.recipe.job import Job
 from lockstep.engine.recipe.recipe import Precision, Recipe, build
 from lockstep.errors import DataError, RecipeError
+from lockstep.layers.batch_norm import ShardBatchNorm, SyncedBatchNorm
 from lockstep.world import use_deterministic_blas
 
 
@@ -43,7 +43,12 @@ def check_model(module: nn.Module) -> None:
     """Refuse a model that cannot be trained, or whose batch norm cannot be kept per shard."""
     if not any(p.requires_grad for p in module.parameters()):
         raise RecipeError("the model has no parameter that requires a gradient: nothing to train.")
-    known = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
+    check_layers(module)
+
+
+def check_layers(module: nn.Module) -> None:
+    """Refuse layers whose statistics or gradients lockstep cannot add up over replicas."""
+    known = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, ShardBatchNorm, SyncedBatchNorm)
     for name, layer in module.named_modules():
         odd = isinstance(layer, _BatchNorm) and type(layer) not in known
         if odd and getattr(layer, "track_running_stats", True):
@@ -51,6 +56,16 @@ def check_model(module: nn.Module) -> None:
                 f"{name or 'the model'} is a {type(layer).__name__}: lockstep keeps statistics per "
                 "shard only for torch's own nn.BatchNorm1d, 2d and 3d. Use one of them (and "
                 "--batch-norm sync for statistics over the global batch)."
+            )
+        if getattr(layer, "sparse", False) is True:
+            raise RecipeError(
+                f"{name or 'the model'} ({type(layer).__name__}) has sparse gradients, which "
+                "lockstep does not add up over replicas. Build it with sparse=False."
+            )
+        if isinstance(layer, nn.parallel.DistributedDataParallel | nn.DataParallel):
+            raise RecipeError(
+                f"{name or 'the model'} is wrapped in {type(layer).__name__}. Pass the plain "
+                "model: lockstep adds up the gradients of all replicas."
             )
 
 
@@ -75,32 +90,34 @@ def load_data(recipe: Recipe, progress: Progress) -> Data:
     return data
 
 
-def configure_torch(job: Job, device: torch.device) -> None:
-    """Set threads, precision and determinism as the job asks."""
-    torch.set_num_threads(job.threads)
+def configure_torch(
+    device: torch.device, *, threads: int, precision: Precision, exact: bool
+) -> None:
+    """Set threads, precision and determinism of torch."""
+    torch.set_num_threads(threads)
     # DDP warns of weights with one input channel, where both layouts are the same memory.
     warnings.filterwarnings("ignore", message="Grad strides do not match bucket view strides")
     # The recipe decides whether to use TF32, not the compiler.
     warnings.filterwarnings("ignore", message="TensorFloat32 tensor cores")
-    tf32 = job.recipe.precision is Precision.TF32
+    tf32 = precision is Precision.TF32
     torch.set_float32_matmul_precision("high" if tf32 else "highest")
     torch.backends.cudnn.allow_tf32 = tf32
-    if job.exact:
+    if exact:
         use_deterministic_blas()
         torch.use_deterministic_algorithms(True)
         # Deterministic without it: nothing here reads memory before it is written.
         torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
-    torch.backends.cudnn.deterministic = job.exact
-    torch.backends.cudnn.benchmark = device.type == "cuda" and not job.exact
+    torch.backends.cudnn.deterministic = exact
+    torch.backends.cudnn.benchmark = device.type == "cuda" and not exact
 
 
-def machine_facts(job: Job, device: torch.device) -> dict[str, Any]:
+def machine_facts(threads: int, device: torch.device) -> dict[str, Any]:
     """Return what the last bits of a run depend on besides the recipe."""
     gpu = torch.cuda.get_device_name(device) if device.type == "cuda" else None
     return {
         "torch": torch.__version__,
         "python": platform.python_version(),
         "device": gpu or "cpu",
-        "threads": job.threads,
+        "threads": threads,
         "cpu_capability": torch.backends.cpu.get_cpu_capability(),
     }

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import functools
 import math
-import sysconfig
-import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from enum import Enum, StrEnum
@@ -16,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from lockstep.data import Data, SampleKeys
-from lockstep.errors import LockstepError, RecipeError
+from lockstep.errors import LockstepError, RecipeError, raised
 from lockstep.scaling.batch.growth import Growth
 from lockstep.scaling.rates.schedules import Schedule, constant
 
@@ -211,17 +209,6 @@ class Recipe:
     def described(self) -> dict[str, Any]:
         """Return the recipe in words and numbers, for run.json and to compare recipes."""
         return {field.name: describe(getattr(self, field.name)) for field in fields(self)}
-
-
-def raised(where: str, error: BaseException) -> str:
-    """Describe what a user's code raised, with its line and without the frames of lockstep."""
-    frames = traceback.extract_tb(error.__traceback__)
-    own = [f for f in frames if not f.filename.startswith(("<", str(Path(__file__).parents[2])))]
-    # The last line that the user wrote, not one deep in a library that it called.
-    installed = (sysconfig.get_path("stdlib"), sysconfig.get_path("purelib"))
-    own = [f for f in own if not f.filename.startswith(installed)] or own
-    line = f"\n  line {own[-1].lineno} of {own[-1].filename}: {own[-1].line}" if own else ""
-    return f"{where} raised {type(error).__name__}: {error}{line}"
 
 
 def build(where: str, function: Callable[..., Any], *arguments: Any, **keywords: Any) -> Any:

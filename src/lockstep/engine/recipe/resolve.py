@@ -13,8 +13,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from lockstep.engine.recipe.recipe import Recipe, raised
-from lockstep.errors import LockstepError, RecipeError
+from lockstep.engine.recipe.recipe import Recipe
+from lockstep.errors import LockstepError, RecipeError, raised
 from lockstep.processes.fork import one_thread
 
 
@@ -33,7 +33,8 @@ def _load_recipe(text: str, built_in: Mapping[str, Recipe]) -> Recipe:
         module = _load_file(Path(text))
         if not hasattr(module, "recipe"):
             raise RecipeError(
-                f"{text} does not define `recipe`. Write: recipe = lockstep.Recipe(...)"
+                f"{text} does not define `recipe`. Write: recipe = lockstep.Recipe(...), or train "
+                "with lockstep.Loop."
             )
         found: Any = module.recipe
         where = f"`recipe` in {text} is {type(found).__name__}"
@@ -47,6 +48,28 @@ def _load_recipe(text: str, built_in: Mapping[str, Recipe]) -> Recipe:
     if not isinstance(found, Recipe):
         raise RecipeError(f"{where}, not a lockstep.Recipe. Write: recipe = lockstep.Recipe(...)")
     return found
+
+
+def is_program(text: str) -> bool:
+    """Tell whether `text` names a file that trains by itself, rather than one with a recipe."""
+    path = Path(text)
+    if path.suffix != ".py" or not path.is_file():
+        return False
+    try:
+        tree = ast.parse(path.read_bytes())
+    except (SyntaxError, ValueError):
+        return False
+    bound: set[str] = set()
+    loops = False
+    for node in ast.walk(tree):
+        if isinstance(node, ast.alias):
+            bound.add(node.asname or node.name)
+            loops = loops or node.name == "Loop"
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            bound.add(node.id)
+        elif isinstance(node, ast.Attribute) and node.attr == "Loop":
+            loops = True
+    return loops and "recipe" not in bound
 
 
 def find_function(kind: str, text: str, known: Mapping[str, Callable[..., Any]]) -> Any:

@@ -42,7 +42,7 @@ class Record:
         self.checkpoints = Checkpoints(self.folder.checkpoints, job.keep)
         self.clock = Stopwatch()
         self.stop = StopRequest()
-        self.machine = machine_facts(job, group.device)
+        self.machine = machine_facts(job.threads, group.device)
         self.metrics: dict[str, float] = {}
         """The last test loss and metrics."""
         self.reached: float | None = None

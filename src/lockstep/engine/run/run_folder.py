@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
+import itertools
 import json
 import math
 import os
@@ -126,6 +127,21 @@ class RunFolder:
         content = save(copies)
         replace_file(self.path / "weights.safetensors", content)
         return hashlib.sha256(content).hexdigest()
+
+
+def new_folder(parent: Path, name: str) -> Path:
+    """Make a folder for a run that was given none: its name and the time, and a number if taken."""
+    stem = f"{name}-{time.strftime('%Y%m%d-%H%M%S')}"
+    for number in itertools.count(1):
+        path = parent / (stem if number == 1 else f"{stem}-{number}")
+        try:
+            path.mkdir(parents=True)
+            return path
+        except FileExistsError:
+            continue
+        except OSError as error:
+            raise FolderError(f"{path} cannot be made: {error.strerror}.") from None
+    raise AssertionError("counting never ends")
 
 
 def _finite(value: Any) -> Any:

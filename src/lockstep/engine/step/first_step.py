@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from lockstep.console import Progress
-from lockstep.engine.model import ShardedModel
+from lockstep.engine.model import RecipeModel
 from lockstep.engine.recipe.prepare import some
 from lockstep.engine.step.update import Update
 from lockstep.errors import RecipeError
@@ -21,7 +21,7 @@ class FirstStep:
     """What a model must not do, checked once, because every step does the same."""
 
     def __init__(
-        self, model: ShardedModel, update: Update, progress: Progress, *, exact: bool
+        self, model: RecipeModel, update: Update, progress: Progress, *, exact: bool
     ) -> None:
         """Remember the buffers of the model before its first step."""
         self.model, self.update, self.progress, self.exact = model, update, progress, exact

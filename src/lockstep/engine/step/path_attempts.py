@@ -14,14 +14,13 @@ import torch.distributed as dist
 from lockstep.data import Arrival
 from lockstep.engine.group import Group
 from lockstep.engine.recipe.job import Job
-from lockstep.engine.recipe.recipe import raised
 from lockstep.engine.replica import Replica
 from lockstep.engine.sampler import Step
 from lockstep.engine.step.cuda_graph import SHORT, Blocks, Captured
 from lockstep.engine.step.metrics import Meter
 from lockstep.engine.step.rollback import Rollback, distance, length
 from lockstep.engine.step.training_step import Taken, TrainingStep
-from lockstep.errors import LockstepError
+from lockstep.errors import LockstepError, raised
 
 StepPath = Callable[[Step, list[Arrival]], Taken]
 """A way to execute a step."""

@@ -18,7 +18,7 @@ from lockstep.data import Arrival
 from lockstep.engine.exchange.noise import described
 from lockstep.engine.feed import Feed
 from lockstep.engine.group import Group
-from lockstep.engine.model import ShardedModel
+from lockstep.engine.model import RecipeModel
 from lockstep.engine.recipe.recipe import Recipe
 from lockstep.engine.sampler import Part, Step
 from lockstep.engine.step.metrics import autocast
@@ -42,7 +42,7 @@ class ShardNorms:
         growth: Growth,
         recipe: Recipe,
         group: Group,
-        model: ShardedModel,
+        model: RecipeModel,
         feed: Feed,
         update: Update,
         watch: StepWatch,

@@ -10,7 +10,6 @@ from torch import Tensor
 
 from lockstep.data import Arrival
 from lockstep.data.batches import Batch
-from lockstep.engine.recipe.recipe import raised
 from lockstep.engine.replica import Replica
 from lockstep.engine.sampler import Step
 from lockstep.engine.step.metrics import (
@@ -20,7 +19,7 @@ from lockstep.engine.step.metrics import (
     items_per_sample,
     scores_needed,
 )
-from lockstep.errors import LockstepError, RecipeError
+from lockstep.errors import LockstepError, RecipeError, raised
 
 
 class Taken(NamedTuple):

@@ -1,0 +1,268 @@
+"""Read the samples of a batch, of any structure, with every random number keyed.
+
+A reader turns requests into contents: what a collate function makes of some samples. The generators
+of Python, NumPy and torch are seeded before each sample and before each call of collate, so that
+neither the process that reads nor what it read before changes a content.
+"""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from typing import Any, NamedTuple, cast
+
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader, IterableDataset, TensorDataset, default_collate
+
+from lockstep.data.dataset import Tensors
+from lockstep.data.keyed import generator_states, restore_generators, seed_generators
+from lockstep.data.nested import move, rows_in
+from lockstep.data.workers import start_worker
+from lockstep.errors import DataError, LockstepError, raised
+from lockstep.keys import key
+
+Collate = Callable[[list[Any]], Any]
+
+
+class Wanted(NamedTuple):
+    """The samples that one content is made of."""
+
+    epoch: int
+    indices: list[int]
+    batch: int
+    """The number of their batch in the epoch."""
+    shard: int
+    """The first shard that they belong to."""
+
+
+class Collator:
+    """Makes a content of samples, and refuses one that lacks some of them."""
+
+    def __init__(self, collate: Collate | None, seed: int, *, may_drop: bool = False) -> None:
+        self.collate, self.seed, self.may_drop = collate, seed, may_drop
+
+    def __call__(self, samples: list[Any], epoch: int, batch: int, shard: int) -> Any:
+        """Return what the collate function makes of the samples."""
+        seed_generators(key(self.seed, epoch, batch, shard, "collate"))
+        try:
+            content = (self.collate or default_collate)(samples)
+        except LockstepError:
+            raise
+        except Exception as error:
+            if self.collate is None:
+                kind = type(samples[0]).__name__
+                raise DataError(
+                    f"the samples ({kind}) cannot be stacked into one batch: {error}. Pass "
+                    "collate=, a function that makes a batch of a list of samples, for example "
+                    "with torch.nn.utils.rnn.pad_sequence."
+                ) from error
+            raise DataError(raised(f"the collate function {_name(self.collate)}", error)) from error
+        rows = rows_in(content)
+        if rows is not None and rows < len(samples) and not self.may_drop:
+            raise DataError(
+                f"the collate function {_name(self.collate)} made {rows} rows of {len(samples)} "
+                "samples: it drops samples, which nobody would notice. Drop them from the data "
+                "set, or pass may_drop=True if that is what you want."
+            )
+        return content
+
+
+def _name(function: Any) -> str:
+    return getattr(function, "__name__", type(function).__name__)
+
+
+class IndexedReader:
+    """Reads a data set with an index, in this process or in workers."""
+
+    def __init__(
+        self, data: Any, collate: Collator, seed: int, device: torch.device, workers: int
+    ) -> None:
+        self.data, self.collate, self.seed = data, collate, seed
+        self.device, self.workers = device, workers
+        self.columns: tuple[Tensor, ...] | None = None
+        """The data as whole tensors on the device, if they are nothing else."""
+        if collate.collate is None and type(data) in (TensorDataset, Tensors):
+            found = data.tensors if type(data) is TensorDataset else (data.inputs, data.targets)
+            self.columns = tuple(column.to(device) for column in found)
+
+    def contents(self, wanted: Iterable[Wanted]) -> Iterator[Any]:
+        """Yield the content of each request, in order, on the device."""
+        if self.columns is not None:
+            return map(self._rows, wanted)
+        if not self.workers:
+            return (move(self.read(request), self.device) for request in wanted)
+        return self._from_workers(wanted)
+
+    def _rows(self, wanted: Wanted) -> tuple[Tensor, ...]:
+        assert self.columns is not None
+        indices = torch.tensor(wanted.indices).to(self.device)
+        return tuple([column.index_select(0, indices) for column in self.columns])
+
+    def read(self, wanted: Wanted) -> Any:
+        """Return one content, on the CPU."""
+        samples = []
+        for index in wanted.indices:
+            seed_generators(key(self.seed, wanted.epoch, index, "sample"))
+            try:
+                samples.append(self.data[index])
+            except LockstepError:
+                raise
+            except Exception as error:
+                where = f"sample {index} of {type(self.data).__name__}"
+                raise DataError(raised(where, error)) from error
+        return self.collate(samples, wanted.epoch, wanted.batch, wanted.shard)
+
+    def _from_workers(self, wanted: Iterable[Wanted]) -> Iterator[Any]:
+        return _arriving(_Indexed(self.read), wanted, self.device, self.workers)
+
+
+class _Indexed:
+    """What DataLoader takes for a data set: its index is a request, its sample a content."""
+
+    def __init__(self, read: Callable[[Wanted], Any]) -> None:
+        self.read = read
+
+    def __getitem__(self, wanted: Wanted) -> Any:
+        try:
+            return self.read(wanted)
+        except LockstepError as error:
+            # The receiver raises it: DataLoader would wrap an error of a worker in its trace.
+            return error
+
+
+def _arriving(
+    source: Any, wanted: Iterable[Wanted] | None, device: torch.device, workers: int
+) -> Iterator[Any]:
+    """Yield what worker processes read ahead."""
+    # The user decides how many workers there are.
+    warnings.filterwarnings("ignore", message="This DataLoader will create")
+    loader: Any = DataLoader(
+        source,
+        batch_size=None,
+        sampler=cast(Any, wanted),
+        num_workers=workers,
+        worker_init_fn=partial(start_worker, os.getpid()),
+        pin_memory=device.type == "cuda",
+        # Without it, DataLoader would draw from the generator of the training.
+        generator=torch.Generator(),
+    )
+    for content in loader:
+        if isinstance(content, LockstepError):
+            raise content
+        yield move(content, device, non_blocking=True)
+
+
+class Stretch(NamedTuple):
+    """One global batch of a stream, as far as a replica reads it."""
+
+    samples: int
+    """Samples of the whole batch."""
+    contents: list[tuple[range, tuple[int, ...], Any]]
+    """For each part: its shards, their sizes, and its content."""
+
+
+Cutter = Callable[[int, int], list[tuple[range, tuple[int, ...], int]]]
+"""From the number of a batch and its samples to the parts to read: shards, sizes, first sample."""
+
+
+class StreamReader:
+    """Reads an iterable data set, which has no index and perhaps no length.
+
+    Every replica goes through the whole stream, whose order is the global order, and keeps its own
+    samples. `transform` is called for these only: put what takes time there.
+    """
+
+    def __init__(
+        self,
+        data: Any,
+        collate: Collator,
+        seed: int,
+        device: torch.device,
+        workers: int,
+        transform: Callable[[Any], Any] | None,
+    ) -> None:
+        self.data, self.collate, self.seed = data, collate, seed
+        self.device, self.workers, self.transform = device, workers, transform
+
+    def stretches(self, epoch: int, start: int, size: int, cut: Cutter) -> Iterator[Stretch]:
+        """Yield the global batches of `size` samples of an epoch, from number `start` on."""
+        source = _Stream(self, epoch, start, size, cut)
+        if self.workers:
+            return _arriving(source, None, self.device, self.workers)
+        return map(self._moved, iter(source))
+
+    def _moved(self, stretch: Stretch) -> Stretch:
+        if isinstance(stretch, LockstepError):
+            raise stretch
+        return cast(Stretch, move(stretch, self.device))
+
+
+class _Stream(IterableDataset[Any]):
+    """Cuts a stream into global batches. With N workers, each makes every N-th of them."""
+
+    def __init__(
+        self, reader: StreamReader, epoch: int, start: int, size: int, cut: Cutter
+    ) -> None:
+        self.reader, self.epoch, self.start, self.size, self.cut = reader, epoch, start, size, cut
+
+    def __iter__(self) -> Iterator[Any]:
+        try:
+            yield from self._stretches()
+        except LockstepError as error:
+            yield error
+
+    def _stretches(self) -> Iterator[Stretch]:
+        info = torch.utils.data.get_worker_info()
+        own, of = (info.id, info.num_workers) if info is not None else (0, 1)
+        for batch, samples in enumerate(self._batches()):
+            if batch >= self.start and (batch - self.start) % of == own:
+                # A stream that shuffles itself continues with its own random numbers.
+                states = generator_states()
+                yield self._stretch(batch, samples)
+                restore_generators(states)
+
+    def _batches(self) -> Iterator[list[Any]]:
+        """Yield the samples of each global batch, untransformed."""
+        seed_generators(key(self.reader.seed, self.epoch, "stream"))
+        data = self.reader.data
+        if hasattr(data, "set_epoch"):
+            data.set_epoch(self.epoch)
+        samples: list[Any] = []
+        position = 0
+        try:
+            for sample in data:
+                position += 1
+                samples.append(sample)
+                if len(samples) == self.size:
+                    yield samples
+                    samples = []
+        except LockstepError:
+            raise
+        except Exception as error:
+            where = f"sample {position} of the stream {type(data).__name__}"
+            raise DataError(raised(where, error)) from error
+        if samples:
+            # The last batch may be smaller: nothing is dropped.
+            yield samples
+
+    def _stretch(self, batch: int, samples: list[Any]) -> Stretch:
+        reader, contents = self.reader, []
+        for shards, sizes, first in self.cut(batch, len(samples)):
+            mine = samples[first : first + sum(sizes)]
+            if reader.transform is not None:
+                place = batch * self.size + first
+                mine = [self._transformed(place + n, sample) for n, sample in enumerate(mine)]
+            content = reader.collate(mine, self.epoch, batch, shards.start)
+            contents.append((shards, sizes, content))
+        return Stretch(len(samples), contents)
+
+    def _transformed(self, place: int, sample: Any) -> Any:
+        assert self.reader.transform is not None
+        seed_generators(key(self.reader.seed, self.epoch, place, "sample"))
+        try:
+            return self.reader.transform(sample)
+        except Exception as error:
+            raise DataError(raised(f"transform, on sample {place} of the stream", error)) from error

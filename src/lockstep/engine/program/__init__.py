@@ -1,0 +1,1 @@
+"""A training loop that a user writes: batches, steps, evaluation and checkpoints of `Loop`."""

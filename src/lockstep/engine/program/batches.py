@@ -1,0 +1,177 @@
+"""The global batches of a program's data, each replica with its own parts of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, NamedTuple
+
+from lockstep.data.readers import IndexedReader, StreamReader, Wanted
+from lockstep.engine.program.order import Order
+from lockstep.engine.recipe.plan import Plan, cut
+
+Part = tuple[range, tuple[int, ...], int]
+"""Shards, the samples in each of them, and the first sample."""
+
+
+class Piece(NamedTuple):
+    """Samples that go through the loss together."""
+
+    shards: range
+    """The shards that they belong to."""
+    sizes: tuple[int, ...]
+    """Samples in each shard."""
+    content: Any
+    """What the collate function made of the samples."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Batch:
+    """One global batch: hand it to `Loop.step`."""
+
+    epoch: int
+    """Passes over the data before this one."""
+    number: int
+    """Batches before this one in its epoch."""
+    samples: int
+    """Samples of the global batch, over all replicas."""
+    pieces: list[Piece] = field(repr=False)
+    """This replica's samples."""
+    checks: list[Piece] = field(repr=False, default_factory=list)
+    """Samples that this replica computes a second time, to compare the bits."""
+
+
+class Division:
+    """Cuts global batches for one replica."""
+
+    def __init__(self, plan: Plan, rank: int, checked: Callable[[int, int], list[range]]) -> None:
+        """`checked` returns the shards of (epoch, batch) that this replica computes to compare."""
+        self.plan, self.own, self.checked = plan, plan.parts(rank), checked
+
+    def __call__(self, epoch: int, batch: int, samples: int) -> list[Part]:
+        """Return shards, sizes and first sample of each piece that has samples.
+
+        Pieces to compare come last; `owned` tells how many come before them.
+        """
+        bounds = cut(samples, self.plan.shards)
+        found = []
+        for shards in (*self.own, *self.checked(epoch, batch)):
+            sizes = tuple([bounds[shard + 1] - bounds[shard] for shard in shards])
+            if sum(sizes):
+                found.append((shards, sizes, bounds[shards.start]))
+        return found
+
+    def owned(self, samples: int) -> int:
+        """Return how many pieces with samples this replica trains on."""
+        bounds = cut(samples, self.plan.shards)
+        return sum(bounds[shards.stop] > bounds[shards.start] for shards in self.own)
+
+
+class Control:
+    """What a loop does before and after the body of a `for` over batches."""
+
+    @property
+    def epoch(self) -> int:
+        """The epoch of the loop."""
+        return 0
+
+    def begin(self) -> None:
+        """Restore a checkpoint, if that was asked for, before the first batch."""
+
+    def over(self) -> bool:
+        """Tell whether the run has come to its end."""
+        return False
+
+    def before_body(self) -> None:
+        """Set what the body depends on."""
+
+    def after_body(self, *, ends_epoch: bool = False) -> None:
+        """Log, save and stop when it is time to."""
+
+
+class Batches:
+    """The global batches of some data. Iterate over it once in each epoch, as over a DataLoader."""
+
+    def __init__(
+        self,
+        reader: IndexedReader | StreamReader,
+        order: Order | None,
+        division: Division,
+        control: Control,
+        global_batch: int,
+    ) -> None:
+        self.reader, self.order, self.division, self.control = reader, order, division, control
+        self.global_batch = global_batch
+        self.passes, self.next = 0, 0
+        """Passes over the data that were begun before this one, and batches handed out in it."""
+        self.begun_in: int | None = None
+        """The epoch of the loop in which this pass began."""
+        self.restored = False
+
+    def __len__(self) -> int:
+        """Return the number of batches in an epoch; a stream has no length."""
+        found = self.order.length() if self.order is not None else None
+        if found is None:
+            raise TypeError("the number of batches is not known before they are read")
+        return found
+
+    def __iter__(self) -> Iterator[Batch]:
+        """Yield the batches of the next epoch, from where a resumed run stopped."""
+        control = self.control
+        control.begin()
+        if self.restored and self.begun_in == control.epoch:
+            self.restored = False
+        elif self.begun_in is not None:
+            self.passes, self.next, self.restored = self.passes + 1, 0, False
+        self.begun_in = control.epoch
+        for batch in self._epoch(self.passes, self.next):
+            control.after_body()
+            if control.over():
+                return
+            self.next += 1
+            control.before_body()
+            yield batch
+        control.after_body(ends_epoch=True)
+
+    def _epoch(self, epoch: int, start: int) -> Iterator[Batch]:
+        if isinstance(self.reader, StreamReader):
+            cutter = partial(self.division, epoch)
+            stretches = self.reader.stretches(epoch, start, self.global_batch, cutter)
+            for number, stretch in enumerate(stretches, start):
+                pieces = [Piece(*content) for content in stretch.contents]
+                yield self._batch(epoch, number, stretch.samples, pieces)
+            return
+        # Twice the same plans: a reader runs ahead of the batches.
+        contents = self.reader.contents(
+            Wanted(epoch, indices[first : first + sum(sizes)], number, shards.start)
+            for number, indices, parts in self._plans(epoch, start)
+            for shards, sizes, first in parts
+        )
+        for number, indices, parts in self._plans(epoch, start):
+            pieces = [Piece(shards, sizes, next(contents)) for shards, sizes, _ in parts]
+            yield self._batch(epoch, number, len(indices), pieces)
+
+    def _plans(self, epoch: int, start: int) -> Iterator[tuple[int, list[int], list[Part]]]:
+        assert self.order is not None
+        for number, indices in enumerate(self.order.batches(epoch, start), start):
+            yield number, indices, self.division(epoch, number, len(indices))
+
+    def _batch(self, epoch: int, number: int, samples: int, pieces: list[Piece]) -> Batch:
+        owned = self.division.owned(samples)
+        return Batch(
+            epoch=epoch,
+            number=number,
+            samples=samples,
+            pieces=pieces[:owned],
+            checks=pieces[owned:],
+        )
+
+    def state(self) -> dict[str, Any]:
+        """Return the position, for a checkpoint."""
+        return {"passes": self.passes, "next": self.next, "begun_in": self.begun_in}
+
+    def load(self, state: dict[str, Any]) -> None:
+        """Continue at a saved position."""
+        self.passes, self.next = state["passes"], state["next"]
+        self.begun_in, self.restored = state["begun_in"], True

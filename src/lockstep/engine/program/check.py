@@ -1,0 +1,196 @@
+"""Check by computing again that a result depends on nothing but its shard.
+
+In exact mode another replica computes a shard a second time now and then, and both compare the bits
+of the gradient. In fast mode the first step is also computed in another division. These checks know
+no rules: they find code that counts, that draws from a generator of its own, that knows its rank,
+that mixes samples, and a device that makes errors.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from lockstep.console import Progress
+from lockstep.engine.group import Group
+from lockstep.engine.program.batches import Batch, Piece
+from lockstep.engine.program.step import Computing, Loss, Stepper
+from lockstep.engine.program.suspects import Suspects
+from lockstep.engine.program.tree import Gradients
+from lockstep.engine.recipe.plan import Plan
+from lockstep.engine.recipe.prepare import some
+from lockstep.errors import RunError
+from lockstep.keys import GOLDEN, key, signed
+
+_BITS = {8: torch.int64, 4: torch.int32, 2: torch.int16, 1: torch.uint8}
+_ROW = 256
+TOLERANCE = 2e-3
+"""How far gradients of two divisions may be apart, as a share, and still differ by rounding."""
+
+
+def fingerprint(tensor: Tensor) -> Tensor:
+    """Return a 64-bit hash of a tensor's bits, on its device.
+
+    Each row of 256 elements has its own odd factor, so the hash sees where a value stands.
+    """
+    flat = tensor.detach().contiguous().reshape(-1)
+    bits = flat.view(_BITS[flat.element_size()])
+    whole = len(bits) // _ROW * _ROW
+    rows = bits[:whole].view(-1, _ROW).sum(1, dtype=torch.int64)
+    factors = torch.arange(1, 2 * len(rows) + 1, 2, device=bits.device)
+    return (rows * factors).sum() * signed(GOLDEN) + bits[whole:].sum(dtype=torch.int64)
+
+
+def fingerprints(gradients: Gradients, parameters: list[Tensor]) -> list[int]:
+    """Return the hash of each parameter's gradient; 0 for none."""
+    return [int(fingerprint(gradients[p])) if p in gradients else 0 for p in parameters]
+
+
+class Checks:
+    """Decides what is computed again, and compares."""
+
+    def __init__(
+        self, plan: Plan, group: Group, seed: int, every: int, progress: Progress, *, exact: bool
+    ) -> None:
+        self.plan, self.group, self.seed, self.every = plan, group, seed, every
+        self.progress, self.exact = progress, exact
+        self.checked = 0
+        """Shards that were computed twice so far."""
+        self.names: dict[Tensor, str] = {}
+        """The name of each parameter, for messages."""
+        self.compared_divisions: set[str] = set()
+        self.first_batches = {(0, 0)}
+        """Epoch and number of the batches with which a run, or its continuation, begins."""
+
+    def _owner(self, shard: int) -> int:
+        return shard // self.plan.shards_per_replica
+
+    def _checked_shards(self, epoch: int, batch: int) -> list[int]:
+        """Return the shards that are computed twice in a batch, the same on every replica."""
+        own, size = self.plan.shards_per_replica, self.plan.replicas
+        if not self.every:
+            return []
+        if (epoch, batch) in self.first_batches:
+            return [rank * own for rank in range(size)]
+        number = key(self.seed, epoch, batch, "check")
+        return [number // self.every % self.plan.shards] if number % self.every == 0 else []
+
+    def pieces(self, epoch: int, batch: int) -> list[range]:
+        """Return what this replica computes to compare in a batch."""
+        rank, size = self.group.world.rank, self.plan.replicas
+        if not self.exact:
+            return self._divisions() if self.every and (epoch, batch) in self.first_batches else []
+        found = self._checked_shards(epoch, batch)
+        return [range(s, s + 1) for s in found if (self._owner(s) + 1) % size == rank]
+
+    def _divisions(self) -> list[range]:
+        """Return two neighbouring shards, together and one by one."""
+        if self.plan.shards < 2:
+            return []
+        first = self.group.world.rank * self.plan.shards_per_replica // 2 * 2
+        return [range(first, first + 2), range(first, first + 1), range(first + 1, first + 2)]
+
+    def watches(self, batch: Batch) -> list[int]:
+        """Return the shards of this replica that another one computes too."""
+        if not self.exact:
+            return []
+        mine = self.plan.parts(self.group.world.rank)
+        found = self._checked_shards(batch.epoch, batch.number)
+        return [s for s in found if any(s in part for part in mine)]
+
+    def compare_shards(
+        self, batch: Batch, loss: Loss, call: int, stepper: Stepper, noted: dict[int, list[int]]
+    ) -> None:
+        """Compute the shards of `batch.checks` again; raise if their bits differ from the first."""
+        if not self._checked_shards(batch.epoch, batch.number):
+            return
+        suspects = Suspects(loss, stepper.computing.modules)
+        again = {}
+        for piece in batch.checks:
+            gradients = _gradients(stepper.computing, piece, loss, call, stepper)
+            again[piece.shards.start] = fingerprints(gradients, stepper.used.parameters)
+        every = self.group.objects((noted, again, suspects.changed()))
+        first = {shard: found for one, _, _ in every for shard, found in one.items()}
+        changed = sorted({name for _, _, names in every for name in names})
+        for rank, (_, second, _) in enumerate(every):
+            for shard, found in second.items():
+                self.checked += 1
+                if shard in first and found != first[shard]:
+                    self._refuse(batch, shard, rank, first[shard], found, stepper, changed)
+
+    def _refuse(
+        self,
+        batch: Batch,
+        shard: int,
+        rank: int,
+        first: list[int],
+        second: list[int],
+        stepper: Stepper,
+        changed: list[str],
+    ) -> None:
+        differing = [
+            self.names.get(p, "a parameter")
+            for p, a, b in zip(stepper.used.parameters, first, second, strict=True)
+            if a != b
+        ]
+        owner = self._owner(shard)
+        who = f"replica {owner} and replica {rank}" if owner != rank else f"replica {owner} twice"
+        cause = (
+            f"Between the two, this changed: {some(changed)}."
+            if changed
+            else "The code may count in a variable, draw from a generator of its own, depend on "
+            "its rank or on the order of a set, or the device may have made an error."
+        )
+        raise RunError(
+            f"batch {batch.number} of epoch {batch.epoch}, shard {shard}: computed by {who}, the "
+            f"gradients differ, first in {some(differing)}. Exact mode cannot keep its promise "
+            f"with this program. {cause}"
+        )
+
+    def compare_divisions(self, batch: Batch, loss: Loss, call: int, stepper: Stepper) -> None:
+        """In fast mode, warn if the gradient depends on how the batch is divided."""
+        name = getattr(loss, "__name__", type(loss).__name__)
+        if self.exact or not self.every or self.plan.shards < 2:
+            return
+        first = (batch.epoch, batch.number) in self.first_batches
+        if not first or name in self.compared_divisions:
+            return
+        self.compared_divisions.add(name)
+        apart: float | None = None
+        if len(batch.checks) == 3:
+            found = [
+                _gradients(stepper.computing, piece, loss, call, stepper) for piece in batch.checks
+            ]
+            apart = _relative(found[0], found[1], found[2], stepper.used.parameters)
+        worst = max((a for a in self.group.objects(apart) if a is not None), default=0.0)
+        if worst > TOLERANCE:
+            self.progress.warn(
+                f"the gradient of {name} depends on how the batch is divided: two shards computed "
+                f"together differ by {worst:.1%} from the same shards one by one. Fast mode will "
+                "give another result on another number of replicas. Causes: a loss or a layer that "
+                "mixes samples (a mean over the batch, in-batch negatives, mixup), a count that "
+                "does not match the sum, or random numbers drawn in the forward pass. Exact mode "
+                "keeps the division fixed; loop.step_across computes a loss over the whole batch."
+            )
+
+
+def _gradients(
+    computing: Computing, piece: Piece, loss: Loss, call: int, stepper: Stepper
+) -> Gradients:
+    """Compute a piece once more, without a trace in running statistics."""
+    computing.enter(call, piece, again=True)
+    return computing.backward(computing.loss(loss, piece.content), stepper.used)
+
+
+def _relative(whole: Gradients, left: Gradients, right: Gradients, parameters: list[Any]) -> float:
+    """Return the distance between `whole` and `left + right`, as a share of its length."""
+    difference = length = 0.0
+    for p in parameters:
+        zero = torch.zeros((), dtype=torch.float64, device=p.device)
+        together = whole[p].double() if p in whole else zero
+        apart = sum((g[p].double() for g in (left, right) if p in g), zero)
+        difference += float((together - apart).square().sum())
+        length += float(together.square().sum())
+    return (difference / length) ** 0.5 if length else float(difference > 0)

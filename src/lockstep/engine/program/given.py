@@ -1,0 +1,39 @@
+"""What `lockstep train FILE` decides for the loop of a program."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from lockstep.console import Console
+from lockstep.world import World
+
+
+@dataclass(frozen=True, kw_only=True)
+class Given:
+    """The place of a replica, and the flags of the command; None stands for a flag not given."""
+
+    world: World
+    store: str | None = None
+    """The file through which the replicas meet; None under a launcher."""
+    console: Console = field(default_factory=Console)
+    out: Path | None = None
+    """The folder of the run."""
+    resume: bool = False
+    share_gpu: bool = False
+    flags: dict[str, Any] = field(default_factory=dict)
+    """Arguments of `Loop` that the command replaces."""
+
+
+_current: list[Given] = []
+
+
+def give(given: Given | None) -> None:
+    """Decide these things for the next loop of this process; None forgets them."""
+    _current[:] = [] if given is None else [given]
+
+
+def taken() -> Given | None:
+    """Return what was decided for this process, if anything."""
+    return _current[0] if _current else None

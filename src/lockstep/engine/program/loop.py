@@ -1,0 +1,408 @@
+"""`Loop`: a training loop of your own, with the result of one GPU on any number of replicas."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self, TypeVar, Unpack
+
+import torch
+from torch import nn
+
+from lockstep.data.keyed import seed_generators
+from lockstep.data.readers import Collate, Collator, IndexedReader
+from lockstep.engine.model import ShardedModel
+from lockstep.engine.program.batches import Batch, Batches, Control, Division
+from lockstep.engine.program.evaluate import Evaluation
+from lockstep.engine.program.given import taken
+from lockstep.engine.program.settings import Options, Settings
+from lockstep.engine.program.sources import check_length, has_index, make_batches
+from lockstep.engine.program.start import Parts, start
+from lockstep.engine.program.step import Loss, StepLoss, Stepper
+from lockstep.engine.recipe.prepare import check_layers
+from lockstep.errors import DataError, PlanError, RecipeError
+from lockstep.keys import key
+
+Module = TypeVar("Module", bound=nn.Module)
+Optimizer = TypeVar("Optimizer", bound=torch.optim.Optimizer)
+_open: list[Loop] = []
+finished: list[dict[str, Any]] = []
+"""The summaries of the loops that have ended in this process."""
+
+
+class Loop(Control):
+    """Joins the replicas that it finds, hands out global batches, and takes steps over them.
+
+    The program is the same for one process, for torchrun, and for `lockstep train FILE`:
+
+    ```python
+    with lockstep.Loop(global_batch=64, exact=True) as loop:
+        model = loop.model(Net())
+        optimizer = loop.optimizer(torch.optim.AdamW(model.parameters(), lr=3e-4))
+        batches = loop.batches(data, collate=collate)
+
+        def loss(batch):
+            scores = model(batch["tokens"])
+            return cross_entropy(scores, batch["labels"], reduction="sum"), len(scores)
+
+        for epoch in loop.epochs(3):
+            for batch in batches:
+                loop.step(batch, loss, optimizer)
+    ```
+    """
+
+    def __init__(
+        self,
+        *,
+        global_batch: int,
+        shards: int = 4,
+        seed: int = 0,
+        exact: bool = False,
+        out: str | Path | None = None,
+        name: str = "",
+        resume: bool = False,
+        **options: Unpack[Options],
+    ) -> None:
+        """Join the other replicas. Flags of `lockstep train` replace the arguments of their name.
+
+        Args:
+            global_batch: Samples of one batch, over all replicas.
+            shards: Fixed slices of the batch, a power of two: the most replicas that can share it.
+            seed: Decides initial weights, the order of the samples and all random numbers.
+            exact: Compute the same bits on any number of replicas.
+            out: The folder of the run, new or empty; default: `runs/NAME-TIME`.
+            name: The name of the run; default: that of the program's file.
+            resume: Continue the run in `out` from its last checkpoint.
+            options: More about how to run; see `Options`.
+        """
+        if _open:
+            raise PlanError(
+                "this program has a Loop that is still open, and a process can be a replica of "
+                "only one. End the first before the second begins: with Loop(...) as loop: ..."
+            )
+        given = taken()
+        folder = None if out is None else Path(out)
+        self.settings = Settings(
+            global_batch=global_batch,
+            shards=shards,
+            seed=seed,
+            exact=exact,
+            out=folder,
+            name=name,
+            resume=resume,
+            **options,
+        ).replaced_by(given)
+        self._parts: Parts = start(self.settings, given)
+        self.device = self._parts.group.device
+        """The device of this replica. Models and batches are moved to it."""
+        self.summary: dict[str, Any] = {}
+        """What run.json holds, once the loop has ended."""
+        self._epochs: int | None = None
+        self._begun = False
+        # The program builds its models and data now: the same on every replica.
+        seed_generators(key(self.settings.seed, "weights"), self.device)
+        _open.append(self)
+
+    def __enter__(self) -> Self:
+        return self
+
+    @property
+    def rank(self) -> int:
+        """The number of this replica, from 0."""
+        return self._parts.group.world.rank
+
+    @property
+    def replicas(self) -> int:
+        """The number of replicas."""
+        return self._parts.group.world.size
+
+    @property
+    def is_first(self) -> bool:
+        """Whether this is the replica that prints and writes files."""
+        return self._parts.group.world.is_first
+
+    @property
+    def folder(self) -> Path:
+        """The folder of the run."""
+        return self._parts.record.folder.path
+
+    @property
+    def steps(self) -> int:
+        """Batches whose body has ended, over the whole run."""
+        return self._parts.record.iterations
+
+    @property
+    def epoch(self) -> int:
+        """The current epoch, from 0."""
+        return self._parts.record.epoch
+
+    def model(self, module: Module, name: str = "") -> Module:
+        """Move a model to the device, and let its batch norm and dropout work per shard.
+
+        Returns the same module: call it, save it and reach into it as before. Do this for every
+        model that the loss uses, also for a frozen one, before you make the optimizer.
+        """
+        self._before_training("model")
+        parts = self._parts
+        check_layers(module)
+        module.to(self.device)
+        found = ShardedModel(module, parts.computing.shards, parts.group)
+        if found.module is not module:
+            raise RecipeError(
+                f"the model is a single {type(module).__name__}, which lockstep must replace. Put "
+                "it into nn.Sequential."
+            )
+        parts.computing.modules.append(module)
+        parts.state.add_model(name, found)
+        parts.buffers.modules.append(module)
+        return module
+
+    def optimizer(
+        self, optimizer: Optimizer, *, clip: float | None = None, name: str = ""
+    ) -> Optimizer:
+        """Add an optimizer, which `step` will use; `clip` is the largest norm of its gradient."""
+        self._before_training("optimizer")
+        state = self._parts.state
+        kind, known = type(optimizer).__name__, state.names()
+        odd = [p for g in optimizer.param_groups for p in g["params"] if p not in known]
+        if odd:
+            raise RecipeError(
+                f"{kind} holds {len(odd)} parameter(s) of no model of this loop, the first of "
+                f"shape {tuple(odd[0].shape)}. Call model = loop.model(model) before you make the "
+                "optimizer, also for a loss that has parameters."
+            )
+        number = len(state.steppers)
+        name = name or (kind.lower() + (f"_{number + 1}" if number else ""))
+        if name in state.steppers:
+            raise RecipeError(f"two optimizers are called {name!r}. Give one of them a name=.")
+        state.fact(f"optimizer {name}", kind)
+        state.steppers[name] = Stepper(self._parts.computing, optimizer, self._parts.wire, clip)
+        return optimizer
+
+    def keep(self, **things: Any) -> None:
+        """Save these objects in every checkpoint, such as `loop.keep(scheduler=scheduler)`.
+
+        They need `state_dict` and `load_state_dict`. Models and optimizers are saved anyway.
+        """
+        self._before_training("keep")
+        for name, value in things.items():
+            if not hasattr(value, "state_dict") or not hasattr(value, "load_state_dict"):
+                raise RecipeError(
+                    f"{name} ({type(value).__name__}) cannot be kept: it has no state_dict and "
+                    "load_state_dict."
+                )
+            self._parts.state.kept[name] = value
+
+    def batches(
+        self,
+        data: Any,
+        *,
+        collate: Collate | None = None,
+        sampler: Any = None,
+        batch_sampler: Any = None,
+        shuffle: bool = True,
+        transform: Callable[[Any], Any] | None = None,
+        workers: int | None = None,
+        may_drop: bool = False,
+    ) -> Batches:
+        """Return the global batches of some data; iterate over them once in each epoch.
+
+        Args:
+            data: A data set with an index (`__len__`, `__getitem__`), or a stream: anything that
+                can only be iterated. Samples may have any structure.
+            collate: Makes a batch of a list of samples; default: torch's own.
+            sampler: Decides the order of the samples, as on one GPU.
+            batch_sampler: Decides which samples form a global batch, for example by length.
+            shuffle: Shuffle the samples in every epoch. A stream keeps its own order.
+            transform: A function of each sample of a stream that this replica uses. What the
+                stream itself does, every replica does for all samples.
+            workers: Processes that read ahead; default: those of the loop.
+            may_drop: Accept a collate function that returns fewer rows than samples.
+        """
+        self._before_training("batches")
+        parts = self._parts
+        return make_batches(
+            self.settings,
+            parts.group,
+            parts.state,
+            Division(parts.computing.plan, self.rank, parts.checks.pieces),
+            self,
+            data,
+            collate=collate,
+            sampler=sampler,
+            batch_sampler=batch_sampler,
+            shuffle=shuffle,
+            transform=transform,
+            workers=workers,
+            may_drop=may_drop,
+        )
+
+    def _before_training(self, what: str) -> None:
+        if self._begun:
+            raise RecipeError(
+                f"loop.{what} was called after training began, too late for a resumed run. Call "
+                "it before `for epoch in loop.epochs(...)`."
+            )
+
+    def epochs(self, number: int) -> Iterator[int]:
+        """Yield the epochs that are still to be trained: all of them, unless a run resumes."""
+        if number < 1:
+            raise PlanError(f"loop.epochs({number}): give 1 or more.")
+        self._epochs = number
+        self.begin()
+        record = self._parts.record
+        while record.epoch < number and not self.over():
+            yield record.epoch
+            self.after_body()
+            record.epoch += 1
+
+    def begin(self) -> None:
+        """Compare the replicas and restore a checkpoint, before the first batch."""
+        if self._begun:
+            return
+        if self._epochs is None:
+            raise RecipeError(
+                "batches are read outside of loop.epochs: a resumed run would not know where it "
+                "is. Write: for epoch in loop.epochs(3): for batch in batches: ..."
+            )
+        self._begun = True
+        self._parts.begin(self._epochs, self.settings)
+
+    def over(self) -> bool:
+        """Return whether `max_steps` batches are done."""
+        most = self.settings.max_steps
+        return most is not None and self.steps >= most
+
+    def before_body(self) -> None:
+        """Seed all generators, so that the body draws the same numbers on every replica."""
+        self._parts.steps.seed_body()
+
+    def after_body(self, *, ends_epoch: bool = False) -> None:
+        """Log, save and stop when it is time to."""
+        steps, most = self._parts.steps, self.settings.max_steps
+        if steps.last is not None:
+            samples, steps.last = steps.last.samples, None
+            over = most is not None and self.steps + 1 >= most
+            self._parts.record.after_body(samples=samples, ends_epoch=ends_epoch, over=over)
+
+    def step(
+        self, batch: Batch, loss: Loss, optimizer: torch.optim.Optimizer | None = None
+    ) -> StepLoss:
+        """Compute a loss over the global batch, and let the optimizer change its parameters.
+
+        `loss` is called with what the collate function made of some samples: in exact mode once
+        for each shard. It returns (total, count): the sum of the losses, and the number of items
+        (samples, tokens, boxes) that it is over. A third value, a dict, holds more sums to log.
+        """
+        return self._parts.steps.take(batch, loss, optimizer)
+
+    def step_across(
+        self,
+        batch: Batch,
+        encode: Callable[[Any], Any],
+        loss: Loss,
+        optimizer: torch.optim.Optimizer | None = None,
+    ) -> StepLoss:
+        """Compute a loss that sees the whole global batch at once, such as a contrastive one.
+
+        `encode` is called with what the collate function made of some samples, and returns a
+        tensor, or a tuple or dict of tensors, with one row per sample. `loss` gets the rows of the
+        global batch, joined over all replicas, and returns (total, count). Gradients flow back to
+        every row.
+        """
+        return self._parts.steps.take_across(batch, encode, loss, optimizer)
+
+    def evaluate(
+        self,
+        data: Any,
+        measure: Callable[[Any], Any],
+        *,
+        collate: Collate | None = None,
+        batch: int | None = None,
+        workers: int = 0,
+        prefix: str = "",
+    ) -> dict[str, float]:
+        """Return the mean of what `measure` returns, over all samples, each counted once.
+
+        `measure` is called with batches of `batch` samples (default: those of a shard), in
+        evaluation mode and without gradients. It returns a dict: for each name (sum, count), or
+        one value per item. The result goes to metrics.jsonl, with `prefix` before its names.
+        """
+        record = self._parts.record
+        record.clock.turn_to("evaluation")
+        found = self._evaluation(data, collate, batch, workers).means(measure)
+        record.clock.turn_to("training")
+        record.evaluated({f"{prefix}{name}": value for name, value in found.items()})
+        self.before_body()
+        return found
+
+    def collect(
+        self,
+        data: Any,
+        function: Callable[[Any], Any],
+        *,
+        collate: Collate | None = None,
+        batch: int | None = None,
+        workers: int = 0,
+    ) -> Any:
+        """Return what `function` returns for all samples, in their order, on every replica.
+
+        Use it for metrics over the whole data set, such as F1 or the area under a curve.
+        """
+        clock = self._parts.record.clock
+        clock.turn_to("evaluation")
+        found = self._evaluation(data, collate, batch, workers).collected(function)
+        clock.turn_to("training")
+        self.before_body()
+        return found
+
+    def _evaluation(
+        self, data: Any, collate: Collate | None, batch: int | None, workers: int
+    ) -> Evaluation:
+        if not has_index(data):
+            raise DataError(
+                f"{type(data).__name__} has no index. loop.evaluate needs a data set with __len__ "
+                "and __getitem__; a list will do."
+            )
+        parts, seed = self._parts, self.settings.seed
+        check_length(data, parts.group)
+        for model in parts.state.models.values():
+            model.merge_batch_norm()
+        reader = IndexedReader(
+            data, Collator(collate, seed, may_drop=True), seed, self.device, workers
+        )
+        chunk = batch or parts.computing.plan.shard_size
+        return Evaluation(parts.computing, parts.group, reader, len(data), chunk)
+
+    def log(self, **values: float) -> None:
+        """Write numbers of your own to metrics.jsonl, at the present step."""
+        record = self._parts.record
+        place = {"kind": "own", "step": self.steps, "epoch": record.epochs()}
+        record.write(place | {"seconds": record.clock.total()} | values)
+
+    def say(self, text: str) -> None:
+        """Print a line, once, whatever the number of replicas."""
+        self._parts.progress.say(text)
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Write weights and summary, and leave the other replicas."""
+        _open.clear()
+        record = self._parts.record
+        try:
+            if error is None:
+                self.after_body(ends_epoch=True)
+                self.summary = record.end()
+                finished.append(self.summary)
+        except BaseException as failure:
+            record.leave(failure)
+            raise
+        record.leave(error)
+        if error is None:
+            # Do not leave after an error: the other replicas may still wait in an exchange.
+            self._parts.group.leave()

@@ -1,0 +1,91 @@
+"""Receipts: one hash of the gradient for each step, by which runs can be compared step by step."""
+
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from lockstep.engine.group import Group
+from lockstep.engine.program.check import fingerprint
+from lockstep.engine.program.tree import Gradients
+from lockstep.engine.run.atomic_write import replace_file
+from lockstep.errors import RunError
+
+_FORMAT = struct.Struct("<qqd")
+
+
+class Receipt(NamedTuple):
+    """What a step leaves to be compared."""
+
+    call: int
+    """Steps before this one, of all optimizers."""
+    gradient: int
+    """A hash of the gradient that the optimizer was given."""
+    loss: float
+    """The mean loss of the global batch."""
+
+
+class Receipts:
+    """The receipts of a run, in a file that the first replica writes."""
+
+    def __init__(self, path: Path, group: Group) -> None:
+        self.path, self.group = path, group
+        self.waiting: list[tuple[int, Tensor, Tensor]] = []
+        """Receipts that are still on the device."""
+
+    def note(self, call: int, gradients: Gradients, table: Tensor) -> None:
+        """Keep the receipt of a step on the device."""
+        if gradients:
+            kinds: dict[torch.dtype, list[Tensor]] = {}
+            for gradient in gradients.values():
+                kinds.setdefault(gradient.dtype, []).append(gradient.reshape(-1))
+            flat = [torch.cat(parts) if len(parts) > 1 else parts[0] for parts in kinds.values()]
+            found = torch.stack([fingerprint(one) for one in flat]).sum()
+        else:
+            found = torch.zeros((), dtype=torch.int64, device=table.device)
+        sums = table.sum(1)
+        self.waiting.append((call, found, sums[0] / sums[1].clamp(min=1e-300)))
+
+    def settle(self) -> None:
+        """Compare the receipts of all replicas, and write those of the first."""
+        if not self.waiting:
+            return
+        hashes = torch.stack([found for _, found, _ in self.waiting]).tolist()
+        losses = torch.stack([loss for _, _, loss in self.waiting]).tolist()
+        calls = [call for call, _, _ in self.waiting]
+        self.waiting.clear()
+        every = self.group.objects(hash(tuple(hashes)))
+        if len(set(every)) > 1:
+            raise RunError(
+                f"the replicas used different gradients in steps {calls[0]} to {calls[-1]}: "
+                f"replica {_odd(every)} differs. A device or a link may have made an error."
+            )
+        if self.group.world.is_first:
+            content = b"".join(
+                _FORMAT.pack(*row) for row in zip(calls, hashes, losses, strict=True)
+            )
+            with self.path.open("ab") as file:
+                file.write(content)
+
+    def forget_after(self, calls: int) -> None:
+        """Drop the receipts of steps from number `calls` on: a resumed run takes them again."""
+        if self.group.world.is_first and self.path.exists():
+            rows = [r for r in read(self.path) if r.call < calls]
+            replace_file(self.path, b"".join(_FORMAT.pack(*row) for row in rows))
+
+
+def read(path: Path) -> list[Receipt]:
+    """Read the receipts of a run; leave out one that a crash cut short."""
+    content = path.read_bytes()
+    whole = len(content) // _FORMAT.size * _FORMAT.size
+    return [Receipt(*row) for row in _FORMAT.iter_unpack(content[:whole])]
+
+
+def _odd(values: list[int]) -> int:
+    """Return the first replica that differs from the most common value."""
+    common = max(values, key=values.count)
+    return next(n for n, value in enumerate(values) if value != common)

@@ -1,0 +1,305 @@
+"""Record the run of a program: the log, the checkpoints, the summary, and requests to stop."""
+
+from __future__ import annotations
+
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from lockstep.console import Progress
+from lockstep.engine.group import Group
+from lockstep.engine.program.receipts import Receipts
+from lockstep.engine.program.state import ProgramState
+from lockstep.engine.program.step import Notes, StepLoss
+from lockstep.engine.run.checkpoint import Checkpoint, Checkpoints
+from lockstep.engine.run.resume import forget_after, warn_of_another_machine
+from lockstep.engine.run.run_folder import RunFolder
+from lockstep.engine.run.stop_request import StopRequest
+from lockstep.engine.run.stopwatch import Stopwatch
+from lockstep.errors import FolderError, Interrupted, NotFinite, RunError
+
+SECONDS = 0.5
+"""Time between two control points, where the replicas agree to continue or to stop."""
+MOST_STEPS = 1000
+"""The most steps between two control points."""
+
+
+class ProgramRecord:
+    """Follows the run of a program. The first replica writes; all agree at control points."""
+
+    def __init__(
+        self,
+        group: Group,
+        state: ProgramState,
+        folder: Path,
+        progress: Progress,
+        facts: dict[str, Any],
+        notes: Notes,
+        *,
+        keep: int,
+        checkpoint_every: int | None,
+        log_every: int,
+        resume: bool,
+    ) -> None:
+        self.group, self.state, self.progress = group, state, progress
+        self.checkpoint_every, self.log_every = checkpoint_every, log_every
+        self.resume = resume
+        self.folder = RunFolder(folder)
+        self.checkpoints = Checkpoints(self.folder.checkpoints, keep)
+        self.receipts = Receipts(folder / "receipts.bin", group)
+        self.clock, self.stop = Stopwatch(), StopRequest()
+        self.machine: dict[str, Any] = facts.pop("machine")
+        self.summary: dict[str, Any] = {"status": "running", "began_at": time.time(), **facts}
+        self.epoch = 0
+        self.iterations, self.calls, self.samples = 0, 0, 0
+        self.sums: dict[str, Tensor] = {}
+        """Losses and counts of each optimizer since the last log: (2, shards)."""
+        self.notes = notes
+        self.metrics: dict[str, float] = {}
+        self.first: tuple[float, int] | None = None
+        """Seconds of training and samples after the first step."""
+        self.logged = (0.0, 0)
+        self.next_control = 0
+        self.last_control = (time.perf_counter(), 0)
+
+    def claim(self) -> None:
+        """Take the folder, and listen to Ctrl-C and SIGTERM."""
+        if self.group.world.is_first:
+            if self.resume:
+                self.folder.lock()
+            else:
+                self.folder.claim()
+                self.folder.write_summary(self.summary)
+        self.stop.listen()
+
+    def accept_or_refuse(self, accept: bool) -> None:
+        """Warn of a program that has changed since the checkpoint, or refuse it."""
+        if accept and self.state.changed:
+            self.progress.warn(f"The program has changed: {'; '.join(self.state.changed)}.")
+            self.state.changed.clear()
+        self.state.refuse_changes(self.folder.path)
+
+    def restore(self, *, accept_changes: bool) -> bool:
+        """Continue from the newest whole checkpoint, if that was asked for and there is one."""
+        found = False
+        if self.resume:
+            before = self.folder.summary()
+            if before.get("status") == "finished":
+                raise FolderError(
+                    f"{self.folder.path} holds a run that is finished. Start a new run in another "
+                    "folder."
+                )
+            if self.checkpoints.files():
+                checkpoint, warnings = self.checkpoints.newest()
+                for text in warnings:
+                    self.progress.warn(text)
+                facts, found = checkpoint.facts, True
+                if self.summary["exact"]:
+                    warn_of_another_machine(facts["machine"], self.machine, self.progress)
+                if facts["machine"].get("python") != self.machine["python"]:
+                    # Another Python compiles the same source to other code.
+                    checkpoint.facts["identities"] = {}
+                self.state.compare(facts)
+                self.accept_or_refuse(accept_changes)
+                self.state.restore(checkpoint)
+                self._load(checkpoint)
+                self.progress.say(f"Resuming after step {self.iterations}.")
+            else:
+                self.progress.warn(f"{self.folder.path} has no checkpoint yet: starting anew.")
+            forget_after(self.iterations, self.group, self.folder, self.checkpoints)
+            self.receipts.forget_after(self.calls)
+        self.clock.turn_to("training")
+        return found
+
+    def _load(self, checkpoint: Checkpoint) -> None:
+        tensors, facts = checkpoint
+        self.epoch, self.iterations, self.calls = (facts[n] for n in ("epoch", "step", "calls"))
+        self.samples, self.metrics = facts["samples"], facts["metrics"]
+        device = self.group.device
+        self.sums = {n: tensors[f"sums {n}"].to(device) for n in facts["sums"]}
+        self.notes.load(facts["notes"])
+        self.clock.seconds |= facts["seconds"]
+
+    def step(self, name: str, loss: StepLoss) -> None:
+        """Note one step of the optimizer `name`."""
+        table = loss.table
+        self.sums[name] = self.sums[name] + table if name in self.sums else table
+        self.calls += 1
+
+    def after_body(self, *, samples: int, ends_epoch: bool, over: bool) -> None:
+        """After the body of an iteration: log, save and stop when it is time to."""
+        self.iterations += 1
+        self.samples += samples
+        done = self.iterations
+        if self.first is None:
+            self._begin_measuring()
+        logs = ends_epoch or over or done % self.log_every == 0
+        every = self.checkpoint_every
+        saves = ends_epoch if every is None else every > 0 and done % every == 0
+        saves = saves or (over and every != 0)
+        if logs or saves or done >= self.next_control:
+            stops = self._agree()
+            if logs:
+                self._log()
+            if saves or stops:
+                self.save()
+            if stops:
+                self.checkpoints.finish()
+                way_on = f"Continue with resume, in {self.folder.path}."
+                raise Interrupted(f"Stopped after step {done}; its checkpoint is saved. {way_on}")
+
+    def _begin_measuring(self) -> None:
+        self.clock.turn_to("training")
+        self.first = (self.clock.seconds["training"], self.samples)
+        self.summary["first_step_at"] = time.time()
+
+    def _agree(self) -> bool:
+        """Agree with the other replicas; return whether to stop."""
+        bad = [n for n, table in self.sums.items() if not bool(table.isfinite().all())]
+        if bad:
+            # All replicas have the same table, so all of them raise.
+            raise NotFinite(
+                f"the loss of {bad[0]} became NaN or infinite at step {self.iterations} or up to "
+                f"{self.log_every} steps before. Try a lower learning rate, or clip=1.0."
+            )
+        before, steps = self.last_control
+        spent = (time.perf_counter() - before) / max(1, self.iterations - steps)
+        wish = max(1, min(MOST_STEPS, int(SECONDS / max(spent, 1e-9))))
+        own = [float(self.stop.asked), float(wish) if self.group.world.is_first else 0.0]
+        stop, interval = self.group.sum(torch.tensor(own, dtype=torch.float64)).tolist()
+        self.last_control = (time.perf_counter(), self.iterations)
+        self.next_control = self.iterations + int(interval)
+        self.receipts.settle()
+        self.progress.step(self.iterations)
+        return bool(stop)
+
+    def _log(self) -> None:
+        self.clock.turn_to("training")
+        training = self.clock.seconds["training"]
+        seconds, samples = training - self.logged[0], self.samples - self.logged[1]
+        self.logged = (training, self.samples)
+        line: dict[str, Any] = {
+            "kind": "train",
+            "step": self.iterations,
+            "epoch": self.epochs(),
+            "seconds": self.clock.total(),
+        }
+        for name, table in self.sums.items():
+            total, count = table.sum(1).tolist()
+            line["loss" if len(self.state.steppers) == 1 else f"loss_{name}"] = total / (count or 1)
+        line |= self.notes.means(self.group)
+        self.sums = {}
+        for name, stepper in self.state.steppers.items():
+            rate = float(stepper.optimizer.param_groups[0]["lr"])
+            several = len(self.state.steppers) > 1
+            line[f"learning_rate_{name}" if several else "learning_rate"] = rate
+        line["samples_per_second"] = samples / seconds if seconds > 0 else None
+        self.write(line)
+
+    def epochs(self) -> float:
+        """Return the passes over the data so far."""
+        first = self.state.batches[0] if self.state.batches else None
+        try:
+            return self.epoch + (min(1.0, first.next / len(first)) if first is not None else 0.0)
+        except TypeError:
+            return float(self.epoch)
+
+    def write(self, line: dict[str, Any]) -> None:
+        """Append a line to metrics.jsonl, and show it."""
+        if self.group.world.is_first:
+            self.folder.log(**line)
+        if line["kind"] == "test" or "loss" in line:
+            self.progress.record(line)
+
+    def save(self) -> None:
+        """Write a checkpoint; all replicas take part."""
+        self.clock.turn_to("checkpoints")
+        for name, model in self.state.models.items():
+            if not model.is_finite():
+                raise NotFinite(
+                    f"a weight of {name} became NaN or infinite by step {self.iterations}. Try a "
+                    "lower learning rate, or clip=1.0."
+                )
+        tensors, facts = self.state.snapshot()
+        notes = self.notes.rows(self.group)
+        if self.group.world.is_first:
+            facts |= {
+                "step": self.iterations,
+                "calls": self.calls,
+                "epoch": self.epoch,
+                "samples": self.samples,
+                "seconds": dict(self.clock.seconds),
+                "metrics": self.metrics,
+                "machine": self.machine,
+                "sums": list(self.sums),
+                "notes": notes,
+            }
+            tensors |= {f"sums {name}": table for name, table in self.sums.items()}
+            self.checkpoints.save(Checkpoint(tensors, facts))
+        self.clock.turn_to("training")
+
+    def evaluated(self, found: dict[str, float]) -> None:
+        """Note the result of an evaluation."""
+        self.metrics |= found
+        for name in found:
+            self.summary["recipe"]["metrics"].setdefault(name, name)
+        place = {"kind": "test", "step": self.iterations, "epoch": self.epochs()}
+        self.write(place | {"seconds": self.clock.total()} | found)
+
+    def end(self) -> dict[str, Any]:
+        """Write weights and summary; return the summary."""
+        self.clock.turn_to("the end")
+        self.receipts.settle()
+        digests = {name: model.digest() for name, model in self.state.models.items()}
+        odd = [name for name in digests if len(set(self.group.objects(digests[name]))) > 1]
+        if odd:
+            raise RunError(
+                f"The replicas ended with different weights of {odd[0]}: something in the program "
+                "changes them besides loop.step. The run's result cannot be trusted."
+            )
+        for model in self.state.models.values():
+            model.merge_batch_norm()
+        trained = self.clock.seconds.get("training", 0.0)
+        speed = None
+        if self.first is not None and trained > self.first[0]:
+            speed = (self.samples - self.first[1]) / (trained - self.first[0])
+        self.summary |= {
+            "status": "finished",
+            "steps": self.iterations,
+            "epochs": self.epochs(),
+            "seconds": self.clock.total(),
+            "time": {name: round(value, 6) for name, value in self.clock.seconds.items()},
+            "samples_per_second": speed,
+            "metrics": self.metrics,
+            "seconds_to_target": None,
+            "parameters": sum(
+                p.numel() for m in self.state.models.values() for p in m.module.parameters()
+            ),
+        }
+        if self.group.world.is_first:
+            modules = {name: model.module for name, model in self.state.models.items()}
+            one = next(iter(modules.values())) if len(modules) == 1 else None
+            self.summary["weights_sha256"] = self.folder.write_weights(
+                one if one is not None else torch.nn.ModuleDict(modules)
+            )
+            self.checkpoints.finish()
+            self.folder.write_summary(self.summary)
+        self.summary["weights_sha256"] = self.group.objects(self.summary.get("weights_sha256"))[0]
+        return self.summary
+
+    def leave(self, error: BaseException | None) -> None:
+        """Wait until the last checkpoint is on disk, and note how the run ended."""
+        self.stop.ignore(finished=error is None)
+        self.progress.end()
+        if error is None:
+            self.checkpoints.finish()
+        elif self.group.world.is_first:
+            with suppress(RunError):
+                self.checkpoints.finish()
+            status = "interrupted" if isinstance(error, Interrupted) else "failed"
+            with suppress(RunError):
+                self.folder.write_summary(self.summary | {"status": status, "error": str(error)})

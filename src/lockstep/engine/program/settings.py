@@ -1,0 +1,118 @@
+"""The settings of a loop: arguments of the program, and flags of the command that replace them."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Literal, TypedDict
+
+from lockstep.engine.program.given import Given
+from lockstep.engine.recipe.plan import Plan, make_plan
+from lockstep.engine.recipe.recipe import Precision, PrecisionName
+from lockstep.errors import PlanError
+
+CHECK_EVERY = 256
+"""Batches between two checks, on average: each costs one shard of one replica."""
+
+
+class Options(TypedDict, total=False):
+    """Arguments of `Loop` that seldom need to change."""
+
+    precision: PrecisionName
+    """`fp32`, `tf32` or `bf16` (autocast around the loss function)."""
+    micro_batch: int | None
+    """Samples that go through the loss together (fast mode); default: all of a replica's."""
+    device: Literal["auto", "cpu", "cuda"]
+    """`auto` takes the GPU of this process if there is one."""
+    workers: int
+    """Processes that read data ahead, for each replica; default: 0."""
+    threads: int
+    """CPU threads of each replica; default: 1. They change the last bits."""
+    checkpoint_every: int | None
+    """Steps between checkpoints; default: one after each epoch; 0: none."""
+    keep: int
+    """How many checkpoints to keep."""
+    log_every: int
+    """Steps between lines of metrics.jsonl, besides one after each epoch."""
+    max_steps: int | None
+    """Stop after this many batches."""
+    check_every: int
+    """Batches, on average, between two checks that compute a shard again; 0: never."""
+    accept_changes: bool
+    """Resume even if the program has changed since the checkpoint."""
+    timeout: float
+    """Seconds after which a replica stops waiting for the others."""
+    quiet: bool
+    """Print nothing."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """What a loop was asked to do; `Options` explains the fields after `resume`."""
+
+    global_batch: int
+    shards: int = 4
+    seed: int = 0
+    exact: bool = False
+    out: Path | None = None
+    name: str = ""
+    resume: bool = False
+    precision: PrecisionName = Precision.FP32
+    micro_batch: int | None = None
+    device: str = "auto"
+    workers: int = 0
+    threads: int = 1
+    checkpoint_every: int | None = None
+    keep: int = 3
+    log_every: int = 50
+    max_steps: int | None = None
+    check_every: int = CHECK_EVERY
+    accept_changes: bool = False
+    timeout: float = 600.0
+    quiet: bool = False
+
+    def __post_init__(self) -> None:
+        """Refuse values that cannot work."""
+        if self.precision not in tuple(Precision):
+            raise PlanError(f"precision is {self.precision!r}; known: {', '.join(Precision)}.")
+        if self.device not in ("auto", "cpu", "cuda"):
+            raise PlanError(f"device is {self.device!r}; known: auto, cpu, cuda.")
+        for name in ("threads", "keep", "max_steps", "log_every", "micro_batch"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise PlanError(f"{name} is {value}; it must be 1 or more.")
+        for name in ("workers", "checkpoint_every", "check_every"):
+            value = getattr(self, name)
+            if value is not None and value < 0:
+                raise PlanError(f"{name} is {value}; it must be 0 or more.")
+        if self.resume and self.out is None:
+            raise PlanError("resume needs out, the folder of the run to continue.")
+        if not self.name:
+            object.__setattr__(self, "name", _program_name())
+        object.__setattr__(self, "precision", Precision(self.precision))
+        object.__setattr__(self, "out", None if self.out is None else Path(self.out))
+
+    def replaced_by(self, given: Given | None) -> Settings:
+        """Return the settings with the flags of `lockstep train` in place of the arguments."""
+        if given is None:
+            return self
+        known = {field.name for field in fields(self)}
+        flags = {name: value for name, value in given.flags.items() if name in known}
+        out = given.out or self.out
+        return replace(self, **flags, out=out, resume=given.resume or self.resume)
+
+    def plan(self, replicas: int) -> Plan:
+        """Return how a global batch is cut for this number of replicas."""
+        return make_plan(
+            global_batch=self.global_batch,
+            shards=self.shards,
+            replicas=replicas,
+            micro_batch=self.micro_batch,
+            exact=self.exact,
+        )
+
+
+def _program_name() -> str:
+    path = Path(sys.argv[0]) if sys.argv and sys.argv[0] else Path("program")
+    return path.stem if path.suffix == ".py" else "program"

@@ -1,0 +1,107 @@
+"""Make batches of whatever data a program has: with an index, or as a stream."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from lockstep.data.readers import Collate, Collator, IndexedReader, StreamReader
+from lockstep.engine.group import Group
+from lockstep.engine.program.batches import Batches, Control, Division
+from lockstep.engine.program.order import Order, Sampled, Shuffled
+from lockstep.engine.program.settings import Settings
+from lockstep.engine.program.state import ProgramState
+from lockstep.errors import DataError, RecipeError
+
+
+def has_index(data: Any) -> bool:
+    """Return whether a data set has a length and an index."""
+    # A stream of torch's has __getitem__, which raises.
+    index = getattr(type(data), "__getitem__", None)
+    return index is not None and hasattr(data, "__len__") and not _is_stream(data)
+
+
+def _is_stream(data: Any) -> bool:
+    from torch.utils.data import IterableDataset
+
+    return isinstance(data, IterableDataset)
+
+
+def check_length(data: Any, group: Group) -> None:
+    """Refuse data without samples, or with other lengths on other replicas."""
+    if len(set(group.objects(len(data)))) > 1:
+        raise DataError(
+            f"{type(data).__name__} has other lengths on other replicas: what builds it depends on "
+            "something besides the seed."
+        )
+    if not len(data):
+        raise DataError(f"{type(data).__name__} has no samples.")
+
+
+def make_batches(
+    settings: Settings,
+    group: Group,
+    state: ProgramState,
+    division: Division,
+    control: Control,
+    data: Any,
+    *,
+    collate: Collate | None,
+    sampler: Any,
+    batch_sampler: Any,
+    shuffle: bool,
+    transform: Callable[[Any], Any] | None,
+    workers: int | None,
+    may_drop: bool,
+) -> Batches:
+    """Return the global batches of some data, and let the state of the program know them."""
+    number = len(state.batches)
+    # Two data sets of one program have different orders.
+    seed = settings.seed + number
+    collator = Collator(collate, seed, may_drop=may_drop)
+    workers = settings.workers if workers is None else workers
+    kind = type(data).__name__
+    reader: IndexedReader | StreamReader
+    order: Order | None = None
+    if has_index(data):
+        if transform is not None:
+            raise RecipeError("transform is for streams: a data set transforms in __getitem__.")
+        check_length(data, group)
+        order = _order(settings, group, data, seed, sampler, batch_sampler, shuffle)
+        reader = IndexedReader(data, collator, seed, group.device, workers)
+        state.fact(f"samples of data set {number}", len(data))
+    else:
+        if not hasattr(data, "__iter__"):
+            raise RecipeError(f"{kind} is no data set: it has neither an index nor __iter__.")
+        if sampler is not None or batch_sampler is not None:
+            raise RecipeError(f"{kind} is a stream, which has no index for a sampler.")
+        if iter(data) is data:
+            raise RecipeError(
+                f"the stream is a {kind}, which can be read only once. Pass an object whose "
+                "__iter__ starts anew, so that the next epoch and a resumed run can read it."
+            )
+        reader = StreamReader(data, collator, seed, group.device, workers, transform)
+    if collate is not None:
+        state.identify(f"collate function {number}", collate)
+    state.identify(f"data set {number}", type(data))
+    batches = Batches(reader, order, division, control, settings.global_batch)
+    state.batches.append(batches)
+    return batches
+
+
+def _order(
+    settings: Settings,
+    group: Group,
+    data: Any,
+    seed: int,
+    sampler: Any,
+    batch_sampler: Any,
+    shuffle: bool,
+) -> Order:
+    if sampler is not None and batch_sampler is not None:
+        raise RecipeError("give sampler or batch_sampler, not both.")
+    if batch_sampler is not None:
+        return Sampled(batch_sampler, None, seed, group)
+    if sampler is not None:
+        return Sampled(sampler, settings.global_batch, seed, group)
+    return Shuffled(len(data), settings.global_batch, seed, shuffle=shuffle)

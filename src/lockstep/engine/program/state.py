@@ -1,0 +1,162 @@
+"""The state of a program: what a checkpoint must hold, and how to take it over again."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from lockstep.engine.group import Group
+from lockstep.engine.model import ShardedModel
+from lockstep.engine.program.batches import Batches
+from lockstep.engine.program.identity import identity, spoken
+from lockstep.engine.program.step import Stepper
+from lockstep.engine.run.checkpoint import Checkpoint
+from lockstep.engine.run.packing import pack, unpack
+from lockstep.errors import FolderError, RecipeError
+
+
+class ProgramState:
+    """Models, optimizers, kept objects and positions of a program, by name."""
+
+    def __init__(self) -> None:
+        self.models: dict[str, ShardedModel] = {}
+        self.steppers: dict[str, Stepper] = {}
+        self.kept: dict[str, Any] = {}
+        self.batches: list[Batches] = []
+        self.identities: dict[str, str] = {}
+        """What a resumed program must be equal in."""
+        self.changed: list[str] = []
+        """What was found to differ from the program that made the checkpoint."""
+        self._expected: dict[str, str] = {}
+
+    def add_model(self, name: str, model: ShardedModel) -> None:
+        """Add a model under its name, or that of its class."""
+        kind = re.sub(r"(?<!^)(?=[A-Z])", "_", type(model.module).__name__).lower()
+        name = name or kind
+        if name in self.models:
+            raise RecipeError(
+                f"two models are called {name!r}. Name them: loop.model(net, name='second')."
+            )
+        self.models[name] = model
+        self.identify(f"model {name}", model.module)
+
+    def names(self) -> dict[Tensor, str]:
+        """Return the name of every parameter."""
+        several = len(self.models) > 1
+        return {
+            p: f"{owner}.{name}" if several else name
+            for owner, model in self.models.items()
+            for name, p in model.module.named_parameters()
+        }
+
+    def compare_weights(self, group: Group) -> None:
+        """Refuse models that were built with other weights on other replicas."""
+        own = {name: model.digest() for name, model in self.models.items()}
+        every = group.objects(own)
+        odd = [name for name in own if len({one.get(name) for one in every}) > 1]
+        if odd:
+            raise RecipeError(
+                f"the replicas built {odd[0]} with different weights: what builds it depends on "
+                "something besides the seed of the loop. Build it after the Loop, and do not seed "
+                "generators by rank or time."
+            )
+
+    def identify(self, name: str, value: Any) -> None:
+        """Remember the code of a function or class; note if a checkpoint had another."""
+        if name in self.identities:
+            return
+        code = type(value) if isinstance(value, nn.Module) else value
+        own = self.identities[name] = identity(code)
+        if self._expected.get(name, own) != own:
+            self.changed.append(f"{name}: {spoken(value)} is not what it was")
+
+    def fact(self, name: str, value: Any) -> None:
+        """Remember a plain value; note if a checkpoint had another."""
+        own = self.identities[name] = repr(value)
+        if self._expected.get(name, own) != own:
+            self.changed.append(f"{name} was {self._expected[name]}, now {own}")
+
+    def expect(self, identities: dict[str, str]) -> None:
+        """Compare with the program that made a checkpoint, now and whenever more is known."""
+        self._expected = identities
+        for name, own in self.identities.items():
+            if identities.get(name, own) != own:
+                self.changed.append(
+                    f"{name} was {identities[name]}, now {own}"
+                    if not re.fullmatch(r"[0-9a-f]{16}", own)
+                    else f"{name} has other code than it had"
+                )
+        missing = [n for n in identities if n.startswith("model ") and n not in self.identities]
+        self.changed += [f"{name} is gone" for name in missing]
+
+    def refuse_changes(self, folder: Any) -> None:
+        """Refuse to go on with a program that is not the one of the checkpoint."""
+        if self.changed:
+            raise FolderError(
+                f"{folder} holds a run of another program: {'; '.join(self.changed)}. Resume with "
+                "the same program, start a new run in another folder, or pass accept_changes=True "
+                "to Loop if the change is meant."
+            )
+
+    def snapshot(self) -> Checkpoint:
+        """Return the whole state; all replicas take part."""
+        tensors: dict[str, Tensor] = {}
+        for name, model in self.models.items():
+            for place, tensor in model.state().items():
+                tensors[f"{name}:{place}"] = tensor
+        optimizers = {
+            name: pack(stepper.optimizer.state_dict(), f"optimizer {name}", tensors)
+            for name, stepper in self.steppers.items()
+        }
+        kept = {
+            name: pack(value.state_dict(), f"kept {name}", tensors)
+            for name, value in self.kept.items()
+        }
+        facts = {
+            "optimizers": optimizers,
+            "kept": kept,
+            "positions": [batches.state() for batches in self.batches],
+            "identities": dict(self.identities),
+        }
+        return Checkpoint(tensors, facts)
+
+    def compare(self, facts: dict[str, Any]) -> None:
+        """Note what differs from the program that made a checkpoint."""
+        self.expect(facts["identities"])
+        for kind, own in (("optimizers", self.steppers), ("kept", self.kept)):
+            if facts[kind].keys() != own.keys():
+                odd = sorted(facts[kind].keys() ^ own.keys())
+                self.changed.append(f"{kind} differ: {', '.join(odd)}")
+        if len(facts["positions"]) != len(self.batches):
+            then, now = len(facts["positions"]), len(self.batches)
+            self.changed.append(f"it read {then} data sets, now {now}")
+
+    def restore(self, checkpoint: Checkpoint) -> None:
+        """Take over a saved state."""
+        tensors, facts = checkpoint
+        for name, model in self.models.items():
+            own = {
+                place.removeprefix(f"{name}:"): tensor
+                for place, tensor in tensors.items()
+                if place.startswith(f"{name}:")
+            }
+            model.load(own)
+        for name, stepper in self.steppers.items():
+            _load_optimizer(stepper.optimizer, unpack(facts["optimizers"][name], tensors))
+        for name, value in self.kept.items():
+            value.load_state_dict(unpack(facts["kept"][name], tensors))
+        for batches, position in zip(self.batches, facts["positions"], strict=True):
+            batches.load(position)
+
+
+def _load_optimizer(optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> None:
+    optimizer.load_state_dict(state)
+    # Files hold contiguous tensors. Fused kernels walk through memory, so a state that belongs to
+    # a weight element by element must lie as the weight does (channels_last, for example).
+    for p, values in optimizer.state.items():
+        for name, value in values.items():
+            if isinstance(value, Tensor) and value.shape == p.shape:
+                values[name] = torch.empty_like(p, dtype=value.dtype).copy_(value)

@@ -1,0 +1,274 @@
+"""One step of a program: forward and backward shard by shard, exchange, update."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from lockstep.data.keyed import seed_generators
+from lockstep.engine.group import Group
+from lockstep.engine.program.batches import Batch, Piece
+from lockstep.engine.program.exchange import GradientExchange, Wire
+from lockstep.engine.program.losses import Weighed, weighed
+from lockstep.engine.program.tree import Gradients, ShardTree, take_gradients
+from lockstep.engine.recipe.plan import Plan
+from lockstep.engine.recipe.recipe import Precision
+from lockstep.errors import LockstepError, RecipeError, raised
+from lockstep.keys import key
+from lockstep.layers.batch_norm import ShardBatchNorm, SyncedBatchNorm
+from lockstep.layers.shards import Shards
+
+Loss = Callable[[Any], Any]
+"""From a content of a batch to (total, count)."""
+Look = Callable[[int, Gradients], None]
+
+
+class StepLoss:
+    """The loss of one step, over the whole global batch. `float(loss)` waits for the device."""
+
+    def __init__(self, table: Tensor) -> None:
+        self.table = table
+        """Sums and counts of all shards: (2, shards)."""
+
+    def __float__(self) -> float:
+        total, count = self.table.sum(1).tolist()
+        return total / (count or 1.0)
+
+    def __format__(self, spec: str) -> str:
+        return format(float(self), spec)
+
+    def __repr__(self) -> str:
+        return f"StepLoss({float(self):g})"
+
+
+class Computing:
+    """Computes losses and gradients of pieces, with every random number keyed by its shard."""
+
+    def __init__(
+        self, group: Group, plan: Plan, shards: Shards, seed: int, precision: Precision
+    ) -> None:
+        self.group, self.plan, self.shards, self.seed = group, plan, shards, seed
+        self.device, self.precision = group.device, precision
+        self.modules: list[nn.Module] = []
+        """The models of the program."""
+
+    def enter(self, call: int, piece: Piece, *, again: bool = False) -> None:
+        """Set batch norm, dropout and all generators to the shards of a piece."""
+        self.shards.turn_to(call)
+        if again:
+            self.shards.visit(piece.shards, piece.sizes)
+        else:
+            first = piece.shards.start - self.shards.first
+            self.shards.enter(range(first, first + len(piece.shards)), piece.sizes)
+        seed_generators(key(self.seed, call, piece.shards.start, "step"), self.device)
+
+    def enter_whole(self, call: int) -> None:
+        """Set all generators for code that sees the whole batch, the same on every replica."""
+        seed_generators(key(self.seed, call, "whole batch"), self.device)
+
+    def autocast(self) -> AbstractContextManager[Any]:
+        """Return a context that computes in bf16 if the program asks for it."""
+        if self.precision is not Precision.BF16:
+            return nullcontext()
+        return torch.autocast(self.device.type, torch.bfloat16)
+
+    def loss(self, loss: Loss, content: Any) -> Weighed:
+        """Call a user's loss function; name it in what it raises."""
+        name = getattr(loss, "__name__", type(loss).__name__)
+        try:
+            with self.autocast():
+                return weighed(loss(content), name)
+        except (LockstepError, torch.OutOfMemoryError):
+            raise
+        except Exception as error:
+            raise RecipeError(raised(f"the loss {name}", error)) from error
+
+    def backward(self, found: Weighed, used: Used) -> Gradients:
+        """Run backward on a summed loss; return the gradients of the optimizer's parameters."""
+        if any(p.grad is not None for p in used.parameters):
+            raise RecipeError(
+                "a parameter has a gradient already: the program, or its loss function, calls "
+                "backward itself. Return the summed loss and its count, and let loop.step call "
+                "backward."
+            )
+        if not found.total.requires_grad:
+            if float(found.items) == 0.0:
+                return {}
+            raise RecipeError(
+                "the loss does not depend on any parameter: it was computed without gradients, or "
+                "detached from the model."
+            )
+        found.total.backward(inputs=used.inputs)
+        return take_gradients(used.parameters)
+
+
+class Used:
+    """The parameters that one optimizer changes."""
+
+    def __init__(self, optimizer: torch.optim.Optimizer, modules: list[nn.Module]) -> None:
+        every = [p for group in optimizer.param_groups for p in group["params"]]
+        self.parameters: list[Tensor] = [p for p in every if p.requires_grad]
+        trainable = {p for module in modules for p in module.parameters() if p.requires_grad}
+        # A generator's step must not leave gradients in its discriminator. None stands for all.
+        self.inputs = None if trainable == set(self.parameters) else self.parameters
+        """What backward is limited to."""
+
+
+class Stepper:
+    """Takes the steps of one optimizer."""
+
+    def __init__(
+        self,
+        computing: Computing,
+        optimizer: torch.optim.Optimizer,
+        wire: Wire | None,
+        clip: float | None,
+    ) -> None:
+        self.computing, self.optimizer, self.clip = computing, optimizer, clip
+        self.wire = wire
+        self.used = Used(optimizer, computing.modules)
+        self.exchange: GradientExchange | None = None
+        self.inside = False
+        optimizer.register_step_pre_hook(self._refuse_outside)
+
+    def _refuse_outside(self, *_: Any) -> None:
+        if not self.inside:
+            kind = type(self.optimizer).__name__
+            raise RecipeError(
+                f"{kind}.step was called outside of loop.step: its gradients would be those of one "
+                "replica alone. Write loop.step(batch, loss, optimizer), which computes the loss, "
+                "calls backward, adds the gradients of all replicas and steps."
+            )
+
+    def gradients(
+        self, batch: Batch, loss: Loss, call: int, notes: Notes, look: Look | None = None
+    ) -> tuple[Gradients, Tensor]:
+        """Return this replica's sum of gradients, and its table of losses and counts.
+
+        `look` is called with the first shard and the gradients of each piece.
+        """
+        computing, used = self.computing, self.used
+        table = torch.zeros(2, computing.plan.shards, dtype=torch.float64)
+        device_rows: list[tuple[int, Tensor, Tensor | float]] = []
+        tree = ShardTree()
+        pieces = {piece.shards.start: piece for piece in batch.pieces}
+        for shards in computing.plan.parts(computing.group.world.rank):
+            piece = pieces.get(shards.start)
+            if piece is None:
+                tree.add({})
+                continue
+            computing.enter(call, piece)
+            found = computing.loss(loss, piece.content)
+            mine = computing.backward(found, used)
+            if look is not None:
+                look(shards.start, mine)
+            tree.add(mine)
+            device_rows.append((shards.start, found.total.detach(), found.items))
+            notes.add(shards.start, found.notes)
+        if computing.device.type == "cuda":
+            table = table.to(computing.device)
+        for shard, total, count in device_rows:
+            table[0, shard] = total
+            table[1, shard] = count
+        return tree.total(), table
+
+    def exchanged(self, gradients: Gradients, table: Tensor) -> tuple[Gradients, Tensor]:
+        """Add gradients and tables over the replicas; divide the gradients by the items."""
+        if self.wire is not None:
+            if self.exchange is None:
+                shards = self.computing.plan.shards
+                self.exchange = GradientExchange(self.wire, self.used.parameters, shards)
+            gradients, table = self.exchange(gradients, table)
+        if gradients:
+            divide(list(gradients.values()), table[1].sum())
+        return gradients, table
+
+    def update(self, gradients: Gradients) -> None:
+        """Clip the gradients and let the optimizer change the weights."""
+        for p, gradient in gradients.items():
+            p.grad = gradient
+        if self.clip is not None and gradients:
+            # Copies: a norm's bits may depend on how its operand lies in memory.
+            copies = [g.clone(memory_format=torch.contiguous_format) for g in gradients.values()]
+            norm = torch.nn.utils.get_total_norm(copies)
+            torch.nn.utils.clip_grads_with_norm_(self.used.parameters, self.clip, norm)
+        self.inside = True
+        try:
+            self.optimizer.step()
+        finally:
+            self.inside = False
+        for p in gradients:
+            p.grad = None
+
+
+def divide(gradients: list[Tensor], items: Tensor) -> None:
+    """Divide sums by the number of items; a batch without any item has no gradient to divide."""
+    if items.device.type == "cpu":
+        torch._foreach_div_(gradients, items.item() or 1.0)
+    else:
+        torch._foreach_div_(gradients, torch.where(items > 0, items, 1.0).float())
+    # A sum that starts from zero has no -0, one that starts from a gradient may: make them equal.
+    torch._foreach_add_(gradients, 0.0)
+
+
+Rows = dict[str, list[list[float]]]
+"""For each name, the sum and the count of every shard."""
+
+
+class Notes:
+    """Numbers that loss functions return to be logged, as a sum and a count for each shard."""
+
+    def __init__(self, shards: int, own: range) -> None:
+        self.shards, self.own = shards, own
+        self.sums: dict[str, list[list[Any]]] = {}
+
+    def add(self, shard: int, notes: dict[str, tuple[Any, Any]]) -> None:
+        """Add the numbers of one piece; they stay on the device."""
+        for name, (total, count) in notes.items():
+            row = self.sums.setdefault(name, [[0.0, 0.0] for _ in range(self.shards)])[shard]
+            row[0] = row[0] + total
+            row[1] = row[1] + count
+
+    def rows(self, group: Group) -> Rows:
+        """Return the sums of all replicas; all call this together."""
+        own = {n: [[float(v) for v in row] for row in rows] for n, rows in self.sums.items()}
+        found: Rows = {}
+        for one in group.objects(own):
+            for name, rows in one.items():
+                kept = found.setdefault(name, [[0.0, 0.0] for _ in range(self.shards)])
+                # Each shard is on one replica: the others add zeros.
+                for row, (total, count) in zip(kept, rows, strict=True):
+                    row[0], row[1] = row[0] + total, row[1] + count
+        return found
+
+    def load(self, rows: Rows) -> None:
+        """Continue from saved sums: a replica takes over those of its own shards."""
+        self.sums = {
+            name: [row if n in self.own else [0.0, 0.0] for n, row in enumerate(every)]
+            for name, every in rows.items()
+        }
+
+    def means(self, group: Group) -> dict[str, float]:
+        """Return the mean of each number over all replicas, and forget the sums."""
+        rows = self.rows(group)
+        self.sums = {}
+        means = {}
+        for name, every in rows.items():
+            total, count = (sum(column) for column in zip(*every, strict=True))
+            means[name] = total / count if count else float("nan")
+        return means
+
+
+def plain_buffers(module: nn.Module) -> dict[str, Tensor]:
+    """Return the buffers of a model that lockstep does not keep per shard."""
+    kept = {
+        id(buffer)
+        for layer in module.modules()
+        if isinstance(layer, ShardBatchNorm | SyncedBatchNorm)
+        for buffer in layer.buffers()
+    }
+    return {name: b for name, b in module.named_buffers() if id(b) not in kept}

@@ -1,0 +1,134 @@
+"""Take the steps of a program: compute, check, exchange, update, and note what happened."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from lockstep.data.keyed import seed_generators
+from lockstep.engine.group import Group
+from lockstep.engine.program.across import across
+from lockstep.engine.program.batches import Batch
+from lockstep.engine.program.check import Checks, fingerprints
+from lockstep.engine.program.record import ProgramRecord
+from lockstep.engine.program.state import ProgramState
+from lockstep.engine.program.step import Computing, Loss, StepLoss, Stepper
+from lockstep.engine.program.tree import Gradients
+from lockstep.engine.program.watch import BufferWatch
+from lockstep.engine.recipe.prepare import some
+from lockstep.errors import RecipeError
+from lockstep.keys import key
+
+
+class Steps:
+    """Takes one step after the other, of one or more optimizers."""
+
+    def __init__(
+        self,
+        group: Group,
+        state: ProgramState,
+        computing: Computing,
+        record: ProgramRecord,
+        checks: Checks,
+        buffers: BufferWatch,
+    ) -> None:
+        self.group, self.state, self.computing = group, state, computing
+        self.record, self.checks, self.buffers = record, checks, buffers
+        self.last: Batch | None = None
+        """The batch of the present body, once a step has used it."""
+        self.accept_changes = False
+        self._stepped: set[str] = set()
+
+    def take(self, batch: Batch, loss: Loss, optimizer: torch.optim.Optimizer | None) -> StepLoss:
+        """Take a step whose loss is a sum over the samples."""
+        name, stepper = self._prepare(batch, optimizer, {"loss": loss})
+        call, checks = self.record.calls, self.checks
+        watched, noted = checks.watches(batch), {}
+
+        def look(shard: int, gradients: Gradients) -> None:
+            if shard in watched:
+                noted[shard] = fingerprints(gradients, stepper.used.parameters)
+
+        found = stepper.gradients(batch, loss, call, self.record.notes, look if watched else None)
+        self.buffers.check()
+        checks.compare_shards(batch, loss, call, stepper, noted)
+        checks.compare_divisions(batch, loss, call, stepper)
+        return self._finish(name, stepper, batch, *found)
+
+    def take_across(
+        self,
+        batch: Batch,
+        encode: Callable[[Any], Any],
+        loss: Loss,
+        optimizer: torch.optim.Optimizer | None,
+    ) -> StepLoss:
+        """Take a step whose loss sees the outputs of the whole global batch."""
+        name, stepper = self._prepare(batch, optimizer, {"loss": loss, "encoder": encode})
+        found = across(
+            stepper, self.group, batch, encode, loss, self.record.calls, self.record.notes
+        )
+        self.buffers.check()
+        return self._finish(name, stepper, batch, *found)
+
+    def _prepare(
+        self, batch: Any, optimizer: torch.optim.Optimizer | None, functions: dict[str, Any]
+    ) -> tuple[str, Stepper]:
+        if not isinstance(batch, Batch):
+            raise RecipeError(
+                f"loop.step was given a {type(batch).__name__}. Give it what `for batch in "
+                "loop.batches(...)` yields."
+            )
+        name, stepper = self._stepper(optimizer)
+        for kind, function in functions.items():
+            self.state.identify(f"{kind} of {name}", function)
+        if self.state.changed:
+            self.record.accept_or_refuse(self.accept_changes)
+        return name, stepper
+
+    def _stepper(self, optimizer: torch.optim.Optimizer | None) -> tuple[str, Stepper]:
+        steppers = self.state.steppers
+        if optimizer is None and len(steppers) == 1:
+            return next(iter(steppers.items()))
+        for name, stepper in steppers.items():
+            if stepper.optimizer is optimizer:
+                return name, stepper
+        if optimizer is None:
+            raise RecipeError(
+                f"loop.step needs to know its optimizer: the loop has {len(steppers)}. Write "
+                "loop.step(batch, loss, optimizer)."
+            )
+        raise RecipeError(
+            f"the loop does not know this {type(optimizer).__name__}. Write: optimizer = "
+            "loop.optimizer(...), before the loop over the epochs."
+        )
+
+    def _finish(
+        self, name: str, stepper: Stepper, batch: Batch, gradients: Gradients, table: torch.Tensor
+    ) -> StepLoss:
+        """Exchange and divide the gradients, update the weights, and note the step."""
+        used, table = stepper.exchanged(gradients, table)
+        if name not in self._stepped:
+            self._stepped.add(name)
+            self._refuse_none(name, stepper, used)
+        if self.checks.exact:
+            self.record.receipts.note(self.record.calls, used, table)
+        stepper.update(used)
+        found = StepLoss(table)
+        self.record.step(name, found)
+        self.last = batch
+        self.seed_body()
+        return found
+
+    def seed_body(self) -> None:
+        """Seed all generators, so that the body draws the same numbers on every replica."""
+        seed_generators(key(self.computing.seed, self.record.calls, "body"), self.group.device)
+
+    def _refuse_none(self, name: str, stepper: Stepper, used: Gradients) -> None:
+        if not used:
+            names = [self.checks.names[p] for p in stepper.used.parameters]
+            raise RecipeError(
+                f"the loss gives no gradient to any parameter of {name}: {some(names)}. Is it "
+                "computed with another model?"
+            )
