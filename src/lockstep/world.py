@@ -146,15 +146,34 @@ def restarts() -> int:
 
 def announce(world: World, port: int) -> None:
     """Set the variables that torchrun sets, for libraries that read them."""
+    announce_rank(world)
+    os.environ.update(
+        MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), TORCHELASTIC_RUN_ID="lockstep"
+    )
+
+
+def announce_rank(world: World) -> None:
+    """Set the variables by which a program knows its rank."""
     os.environ.update(
         RANK=str(world.rank),
         WORLD_SIZE=str(world.size),
         LOCAL_RANK=str(world.local_rank),
         LOCAL_WORLD_SIZE=str(world.size),
-        MASTER_ADDR="127.0.0.1",
-        MASTER_PORT=str(port),
-        TORCHELASTIC_RUN_ID="lockstep",
     )
+
+
+def fix_hashes() -> None:
+    """Start this command anew with a fixed order of sets of strings, unless it is fixed already.
+
+    Python orders them differently in every process, so a program that builds its vocabulary from a
+    set would train differently every time.
+    """
+    arguments = sys.orig_argv
+    # Not inside another program that has called the command as a function.
+    is_command = len(sys.argv) > 1 and arguments[-len(sys.argv) + 1 :] == sys.argv[1:]
+    if is_command and "PYTHONHASHSEED" not in os.environ:
+        os.environ["PYTHONHASHSEED"] = "0"
+        os.execv(sys.executable, [sys.executable, *arguments[1:]])
 
 
 def die_with(parent: int) -> None:

@@ -13,6 +13,8 @@ import typer
 
 from lockstep.console import reserved_output
 from lockstep.errors import RecipeError
+from lockstep.source.program import is_program
+from lockstep.world import fix_hashes
 
 if TYPE_CHECKING:
     from lockstep.engine.recipe.recipe import Recipe
@@ -81,9 +83,9 @@ def with_recipe_flags(
 
     @functools.wraps(command)
     def wrapped(recipe: str, context: typer.Context, **given: Any) -> None:
-        from lockstep.engine.recipe.resolve import find_recipe, is_program
-
         if program is not None and is_program(recipe):
+            # Before output is redirected and torch imported.
+            fix_hashes()
             typed = {n: v for n, v in given.items() if _is_typed(context, n)}
             with reserved_output(given["json"]):
                 program(Path(recipe), typed, context.args)
@@ -93,6 +95,8 @@ def with_recipe_flags(
                 f"unexpected: {' '.join(context.args)}. Only a program with a lockstep.Loop takes "
                 "arguments of its own."
             )
+
+        from lockstep.engine.recipe.resolve import find_recipe
 
         overrides = {n: v for n in _FLAGS if (v := given.pop(n)) is not None}
         run = {n: given.pop(n) for n in _RUN}

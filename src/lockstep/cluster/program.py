@@ -14,7 +14,7 @@ from lockstep.console import Console
 from lockstep.engine.program.given import Given, give
 from lockstep.errors import PlanError, RecipeError, RunError
 from lockstep.processes.replicas import run_replicas
-from lockstep.world import World, launched
+from lockstep.world import World, announce_rank, launched
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,6 +83,7 @@ def _run(
         )
     )
     finished.clear()
+    announce_rank(world)
     sys.argv = [str(program.path), *program.arguments]
     sys.path.insert(0, str(program.path.parent.resolve()))
     try:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+import numpy
 import torch
 from torch import Tensor
+from torch.utils.data import default_collate
 
 
 def map_tensors(value: Any, function: Callable[[Tensor], Tensor]) -> Any:
@@ -60,6 +63,48 @@ def tensors_in(value: Any) -> Iterator[Tensor]:
     elif dataclasses.is_dataclass(value) and not isinstance(value, type):
         for field in dataclasses.fields(value):
             yield from tensors_in(getattr(value, field.name))
+
+
+def digest(value: Any) -> str:
+    """Return a hash of a sample or batch: of its tensors, arrays, numbers and strings."""
+    found = hashlib.sha256()
+    for part in _bytes_in(value):
+        found.update(part)
+    return found.hexdigest()[:16]
+
+
+def _bytes_in(value: Any) -> Iterator[bytes]:
+    if isinstance(value, Tensor):
+        yield f"{value.dtype}{tuple(value.shape)}".encode()
+        if not value.is_sparse:
+            flat = value.detach().cpu().contiguous().reshape(-1)
+            yield flat.view(torch.uint8).numpy().tobytes()
+    elif isinstance(value, numpy.ndarray):
+        yield f"{value.dtype}{value.shape}".encode()
+        yield value.tobytes() if value.dtype != object else repr(value.tolist()).encode()
+    elif isinstance(value, Mapping):
+        for name, item in value.items():
+            yield repr(name).encode()
+            yield from _bytes_in(item)
+    elif isinstance(value, list | tuple):
+        for item in value:
+            yield from _bytes_in(item)
+    elif dataclasses.is_dataclass(value) and not isinstance(value, type):
+        for field in dataclasses.fields(value):
+            yield from _bytes_in(getattr(value, field.name))
+    elif isinstance(value, str | bytes | int | float | complex | None):
+        yield repr(value).encode()
+    else:
+        yield type(value).__qualname__.encode()
+
+
+def stack(samples: list[Any]) -> Any:
+    """Make one batch of samples as torch does by default, also of dataclasses."""
+    first = samples[0]
+    if dataclasses.is_dataclass(first) and not isinstance(first, type):
+        names = [field.name for field in dataclasses.fields(first)]
+        return type(first)(**{n: stack([getattr(s, n) for s in samples]) for n in names})
+    return default_collate(samples)
 
 
 def rows_in(value: Any) -> int | None:

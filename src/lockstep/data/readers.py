@@ -15,11 +15,11 @@ from typing import Any, NamedTuple, cast
 
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader, IterableDataset, TensorDataset, default_collate
+from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
 from lockstep.data.dataset import Tensors
 from lockstep.data.keyed import generator_states, restore_generators, seed_generators
-from lockstep.data.nested import move, rows_in
+from lockstep.data.nested import move, rows_in, stack
 from lockstep.data.workers import start_worker
 from lockstep.errors import DataError, LockstepError, raised
 from lockstep.keys import key
@@ -48,7 +48,7 @@ class Collator:
         """Return what the collate function makes of the samples."""
         seed_generators(key(self.seed, epoch, batch, shard, "collate"))
         try:
-            content = (self.collate or default_collate)(samples)
+            content = (self.collate or stack)(samples)
         except LockstepError:
             raise
         except Exception as error:
@@ -103,17 +103,22 @@ class IndexedReader:
 
     def read(self, wanted: Wanted) -> Any:
         """Return one content, on the CPU."""
-        samples = []
-        for index in wanted.indices:
-            seed_generators(key(self.seed, wanted.epoch, index, "sample"))
-            try:
-                samples.append(self.data[index])
-            except LockstepError:
-                raise
-            except Exception as error:
-                where = f"sample {index} of {type(self.data).__name__}"
-                raise DataError(raised(where, error)) from error
+        samples = [self._sample(wanted.epoch, index) for index in wanted.indices]
         return self.collate(samples, wanted.epoch, wanted.batch, wanted.shard)
+
+    def _sample(self, epoch: int, index: int) -> Any:
+        seed_generators(key(self.seed, epoch, index, "sample"))
+        try:
+            return self.data[index]
+        except LockstepError:
+            raise
+        except Exception as error:
+            where = f"sample {index} of {type(self.data).__name__}"
+            raise DataError(raised(where, error)) from error
+
+    def probe(self) -> list[Any]:
+        """Return the first and the last sample, as epoch 0 reads them."""
+        return [self._sample(0, index) for index in sorted({0, len(self.data) - 1})]
 
     def _from_workers(self, wanted: Iterable[Wanted]) -> Iterator[Any]:
         return _arriving(_Indexed(self.read), wanted, self.device, self.workers)
@@ -194,6 +199,14 @@ class StreamReader:
             return _arriving(source, None, self.device, self.workers)
         return map(self._moved, iter(source))
 
+    def probe(self) -> list[Any]:
+        """Return the first sample, as epoch 0 reads it."""
+        batch = next(_Stream(self, 0, 0, 1, lambda *_: []).batches(), [])
+        if batch and self.transform is not None:
+            seed_generators(key(self.seed, 0, 0, "sample"))
+            return [self.transform(batch[0])]
+        return batch
+
     def _moved(self, stretch: Stretch) -> Stretch:
         if isinstance(stretch, LockstepError):
             raise stretch
@@ -217,14 +230,14 @@ class _Stream(IterableDataset[Any]):
     def _stretches(self) -> Iterator[Stretch]:
         info = torch.utils.data.get_worker_info()
         own, of = (info.id, info.num_workers) if info is not None else (0, 1)
-        for batch, samples in enumerate(self._batches()):
+        for batch, samples in enumerate(self.batches()):
             if batch >= self.start and (batch - self.start) % of == own:
                 # A stream that shuffles itself continues with its own random numbers.
                 states = generator_states()
                 yield self._stretch(batch, samples)
                 restore_generators(states)
 
-    def _batches(self) -> Iterator[list[Any]]:
+    def batches(self) -> Iterator[list[Any]]:
         """Yield the samples of each global batch, untransformed."""
         seed_generators(key(self.reader.seed, self.epoch, "stream"))
         data = self.reader.data

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NamedTuple
@@ -40,6 +40,35 @@ class Batch:
     """This replica's samples."""
     checks: list[Piece] = field(repr=False, default_factory=list)
     """Samples that this replica computes a second time, to compare the bits."""
+    joined: tuple[Batch, ...] = field(repr=False, default=())
+    """The batches that this one was joined from, if any."""
+
+
+def join(batches: Sequence[Batch]) -> Batch:
+    """Return several batches as one, whose contents are tuples, shard by shard."""
+    return Batch(
+        epoch=batches[0].epoch,
+        number=batches[0].number,
+        samples=sum(batch.samples for batch in batches),
+        pieces=_zipped([batch.pieces for batch in batches]),
+        checks=_zipped([batch.checks for batch in batches]),
+        joined=tuple(batches),
+    )
+
+
+def _zipped(columns: list[list[Piece]]) -> list[Piece]:
+    found: dict[range, list[Piece | None]] = {}
+    for number, pieces in enumerate(columns):
+        for piece in pieces:
+            found.setdefault(piece.shards, [None] * len(columns))[number] = piece
+    return [
+        Piece(
+            shards,
+            next(piece.sizes for piece in row if piece is not None),
+            tuple(None if piece is None else piece.content for piece in row),
+        )
+        for shards, row in sorted(found.items(), key=lambda item: item[0].start)
+    ]
 
 
 class Division:

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from lockstep.console import Progress
+from lockstep.data.nested import digest
 from lockstep.engine.group import Group
 from lockstep.engine.program.batches import Batch, Piece
 from lockstep.engine.program.step import Computing, Loss, Stepper
@@ -26,6 +27,8 @@ from lockstep.keys import GOLDEN, key, signed
 
 _BITS = {8: torch.int64, 4: torch.int32, 2: torch.int16, 1: torch.uint8}
 _ROW = 256
+FIRST_EPOCHS = 3
+"""Epochs whose first batch is checked: a data set that remembers shows it in the second."""
 TOLERANCE = 2e-3
 """How far gradients of two divisions may be apart, as a share, and still differ by rounding."""
 
@@ -35,6 +38,8 @@ def fingerprint(tensor: Tensor) -> Tensor:
 
     Each row of 256 elements has its own odd factor, so the hash sees where a value stands.
     """
+    if tensor.is_complex():
+        tensor = torch.view_as_real(tensor)
     flat = tensor.detach().contiguous().reshape(-1)
     bits = flat.view(_BITS[flat.element_size()])
     whole = len(bits) // _ROW * _ROW
@@ -46,6 +51,10 @@ def fingerprint(tensor: Tensor) -> Tensor:
 def fingerprints(gradients: Gradients, parameters: list[Tensor]) -> list[int]:
     """Return the hash of each parameter's gradient; 0 for none."""
     return [int(fingerprint(gradients[p])) if p in gradients else 0 for p in parameters]
+
+
+Noted = dict[int, tuple[str, list[int]]]
+"""For some shards, a hash of their samples, and one of each parameter's gradient."""
 
 
 class Checks:
@@ -72,10 +81,17 @@ class Checks:
         own, size = self.plan.shards_per_replica, self.plan.replicas
         if not self.every:
             return []
-        if (epoch, batch) in self.first_batches:
+        if (epoch, batch) in self.first_batches or (batch == 0 and epoch < FIRST_EPOCHS):
             return [rank * own for rank in range(size)]
         number = key(self.seed, epoch, batch, "check")
         return [number // self.every % self.plan.shards] if number % self.every == 0 else []
+
+    def _checked(self, batch: Batch) -> list[int]:
+        """Return the shards of a batch, or of all that it was joined from, that are checked."""
+        first, *others = [
+            self._checked_shards(one.epoch, one.number) for one in batch.joined or (batch,)
+        ]
+        return [shard for shard in first if all(shard in other for other in others)]
 
     def pieces(self, epoch: int, batch: int) -> list[range]:
         """Return what this replica computes to compare in a batch."""
@@ -97,20 +113,22 @@ class Checks:
         if not self.exact:
             return []
         mine = self.plan.parts(self.group.world.rank)
-        found = self._checked_shards(batch.epoch, batch.number)
-        return [s for s in found if any(s in part for part in mine)]
+        return [s for s in self._checked(batch) if any(s in part for part in mine)]
 
     def compare_shards(
-        self, batch: Batch, loss: Loss, call: int, stepper: Stepper, noted: dict[int, list[int]]
+        self, batch: Batch, loss: Loss, call: int, stepper: Stepper, noted: Noted
     ) -> None:
         """Compute the shards of `batch.checks` again; raise if their bits differ from the first."""
-        if not self._checked_shards(batch.epoch, batch.number):
+        if not (due := self._checked(batch)):
             return
         suspects = Suspects(loss, stepper.computing.modules)
-        again = {}
+        again: Noted = {}
         for piece in batch.checks:
+            if piece.shards.start not in due:
+                continue
             gradients = _gradients(stepper.computing, piece, loss, call, stepper)
-            again[piece.shards.start] = fingerprints(gradients, stepper.used.parameters)
+            found = fingerprints(gradients, stepper.used.parameters)
+            again[piece.shards.start] = (digest(piece.content), found)
         every = self.group.objects((noted, again, suspects.changed()))
         first = {shard: found for one, _, _ in every for shard, found in one.items()}
         changed = sorted({name for _, _, names in every for name in names})
@@ -125,18 +143,23 @@ class Checks:
         batch: Batch,
         shard: int,
         rank: int,
-        first: list[int],
-        second: list[int],
+        first: tuple[str, list[int]],
+        second: tuple[str, list[int]],
         stepper: Stepper,
         changed: list[str],
     ) -> None:
-        differing = [
-            self.names.get(p, "a parameter")
-            for p, a, b in zip(stepper.used.parameters, first, second, strict=True)
-            if a != b
-        ]
+        pairs = zip(stepper.used.parameters, first[1], second[1], strict=True)
+        differing = [self.names.get(p, "a parameter") for p, a, b in pairs if a != b]
         owner = self._owner(shard)
         who = f"replica {owner} and replica {rank}" if owner != rank else f"replica {owner} twice"
+        place = f"batch {batch.number} of epoch {batch.epoch}, shard {shard}"
+        if first[0] != second[0]:
+            raise RunError(
+                f"{place}: read by {who}, the samples differ. The data set or the collate function "
+                "remembers what it read before (a cache of random values, a counter), draws from "
+                "a generator of its own, or depends on its process (its rank, the order of a "
+                "set). Exact mode cannot keep its promise with these data."
+            )
         cause = (
             f"Between the two, this changed: {some(changed)}."
             if changed
@@ -144,9 +167,8 @@ class Checks:
             "its rank or on the order of a set, or the device may have made an error."
         )
         raise RunError(
-            f"batch {batch.number} of epoch {batch.epoch}, shard {shard}: computed by {who}, the "
-            f"gradients differ, first in {some(differing)}. Exact mode cannot keep its promise "
-            f"with this program. {cause}"
+            f"{place}: computed by {who}, the gradients differ, first in {some(differing)}. Exact "
+            f"mode cannot keep its promise with this program. {cause}"
         )
 
     def compare_divisions(self, batch: Batch, loss: Loss, call: int, stepper: Stepper) -> None:

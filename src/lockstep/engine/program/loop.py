@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar, Unpack
@@ -11,17 +11,14 @@ import torch
 from torch import nn
 
 from lockstep.data.keyed import seed_generators
-from lockstep.data.readers import Collate, Collator, IndexedReader
-from lockstep.engine.model import ShardedModel
+from lockstep.data.readers import Collate
 from lockstep.engine.program.batches import Batch, Batches, Control, Division
-from lockstep.engine.program.evaluate import Evaluation
 from lockstep.engine.program.given import taken
 from lockstep.engine.program.settings import Options, Settings
-from lockstep.engine.program.sources import check_length, has_index, make_batches
+from lockstep.engine.program.sources import make_batches
 from lockstep.engine.program.start import Parts, start
-from lockstep.engine.program.step import Loss, StepLoss, Stepper
-from lockstep.engine.recipe.prepare import check_layers
-from lockstep.errors import DataError, PlanError, RecipeError
+from lockstep.engine.program.step import Loss, StepLoss
+from lockstep.errors import PlanError, RecipeError
 from lockstep.keys import key
 
 Module = TypeVar("Module", bound=nn.Module)
@@ -137,6 +134,14 @@ class Loop(Control):
         """The current epoch, from 0."""
         return self._parts.record.epoch
 
+    @property
+    def logged(self) -> dict[str, float]:
+        """What was logged last about training: `loss`, `learning_rate` and your own sums.
+
+        It is there after a resume, too, when a variable of the loop's body may not be.
+        """
+        return dict(self._parts.record.last_line)
+
     def model(self, module: Module, name: str = "") -> Module:
         """Move a model to the device, and let its batch norm and dropout work per shard.
 
@@ -144,18 +149,7 @@ class Loop(Control):
         model that the loss uses, also for a frozen one, before you make the optimizer.
         """
         self._before_training("model")
-        parts = self._parts
-        check_layers(module)
-        module.to(self.device)
-        found = ShardedModel(module, parts.computing.shards, parts.group)
-        if found.module is not module:
-            raise RecipeError(
-                f"the model is a single {type(module).__name__}, which lockstep must replace. Put "
-                "it into nn.Sequential."
-            )
-        parts.computing.modules.append(module)
-        parts.state.add_model(name, found)
-        parts.buffers.modules.append(module)
+        self._parts.add_model(module, name)
         return module
 
     def optimizer(
@@ -163,21 +157,7 @@ class Loop(Control):
     ) -> Optimizer:
         """Add an optimizer, which `step` will use; `clip` is the largest norm of its gradient."""
         self._before_training("optimizer")
-        state = self._parts.state
-        kind, known = type(optimizer).__name__, state.names()
-        odd = [p for g in optimizer.param_groups for p in g["params"] if p not in known]
-        if odd:
-            raise RecipeError(
-                f"{kind} holds {len(odd)} parameter(s) of no model of this loop, the first of "
-                f"shape {tuple(odd[0].shape)}. Call model = loop.model(model) before you make the "
-                "optimizer, also for a loss that has parameters."
-            )
-        number = len(state.steppers)
-        name = name or (kind.lower() + (f"_{number + 1}" if number else ""))
-        if name in state.steppers:
-            raise RecipeError(f"two optimizers are called {name!r}. Give one of them a name=.")
-        state.fact(f"optimizer {name}", kind)
-        state.steppers[name] = Stepper(self._parts.computing, optimizer, self._parts.wire, clip)
+        self._parts.add_optimizer(optimizer, clip, name)
         return optimizer
 
     def keep(self, **things: Any) -> None:
@@ -186,13 +166,7 @@ class Loop(Control):
         They need `state_dict` and `load_state_dict`. Models and optimizers are saved anyway.
         """
         self._before_training("keep")
-        for name, value in things.items():
-            if not hasattr(value, "state_dict") or not hasattr(value, "load_state_dict"):
-                raise RecipeError(
-                    f"{name} ({type(value).__name__}) cannot be kept: it has no state_dict and "
-                    "load_state_dict."
-                )
-            self._parts.state.kept[name] = value
+        self._parts.state.keep(things)
 
     def batches(
         self,
@@ -255,7 +229,7 @@ class Loop(Control):
         while record.epoch < number and not self.over():
             yield record.epoch
             self.after_body()
-            record.epoch += 1
+            record.after_epoch()
 
     def begin(self) -> None:
         """Compare the replicas and restore a checkpoint, before the first batch."""
@@ -287,19 +261,25 @@ class Loop(Control):
             self._parts.record.after_body(samples=samples, ends_epoch=ends_epoch, over=over)
 
     def step(
-        self, batch: Batch, loss: Loss, optimizer: torch.optim.Optimizer | None = None
+        self,
+        batch: Batch | Sequence[Batch],
+        loss: Loss,
+        optimizer: torch.optim.Optimizer | None = None,
     ) -> StepLoss:
         """Compute a loss over the global batch, and let the optimizer change its parameters.
 
         `loss` is called with what the collate function made of some samples: in exact mode once
         for each shard. It returns (total, count): the sum of the losses, and the number of items
         (samples, tokens, boxes) that it is over. A third value, a dict, holds more sums to log.
+
+        With several batches, `loss` is called with a tuple of what collate made of each; None
+        stands for a batch that has no samples in this shard.
         """
         return self._parts.steps.take(batch, loss, optimizer)
 
     def step_across(
         self,
-        batch: Batch,
+        batch: Batch | Sequence[Batch],
         encode: Callable[[Any], Any],
         loss: Loss,
         optimizer: torch.optim.Optimizer | None = None,
@@ -331,7 +311,7 @@ class Loop(Control):
         """
         record = self._parts.record
         record.clock.turn_to("evaluation")
-        found = self._evaluation(data, collate, batch, workers).means(measure)
+        found = self._parts.evaluation(data, collate, batch, workers).means(measure)
         record.clock.turn_to("training")
         record.evaluated({f"{prefix}{name}": value for name, value in found.items()})
         self.before_body()
@@ -352,28 +332,10 @@ class Loop(Control):
         """
         clock = self._parts.record.clock
         clock.turn_to("evaluation")
-        found = self._evaluation(data, collate, batch, workers).collected(function)
+        found = self._parts.evaluation(data, collate, batch, workers).collected(function)
         clock.turn_to("training")
         self.before_body()
         return found
-
-    def _evaluation(
-        self, data: Any, collate: Collate | None, batch: int | None, workers: int
-    ) -> Evaluation:
-        if not has_index(data):
-            raise DataError(
-                f"{type(data).__name__} has no index. loop.evaluate needs a data set with __len__ "
-                "and __getitem__; a list will do."
-            )
-        parts, seed = self._parts, self.settings.seed
-        check_length(data, parts.group)
-        for model in parts.state.models.values():
-            model.merge_batch_norm()
-        reader = IndexedReader(
-            data, Collator(collate, seed, may_drop=True), seed, self.device, workers
-        )
-        chunk = batch or parts.computing.plan.shard_size
-        return Evaluation(parts.computing, parts.group, reader, len(data), chunk)
 
     def log(self, **values: float) -> None:
         """Write numbers of your own to metrics.jsonl, at the present step."""
@@ -381,9 +343,9 @@ class Loop(Control):
         place = {"kind": "own", "step": self.steps, "epoch": record.epochs()}
         record.write(place | {"seconds": record.clock.total()} | values)
 
-    def say(self, text: str) -> None:
-        """Print a line, once, whatever the number of replicas."""
-        self._parts.progress.say(text)
+    def say(self, *values: object) -> None:
+        """Print values as `print` does, but once, whatever the number of replicas."""
+        self._parts.progress.say(" ".join(map(str, values)))
 
     def __exit__(
         self,

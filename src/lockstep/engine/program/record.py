@@ -12,9 +12,11 @@ from torch import Tensor
 
 from lockstep.console import Progress
 from lockstep.engine.group import Group
+from lockstep.engine.program.check import fingerprint
 from lockstep.engine.program.receipts import Receipts
 from lockstep.engine.program.state import ProgramState
 from lockstep.engine.program.step import Notes, StepLoss
+from lockstep.engine.recipe.prepare import some
 from lockstep.engine.run.checkpoint import Checkpoint, Checkpoints
 from lockstep.engine.run.resume import forget_after, warn_of_another_machine
 from lockstep.engine.run.run_folder import RunFolder
@@ -60,9 +62,13 @@ class ProgramRecord:
         """Losses and counts of each optimizer since the last log: (2, shards)."""
         self.notes = notes
         self.metrics: dict[str, float] = {}
+        self.last_line: dict[str, float] = {}
+        """What was logged last about training."""
         self.first: tuple[float, int] | None = None
         """Seconds of training and samples after the first step."""
         self.logged = (0.0, 0)
+        self.saved_epoch_end = False
+        """Whether the last checkpoint was made after the last batch of an epoch."""
         self.next_control = 0
         self.last_control = (time.perf_counter(), 0)
 
@@ -119,6 +125,7 @@ class ProgramRecord:
         tensors, facts = checkpoint
         self.epoch, self.iterations, self.calls = (facts[n] for n in ("epoch", "step", "calls"))
         self.samples, self.metrics = facts["samples"], facts["metrics"]
+        self.last_line = facts["last_line"]
         device = self.group.device
         self.sums = {n: tensors[f"sums {n}"].to(device) for n in facts["sums"]}
         self.notes.load(facts["notes"])
@@ -147,10 +154,18 @@ class ProgramRecord:
                 self._log()
             if saves or stops:
                 self.save()
+                self.saved_epoch_end = ends_epoch
             if stops:
                 self.checkpoints.finish()
                 way_on = f"Continue with resume, in {self.folder.path}."
                 raise Interrupted(f"Stopped after step {done}; its checkpoint is saved. {way_on}")
+
+    def after_epoch(self) -> None:
+        """After all code of an epoch: save again, so that a resumed run begins the next one."""
+        self.epoch += 1
+        if self.saved_epoch_end:
+            self.saved_epoch_end = False
+            self.save()
 
     def _begin_measuring(self) -> None:
         self.clock.turn_to("training")
@@ -197,14 +212,17 @@ class ProgramRecord:
             rate = float(stepper.optimizer.param_groups[0]["lr"])
             several = len(self.state.steppers) > 1
             line[f"learning_rate_{name}" if several else "learning_rate"] = rate
+        self.last_line = {n: v for n, v in line.items() if n not in ("kind", "seconds")}
         line["samples_per_second"] = samples / seconds if seconds > 0 else None
         self.write(line)
 
     def epochs(self) -> float:
         """Return the passes over the data so far."""
         first = self.state.batches[0] if self.state.batches else None
+        if first is None or first.begun_in != self.epoch:
+            return float(self.epoch)
         try:
-            return self.epoch + (min(1.0, first.next / len(first)) if first is not None else 0.0)
+            return self.epoch + min(1.0, first.next / len(first))
         except TypeError:
             return float(self.epoch)
 
@@ -218,6 +236,7 @@ class ProgramRecord:
     def save(self) -> None:
         """Write a checkpoint; all replicas take part."""
         self.clock.turn_to("checkpoints")
+        self._compare_weights()
         for name, model in self.state.models.items():
             if not model.is_finite():
                 raise NotFinite(
@@ -234,6 +253,7 @@ class ProgramRecord:
                 "samples": self.samples,
                 "seconds": dict(self.clock.seconds),
                 "metrics": self.metrics,
+                "last_line": self.last_line,
                 "machine": self.machine,
                 "sums": list(self.sums),
                 "notes": notes,
@@ -241,6 +261,21 @@ class ProgramRecord:
             tensors |= {f"sums {name}": table for name, table in self.sums.items()}
             self.checkpoints.save(Checkpoint(tensors, facts))
         self.clock.turn_to("training")
+
+    def _compare_weights(self) -> None:
+        """Refuse to save weights that differ between the replicas."""
+        own = {
+            f"{name}.{place}": int(fingerprint(p))
+            for name, model in self.state.models.items()
+            for place, p in model.module.named_parameters()
+        }
+        every = self.group.objects(own)
+        if odd := [name for name in own if any(one.get(name) != own[name] for one in every)]:
+            raise RunError(
+                f"the replicas have different weights after step {self.iterations}: {some(odd)}. "
+                "Something in the program changes them besides loop.step, on some replicas only. "
+                "The result could not be trusted, and was not saved."
+            )
 
     def evaluated(self, found: dict[str, float]) -> None:
         """Note the result of an evaluation."""
@@ -254,13 +289,7 @@ class ProgramRecord:
         """Write weights and summary; return the summary."""
         self.clock.turn_to("the end")
         self.receipts.settle()
-        digests = {name: model.digest() for name, model in self.state.models.items()}
-        odd = [name for name in digests if len(set(self.group.objects(digests[name]))) > 1]
-        if odd:
-            raise RunError(
-                f"The replicas ended with different weights of {odd[0]}: something in the program "
-                "changes them besides loop.step. The run's result cannot be trusted."
-            )
+        self._compare_weights()
         for model in self.state.models.values():
             model.merge_batch_norm()
         trained = self.clock.seconds.get("training", 0.0)

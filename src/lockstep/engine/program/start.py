@@ -5,23 +5,32 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
 
 from lockstep.console import Console, LiveProgress, Progress
+from lockstep.data.readers import Collate, Collator, IndexedReader
 from lockstep.engine.group import Group
+from lockstep.engine.model import ShardedModel
 from lockstep.engine.program.check import Checks
+from lockstep.engine.program.evaluate import Evaluation
 from lockstep.engine.program.exchange import Wire
 from lockstep.engine.program.given import Given
 from lockstep.engine.program.record import ProgramRecord
 from lockstep.engine.program.settings import Settings
+from lockstep.engine.program.sources import check_length, has_index
 from lockstep.engine.program.state import ProgramState
-from lockstep.engine.program.step import Computing, Notes
+from lockstep.engine.program.step import Computing, Notes, Stepper
 from lockstep.engine.program.steps import Steps
 from lockstep.engine.program.watch import BufferWatch
-from lockstep.engine.recipe.prepare import configure_torch, machine_facts
+from lockstep.engine.recipe.prepare import check_layers, configure_torch, machine_facts
 from lockstep.engine.recipe.recipe import Precision
 from lockstep.engine.run.run_folder import new_folder
-from lockstep.errors import PlanError
+from lockstep.errors import DataError, PlanError, RecipeError
 from lockstep.layers.shards import Shards
+from lockstep.source.program import reads_of_world_size
 from lockstep.world import World, gpu_count, launched, restarts
 
 
@@ -42,11 +51,16 @@ class Parts:
     def begin(self, epochs: int, settings: Settings) -> None:
         """Compare the replicas, restore a checkpoint, and show the progress."""
         self.state.compare_weights(self.group)
+        self.state.compare_samples(self.group)
         self.checks.names = self.state.names()
+        if settings.exact and (found := reads_of_world_size(_own_files())):
+            self.progress.warn(
+                f"the program asks for the number of replicas ({found[0]}). A learning rate or a "
+                "number of steps that follows from it makes another run on other replicas."
+            )
         if self.record.restore(accept_changes=settings.accept_changes):
             for batches in self.state.batches:
                 self.checks.first_batches.add((batches.passes, batches.next))
-        self.buffers.remember()
         try:
             steps = epochs * len(self.state.batches[0])
         except (TypeError, IndexError):
@@ -54,6 +68,63 @@ class Parts:
         if settings.max_steps is not None:
             steps = min(steps, settings.max_steps)
         self.progress.begin(steps or 1, self.record.iterations, epochs)
+
+    def add_model(self, module: nn.Module, name: str) -> None:
+        """Move a model to the device, and let its layers work per shard."""
+        check_layers(module)
+        module.to(self.group.device)
+        found = ShardedModel(module, self.computing.shards, self.group)
+        if found.module is not module:
+            raise RecipeError(
+                f"the model is a single {type(module).__name__}, which lockstep must replace. Put "
+                "it into nn.Sequential."
+            )
+        self.computing.modules.append(module)
+        self.computing.parameters.extend(module.parameters())
+        self.state.add_model(name, found)
+        self.buffers.add(module)
+
+    def add_optimizer(
+        self, optimizer: torch.optim.Optimizer, clip: float | None, name: str
+    ) -> None:
+        """Add an optimizer of parameters that the models of the loop have."""
+        state = self.state
+        kind, known = type(optimizer).__name__, state.names()
+        odd = [p for g in optimizer.param_groups for p in g["params"] if p not in known]
+        if odd:
+            raise RecipeError(
+                f"{kind} holds {len(odd)} parameter(s) of no model of this loop, the first of "
+                f"shape {tuple(odd[0].shape)}. Call model = loop.model(model) before you make the "
+                "optimizer, also for a loss that has parameters."
+            )
+        number = len(state.steppers)
+        name = name or (kind.lower() + (f"_{number + 1}" if number else ""))
+        if name in state.steppers:
+            raise RecipeError(f"two optimizers are called {name!r}. Give one of them a name=.")
+        state.fact(f"optimizer {name}", kind)
+        state.steppers[name] = Stepper(self.computing, optimizer, self.wire, clip)
+        for stepper in state.steppers.values():
+            stepper.only = len(state.steppers) == 1
+
+    def evaluation(
+        self, data: Any, collate: Collate | None, batch: int | None, workers: int
+    ) -> Evaluation:
+        """Prepare to go through `data` once, in batches of `batch` samples."""
+        if not has_index(data):
+            raise DataError(
+                f"{type(data).__name__} has no index. loop.evaluate needs a data set with __len__ "
+                "and __getitem__; a list will do."
+            )
+        if batch is not None and batch < 1:
+            raise PlanError(f"batch is {batch}; it must be 1 or more.")
+        check_length(data, self.group)
+        for model in self.state.models.values():
+            model.merge_batch_norm()
+        seed = self.computing.seed
+        collator = Collator(collate, seed, may_drop=True)
+        reader = IndexedReader(data, collator, seed, self.group.device, workers)
+        chunk = batch or self.computing.plan.shard_size
+        return Evaluation(self.computing, self.group, reader, len(data), chunk)
 
 
 def start(settings: Settings, given: Given | None) -> Parts:
@@ -117,6 +188,17 @@ def start(settings: Settings, given: Given | None) -> Parts:
         record=record,
         steps=Steps(group, state, computing, record, checks, buffers),
     )
+
+
+def _own_files() -> list[Path]:
+    """Return the files of the program and of its modules, without installed packages."""
+    main = Path(sys.argv[0]) if sys.argv else Path()
+    found = {main.resolve()} if main.suffix == ".py" else set()
+    for module in list(sys.modules.values()):
+        path = getattr(module, "__file__", None)
+        if path and Path(path).parent == main.resolve().parent:
+            found.add(Path(path))
+    return sorted(found)
 
 
 def _described(settings: Settings) -> dict[str, object]:

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from lockstep.data.nested import digest
 from lockstep.engine.group import Group
 from lockstep.engine.model import ShardedModel
 from lockstep.engine.program.batches import Batches
@@ -15,7 +16,7 @@ from lockstep.engine.program.identity import identity, spoken
 from lockstep.engine.program.step import Stepper
 from lockstep.engine.run.checkpoint import Checkpoint
 from lockstep.engine.run.packing import pack, unpack
-from lockstep.errors import FolderError, RecipeError
+from lockstep.errors import DataError, FolderError, RecipeError
 
 
 class ProgramState:
@@ -43,6 +44,16 @@ class ProgramState:
         self.models[name] = model
         self.identify(f"model {name}", model.module)
 
+    def keep(self, things: dict[str, Any]) -> None:
+        """Add objects that have a state of their own."""
+        for name, value in things.items():
+            if not hasattr(value, "state_dict") or not hasattr(value, "load_state_dict"):
+                raise RecipeError(
+                    f"{name} ({type(value).__name__}) cannot be kept: it has no state_dict and "
+                    "load_state_dict."
+                )
+            self.kept[name] = value
+
     def names(self) -> dict[Tensor, str]:
         """Return the name of every parameter."""
         several = len(self.models) > 1
@@ -63,6 +74,18 @@ class ProgramState:
                 "something besides the seed of the loop. Build it after the Loop, and do not seed "
                 "generators by rank or time."
             )
+
+    def compare_samples(self, group: Group) -> None:
+        """Refuse data that read differently on other replicas, and remember their first samples."""
+        for number, batches in enumerate(self.batches):
+            own, kind = digest(batches.reader.probe()), type(batches.reader.data).__name__
+            if len(set(group.objects(own))) > 1:
+                raise DataError(
+                    f"the replicas read other samples from {kind}: it "
+                    "depends on something besides the seed, such as the rank, the time, or the "
+                    "order of a set of strings, which is another one in every process (sort it)."
+                )
+            self.fact(f"first samples of data set {number}", own)
 
     def identify(self, name: str, value: Any) -> None:
         """Remember the code of a function or class; note if a checkpoint had another."""

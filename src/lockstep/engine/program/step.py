@@ -19,12 +19,11 @@ from lockstep.engine.recipe.plan import Plan
 from lockstep.engine.recipe.recipe import Precision
 from lockstep.errors import LockstepError, RecipeError, raised
 from lockstep.keys import key
-from lockstep.layers.batch_norm import ShardBatchNorm, SyncedBatchNorm
 from lockstep.layers.shards import Shards
 
 Loss = Callable[[Any], Any]
 """From a content of a batch to (total, count)."""
-Look = Callable[[int, Gradients], None]
+Look = Callable[[Piece, Gradients], None]
 
 
 class StepLoss:
@@ -55,6 +54,8 @@ class Computing:
         self.device, self.precision = group.device, precision
         self.modules: list[nn.Module] = []
         """The models of the program."""
+        self.parameters: list[Tensor] = []
+        """All their parameters."""
 
     def enter(self, call: int, piece: Piece, *, again: bool = False) -> None:
         """Set batch norm, dropout and all generators to the shards of a piece."""
@@ -107,14 +108,15 @@ class Computing:
 
 
 class Used:
-    """The parameters that one optimizer changes."""
+    """The parameters that one optimizer changes in a step; a program may freeze some later."""
 
-    def __init__(self, optimizer: torch.optim.Optimizer, modules: list[nn.Module]) -> None:
+    def __init__(self, optimizer: torch.optim.Optimizer, *, only: bool) -> None:
+        """`only` says that the program has no other optimizer."""
         every = [p for group in optimizer.param_groups for p in group["params"]]
         self.parameters: list[Tensor] = [p for p in every if p.requires_grad]
-        trainable = {p for module in modules for p in module.parameters() if p.requires_grad}
-        # A generator's step must not leave gradients in its discriminator. None stands for all.
-        self.inputs = None if trainable == set(self.parameters) else self.parameters
+        # A generator's step must not leave gradients in its discriminator. None stands for all:
+        # some kinds of activation checkpointing allow nothing else.
+        self.inputs = None if only else self.parameters
         """What backward is limited to."""
 
 
@@ -130,7 +132,9 @@ class Stepper:
     ) -> None:
         self.computing, self.optimizer, self.clip = computing, optimizer, clip
         self.wire = wire
-        self.used = Used(optimizer, computing.modules)
+        self.only = True
+        """Whether the program has no other optimizer."""
+        self.used = Used(optimizer, only=True)
         self.exchange: GradientExchange | None = None
         self.inside = False
         optimizer.register_step_pre_hook(self._refuse_outside)
@@ -144,12 +148,22 @@ class Stepper:
                 "calls backward, adds the gradients of all replicas and steps."
             )
 
+    def begin(self) -> None:
+        """Look again which parameters the optimizer has, and which of them are trained now."""
+        used = Used(self.optimizer, only=self.only)
+        same = len(used.parameters) == len(self.used.parameters) and all(
+            p is q for p, q in zip(used.parameters, self.used.parameters, strict=True)
+        )
+        if not same:
+            self.exchange = None
+        self.used = used
+
     def gradients(
         self, batch: Batch, loss: Loss, call: int, notes: Notes, look: Look | None = None
     ) -> tuple[Gradients, Tensor]:
         """Return this replica's sum of gradients, and its table of losses and counts.
 
-        `look` is called with the first shard and the gradients of each piece.
+        `look` is called with each piece and its gradients.
         """
         computing, used = self.computing, self.used
         table = torch.zeros(2, computing.plan.shards, dtype=torch.float64)
@@ -165,7 +179,7 @@ class Stepper:
             found = computing.loss(loss, piece.content)
             mine = computing.backward(found, used)
             if look is not None:
-                look(shards.start, mine)
+                look(piece, mine)
             tree.add(mine)
             device_rows.append((shards.start, found.total.detach(), found.items))
             notes.add(shards.start, found.notes)
@@ -183,6 +197,8 @@ class Stepper:
                 shards = self.computing.plan.shards
                 self.exchange = GradientExchange(self.wire, self.used.parameters, shards)
             gradients, table = self.exchange(gradients, table)
+        # In the order of the optimizer, whichever backward pass came first.
+        gradients = {p: gradients[p] for p in self.used.parameters if p in gradients}
         if gradients:
             divide(list(gradients.values()), table[1].sum())
         return gradients, table
@@ -201,7 +217,8 @@ class Stepper:
             self.optimizer.step()
         finally:
             self.inside = False
-        for p in gradients:
+        for p in self.computing.parameters:
+            # Also of parameters that no optimizer has.
             p.grad = None
 
 
@@ -261,14 +278,3 @@ class Notes:
             total, count = (sum(column) for column in zip(*every, strict=True))
             means[name] = total / count if count else float("nan")
         return means
-
-
-def plain_buffers(module: nn.Module) -> dict[str, Tensor]:
-    """Return the buffers of a model that lockstep does not keep per shard."""
-    kept = {
-        id(buffer)
-        for layer in module.modules()
-        if isinstance(layer, ShardBatchNorm | SyncedBatchNorm)
-        for buffer in layer.buffers()
-    }
-    return {name: b for name, b in module.named_buffers() if id(b) not in kept}

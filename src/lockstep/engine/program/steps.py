@@ -8,10 +8,11 @@ from typing import Any
 import torch
 
 from lockstep.data.keyed import seed_generators
+from lockstep.data.nested import digest
 from lockstep.engine.group import Group
 from lockstep.engine.program.across import across
-from lockstep.engine.program.batches import Batch
-from lockstep.engine.program.check import Checks, fingerprints
+from lockstep.engine.program.batches import Batch, Piece, join
+from lockstep.engine.program.check import Checks, Noted, fingerprints
 from lockstep.engine.program.record import ProgramRecord
 from lockstep.engine.program.state import ProgramState
 from lockstep.engine.program.step import Computing, Loss, StepLoss, Stepper
@@ -41,16 +42,19 @@ class Steps:
         self.accept_changes = False
         self._stepped: set[str] = set()
 
-    def take(self, batch: Batch, loss: Loss, optimizer: torch.optim.Optimizer | None) -> StepLoss:
+    def take(self, batch: Any, loss: Loss, optimizer: torch.optim.Optimizer | None) -> StepLoss:
         """Take a step whose loss is a sum over the samples."""
-        name, stepper = self._prepare(batch, optimizer, {"loss": loss})
+        batch, name, stepper = self._prepare(batch, optimizer, {"loss": loss})
         call, checks = self.record.calls, self.checks
-        watched, noted = checks.watches(batch), {}
+        watched = checks.watches(batch)
+        noted: Noted = {}
 
-        def look(shard: int, gradients: Gradients) -> None:
-            if shard in watched:
-                noted[shard] = fingerprints(gradients, stepper.used.parameters)
+        def look(piece: Piece, gradients: Gradients) -> None:
+            if (shard := piece.shards.start) in watched:
+                found = fingerprints(gradients, stepper.used.parameters)
+                noted[shard] = (digest(piece.content), found)
 
+        self.buffers.begin()
         found = stepper.gradients(batch, loss, call, self.record.notes, look if watched else None)
         self.buffers.check()
         checks.compare_shards(batch, loss, call, stepper, noted)
@@ -59,13 +63,14 @@ class Steps:
 
     def take_across(
         self,
-        batch: Batch,
+        batch: Any,
         encode: Callable[[Any], Any],
         loss: Loss,
         optimizer: torch.optim.Optimizer | None,
     ) -> StepLoss:
         """Take a step whose loss sees the outputs of the whole global batch."""
-        name, stepper = self._prepare(batch, optimizer, {"loss": loss, "encoder": encode})
+        batch, name, stepper = self._prepare(batch, optimizer, {"loss": loss, "encoder": encode})
+        self.buffers.begin()
         found = across(
             stepper, self.group, batch, encode, loss, self.record.calls, self.record.notes
         )
@@ -74,18 +79,21 @@ class Steps:
 
     def _prepare(
         self, batch: Any, optimizer: torch.optim.Optimizer | None, functions: dict[str, Any]
-    ) -> tuple[str, Stepper]:
-        if not isinstance(batch, Batch):
-            raise RecipeError(
-                f"loop.step was given a {type(batch).__name__}. Give it what `for batch in "
-                "loop.batches(...)` yields."
-            )
+    ) -> tuple[Batch, str, Stepper]:
+        several = isinstance(batch, list | tuple) and batch
+        for one in batch if several else [batch]:
+            if not isinstance(one, Batch):
+                raise RecipeError(
+                    f"loop.step was given a {type(one).__name__}. Give it what `for batch in "
+                    "loop.batches(...)` yields, or a tuple of several such batches."
+                )
         name, stepper = self._stepper(optimizer)
+        stepper.begin()
         for kind, function in functions.items():
             self.state.identify(f"{kind} of {name}", function)
         if self.state.changed:
             self.record.accept_or_refuse(self.accept_changes)
-        return name, stepper
+        return (join(batch) if several else batch), name, stepper
 
     def _stepper(self, optimizer: torch.optim.Optimizer | None) -> tuple[str, Stepper]:
         steppers = self.state.steppers

@@ -1,41 +1,50 @@
-"""Notice buffers that a forward pass changes."""
+"""Notice buffers that a forward pass changes: each replica would change them in its own way."""
 
 from __future__ import annotations
 
-from torch import Tensor, nn
+from typing import Any
+
+from torch import nn
 
 from lockstep.console import Progress
-from lockstep.engine.program.step import plain_buffers
 from lockstep.engine.recipe.prepare import some
 from lockstep.errors import RecipeError
+from lockstep.layers.batch_norm import ShardBatchNorm, SyncedBatchNorm
 
 
 class BufferWatch:
-    """Notices when the forward pass changes a buffer, which every replica would do differently."""
+    """Compares the buffers of all models before and after the forward passes of a step."""
 
     def __init__(self, progress: Progress, *, exact: bool) -> None:
         self.progress, self.exact = progress, exact
-        self.modules: list[nn.Module] = []
-        self.known: list[tuple[str, Tensor, int]] = []
+        self.places: list[tuple[str, dict[str, Any], str]] = []
+        """The name of each buffer, and where its layer keeps it."""
+        self.before: list[tuple[int, int]] = []
         self.warned = False
 
-    def remember(self) -> None:
-        """Remember the buffers as they are now, after the models were built or restored."""
-        self.known = [
-            (name, buffer, buffer._version)
-            for module in self.modules
-            for name, buffer in plain_buffers(module).items()
-        ]
+    def add(self, module: nn.Module) -> None:
+        """Watch the buffers of a model that lockstep does not keep per shard."""
+        for path, layer in module.named_modules():
+            if not isinstance(layer, ShardBatchNorm | SyncedBatchNorm):
+                for name in layer._buffers:
+                    self.places.append((f"{path}.{name}".lstrip("."), layer._buffers, name))
+
+    def _versions(self) -> list[tuple[int, int]]:
+        """Return the identity of each buffer, and how often it was changed in place."""
+        found = [owner.get(name) for _, owner, name in self.places]
+        return [(id(b), -1 if b is None else b._version) for b in found]
+
+    def begin(self) -> None:
+        """Remember the buffers before the forward passes of a step."""
+        if self.places:
+            self.before = self._versions()
 
     def check(self) -> None:
-        """Refuse, or in fast mode warn of, buffers that have changed in the forward pass."""
-        if not self.known:
+        """Refuse, or in fast mode warn of, buffers that have changed since."""
+        if not self.places or (after := self._versions()) == self.before:
             return
-        changed = [name for name, buffer, version in self.known if buffer._version != version]
-        current = {id(b) for module in self.modules for b in plain_buffers(module).values()}
-        changed += [name for name, buffer, _ in self.known if id(buffer) not in current]
-        if not changed:
-            return
+        pairs = zip(self.places, self.before, after, strict=True)
+        changed = [place[0] for place, then, now in pairs if then != now]
         text = (
             f"the forward pass changes the buffer {some(changed)}, once for each part of the "
             "batch: that depends on the number of replicas."
@@ -45,4 +54,3 @@ class BufferWatch:
         if not self.warned:
             self.progress.warn(text)
             self.warned = True
-        self.remember()

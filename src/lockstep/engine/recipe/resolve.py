@@ -50,28 +50,6 @@ def _load_recipe(text: str, built_in: Mapping[str, Recipe]) -> Recipe:
     return found
 
 
-def is_program(text: str) -> bool:
-    """Tell whether `text` names a file that trains by itself, rather than one with a recipe."""
-    path = Path(text)
-    if path.suffix != ".py" or not path.is_file():
-        return False
-    try:
-        tree = ast.parse(path.read_bytes())
-    except (SyntaxError, ValueError):
-        return False
-    bound: set[str] = set()
-    loops = False
-    for node in ast.walk(tree):
-        if isinstance(node, ast.alias):
-            bound.add(node.asname or node.name)
-            loops = loops or node.name == "Loop"
-        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-            bound.add(node.id)
-        elif isinstance(node, ast.Attribute) and node.attr == "Loop":
-            loops = True
-    return loops and "recipe" not in bound
-
-
 def find_function(kind: str, text: str, known: Mapping[str, Callable[..., Any]]) -> Any:
     """Find the function `name`, `name(argument, key=value)`, or either with `module:name`.
 
