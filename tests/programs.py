@@ -80,6 +80,8 @@ def killed_after(monkeypatch: pytest.MonkeyPatch, step: int, rank: int = 0) -> C
 
     def after_body(self: ProgramRecord, **options: Any) -> None:
         if self.iterations + 1 == step and self.group.world.rank == rank:
+            # The last checkpoint is on disk by then.
+            self.checkpoints.finish()
             os.kill(os.getpid(), signal.SIGKILL)
         plain(self, **options)
 

@@ -16,10 +16,11 @@ from typing import Any, NamedTuple, cast
 import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset
+from torch.utils.data._utils import worker
 
 from lockstep.data.dataset import Tensors
 from lockstep.data.keyed import generator_states, restore_generators, seed_generators
-from lockstep.data.nested import move, rows_in, stack
+from lockstep.data.nested import digest, move, rows_in, stack
 from lockstep.data.workers import start_worker
 from lockstep.errors import DataError, LockstepError, raised
 from lockstep.keys import key
@@ -149,6 +150,8 @@ def _arriving(
         batch_size=None,
         sampler=cast(Any, wanted),
         num_workers=workers,
+        # Without it, DataLoader would turn arrays into tensors, which this process does not.
+        collate_fn=_as_it_is,
         worker_init_fn=partial(start_worker, os.getpid()),
         pin_memory=device.type == "cuda",
         # Without it, DataLoader would draw from the generator of the training.
@@ -160,6 +163,10 @@ def _arriving(
         yield move(content, device, non_blocking=True)
 
 
+def _as_it_is(content: Any) -> Any:
+    return content
+
+
 class Stretch(NamedTuple):
     """One global batch of a stream, as far as a replica reads it."""
 
@@ -167,6 +174,8 @@ class Stretch(NamedTuple):
     """Samples of the whole batch."""
     contents: list[tuple[range, tuple[int, ...], Any]]
     """For each part: its shards, their sizes, and its content."""
+    head: str
+    """A hash of the first sample of the epoch."""
 
 
 Cutter = Callable[[int, int], list[tuple[range, tuple[int, ...], int]]]
@@ -192,9 +201,14 @@ class StreamReader:
         self.data, self.collate, self.seed = data, collate, seed
         self.device, self.workers, self.transform = device, workers, transform
 
-    def stretches(self, epoch: int, start: int, size: int, cut: Cutter) -> Iterator[Stretch]:
-        """Yield the global batches of `size` samples of an epoch, from number `start` on."""
-        source = _Stream(self, epoch, start, size, cut)
+    def stretches(
+        self, epoch: int, start: int, size: int, cut: Cutter, head: str = ""
+    ) -> Iterator[Stretch]:
+        """Yield the global batches of `size` samples of an epoch, from number `start` on.
+
+        Refuse a stream whose first sample is not `head`, if one is expected.
+        """
+        source = _Stream(self, epoch, start, size, cut, head)
         if self.workers:
             return _arriving(source, None, self.device, self.workers)
         return map(self._moved, iter(source))
@@ -217,9 +231,16 @@ class _Stream(IterableDataset[Any]):
     """Cuts a stream into global batches. With N workers, each makes every N-th of them."""
 
     def __init__(
-        self, reader: StreamReader, epoch: int, start: int, size: int, cut: Cutter
+        self,
+        reader: StreamReader,
+        epoch: int,
+        start: int,
+        size: int,
+        cut: Cutter,
+        head: str = "",
     ) -> None:
         self.reader, self.epoch, self.start, self.size, self.cut = reader, epoch, start, size, cut
+        self.head = head
 
     def __iter__(self) -> Iterator[Any]:
         try:
@@ -230,7 +251,12 @@ class _Stream(IterableDataset[Any]):
     def _stretches(self) -> Iterator[Stretch]:
         info = torch.utils.data.get_worker_info()
         own, of = (info.id, info.num_workers) if info is not None else (0, 1)
+        # A stream that knows its worker would read a part of the data only. Here every worker goes
+        # through all of them, and makes every N-th batch.
+        worker._worker_info = None
         for batch, samples in enumerate(self.batches()):
+            if batch == 0:
+                self._compare_head(digest(samples[0]))
             if batch >= self.start and (batch - self.start) % of == own:
                 # A stream that shuffles itself continues with its own random numbers.
                 states = generator_states()
@@ -270,7 +296,18 @@ class _Stream(IterableDataset[Any]):
                 mine = [self._transformed(place + n, sample) for n, sample in enumerate(mine)]
             content = reader.collate(mine, self.epoch, batch, shards.start)
             contents.append((shards, sizes, content))
-        return Stretch(len(samples), contents)
+        return Stretch(len(samples), contents, self.head)
+
+    def _compare_head(self, found: str) -> None:
+        if self.head not in ("", found):
+            kind = type(self.reader.data).__name__
+            raise DataError(
+                f"the stream {kind} begins epoch {self.epoch} with another sample than before the "
+                "run was stopped: it keeps a state of its own, such as a generator. Let it draw "
+                "from Python's, NumPy's or torch's own generator, which lockstep seeds for every "
+                "epoch (WebDataset: shuffle(1000, rng=random)), or give it a method set_epoch."
+            )
+        self.head = found
 
     def _transformed(self, place: int, sample: Any) -> Any:
         assert self.reader.transform is not None

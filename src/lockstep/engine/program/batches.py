@@ -137,6 +137,8 @@ class Batches:
         self.begun_in: int | None = None
         """The epoch of the loop in which this pass began."""
         self.restored = False
+        self.head = ""
+        """A hash of the first sample of the epoch, if the data are a stream."""
 
     def __len__(self) -> int:
         """Return the number of batches in an epoch; a stream has no length."""
@@ -166,8 +168,10 @@ class Batches:
     def _epoch(self, epoch: int, start: int) -> Iterator[Batch]:
         if isinstance(self.reader, StreamReader):
             cutter = partial(self.division, epoch)
-            stretches = self.reader.stretches(epoch, start, self.global_batch, cutter)
+            head = self.head if start else ""
+            stretches = self.reader.stretches(epoch, start, self.global_batch, cutter, head)
             for number, stretch in enumerate(stretches, start):
+                self.head = stretch.head
                 pieces = [Piece(*content) for content in stretch.contents]
                 yield self._batch(epoch, number, stretch.samples, pieces)
             return
@@ -198,9 +202,10 @@ class Batches:
 
     def state(self) -> dict[str, Any]:
         """Return the position, for a checkpoint."""
-        return {"passes": self.passes, "next": self.next, "begun_in": self.begun_in}
+        place = {"passes": self.passes, "next": self.next, "begun_in": self.begun_in}
+        return place | {"head": self.head}
 
     def load(self, state: dict[str, Any]) -> None:
         """Continue at a saved position."""
         self.passes, self.next = state["passes"], state["next"]
-        self.begun_in, self.restored = state["begun_in"], True
+        self.begun_in, self.restored, self.head = state["begun_in"], True, state["head"]

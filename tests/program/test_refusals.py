@@ -1,0 +1,221 @@
+"""What a Loop refuses, and what it says: by name, before it does harm."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from lockstep.console import Console
+from lockstep.errors import LockstepError, ReplicaDied, RunError
+from programs import HEAD, PLAIN, run, written
+
+
+def changed(old: str, new: str, program: str = PLAIN) -> str:
+    assert old in program
+    return program.replace(old, new)
+
+
+LOSS = 'return F.cross_entropy(model(x), y, reduction="sum"), len(y)'
+STEP = "loop.step(batch, loss, optimizer)"
+REFUSED = {
+    "a mean": (changed(LOSS, "return F.cross_entropy(model(x), y)"), "one number without a count"),
+    "a string": (changed(LOSS, "return 'loss', 1"), "returned a tuple of str, int"),
+    "a negative count": (changed("len(y)", "-1"), "returned -1 as its count"),
+    "weights of another shape": (
+        changed(LOSS, "return F.cross_entropy(model(x), y, reduction='none'), torch.ones(1)"),
+        "Give each loss its weight",
+    ),
+    "a detached loss": (changed(LOSS, "return model(x).detach().sum(), 1"), "without gradients"),
+    "a loss that raises": (
+        changed(LOSS, "return model(x[:, :2]).sum(), 1"),
+        "the loss loss raised",
+    ),
+    "backward in the loss": (
+        changed(LOSS, "a = model(x).sum(); a.backward(); return model(x).sum(), 1"),
+        "calls backward itself",
+    ),
+    "a step of its own": (changed(STEP, "optimizer.step()"), "called outside of loop.step"),
+    "a tensor as batch": (changed(STEP, "loop.step(X, loss, optimizer)"), "was given a Tensor"),
+    "a strange optimizer": (
+        changed(STEP, "loop.step(batch, loss, torch.optim.SGD(model.parameters()))"),
+        "does not know this SGD",
+    ),
+    "parameters of no model": (
+        changed("model.parameters(), lr=1e-2", "nn.Linear(2, 2).parameters(), lr=1e-2"),
+        "2 parameter(s) of no model",
+    ),
+    "batches without epochs": (
+        changed("for epoch in loop.epochs(2):", "if True:"),
+        "outside of loop.epochs",
+    ),
+    "no epochs": (changed("loop.epochs(2)", "loop.epochs(0)"), "give 1 or more"),
+    "a model too late": (changed(STEP, "loop.model(Net())"), "called after training began"),
+    "sparse gradients": (
+        changed("Net()", "nn.Sequential(nn.Embedding(9, 6, sparse=True), nn.Linear(6, 3))"),
+        "has sparse gradients",
+    ),
+    "data parallel": (changed("Net()", "nn.DataParallel(Net())"), "wrapped in DataParallel"),
+    "synchronised batch norm": (
+        changed("Net()", "nn.SyncBatchNorm.convert_sync_batchnorm(Net())"),
+        "norm is a SyncBatchNorm",
+    ),
+    "a lone layer": (changed("Net()", "nn.BatchNorm1d(6)"), "a single BatchNorm1d"),
+    "two models of one name": (
+        changed("model = loop.model(Net())", "model = loop.model(Net()); loop.model(Net())"),
+        "two models are called 'net'",
+    ),
+    "two loops": (
+        changed("model = loop.model", "lockstep.Loop(global_batch=16); model = loop.model"),
+        "still open",
+    ),
+    "ragged samples": (
+        changed("loop.batches(DATA)", "loop.batches([X[0, : 1 + n % 5] for n in range(70)])"),
+        "cannot be stacked",
+    ),
+    "a collate that drops": (
+        changed("(DATA)", "(DATA, collate=lambda s: torch.utils.data.default_collate(s[1:]))"),
+        "it drops samples",
+    ),
+    "a collate that raises": (
+        changed("(DATA)", "(DATA, collate=lambda s: s[99])"),
+        "the collate function <lambda> raised IndexError",
+    ),
+    "a generator": (changed("(DATA)", "(x for x in DATA)"), "can be read only once"),
+    "no data": (changed("(DATA)", "([])"), "list has no samples"),
+    "a number as data": (changed("(DATA)", "(3)"), "int is no data set"),
+    "a sampler for streams": (
+        changed("(DATA)", "({1, 2}, sampler=[1])"),
+        "is a stream, which has no index",
+    ),
+    "single samples as batches": (
+        changed("(DATA)", "(DATA, batch_sampler=range(70))"),
+        "yields single samples",
+    ),
+    "something without a state": (
+        changed("batches =", "loop.keep(names=['a']); batches ="),
+        "names (list) cannot be kept",
+    ),
+    "a buffer that changes": (
+        changed(
+            "model = loop.model(Net())",
+            "net = Net(); net.register_buffer('n', torch.zeros(1)); net.forward_ = net.forward; "
+            "net.forward = lambda x: (net.n.add_(1), net.forward_(x))[1]; model = loop.model(net)",
+        ),
+        "changes the buffer n",
+    ),
+    "a counter": (
+        changed(
+            LOSS,
+            "model.calls = getattr(model, 'calls', 0) + 1; t, n = F.cross_entropy("
+            "model(x) * model.calls, y, reduction='sum'), len(y); return t, n",
+        ),
+        "this changed: Net.calls",
+    ),
+    "a generator of its own": (
+        changed(
+            LOSS,
+            "t = F.cross_entropy(model(x) * RNG.random(), y, reduction='sum'); return t, len(y)",
+        ),
+        "this changed: RNG",
+    ),
+    "odd shards": (changed("global_batch=16", "global_batch=16, shards=3"), "not a power of two"),
+    "an unknown precision": (
+        changed("global_batch=16", "global_batch=16, precision='fp8'"),
+        "precision is 'fp8'",
+    ),
+    "no optimizer named": (
+        changed(STEP, "loop.step(batch, loss)").replace(
+            "batches =", "loop.optimizer(torch.optim.SGD(model.parameters(), lr=1)); batches ="
+        ),
+        "the loop has 2",
+    ),
+    "a batch norm without momentum": (
+        changed("Net()", "nn.Sequential(nn.BatchNorm1d(6, momentum=None), nn.Linear(6, 3))"),
+        "momentum=None",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_it_is_refused_by_name(case: str, tmp_path: Path):
+    body, message = REFUSED[case]
+    path = written(tmp_path, body, HEAD + "\nRNG = numpy.random.default_rng(0)\n")
+    with pytest.raises(LockstepError) as caught:
+        run(path, tmp_path / "out")
+    assert message in str(caught.value)
+    assert not isinstance(caught.value, ReplicaDied)
+
+
+@pytest.mark.parametrize("exact", [True, False])
+def test_data_that_depend_on_the_rank_are_refused(exact: bool, tmp_path: Path):
+    body = changed("(DATA)", "([(x + loop.rank, y) for x, y in DATA])")
+    path = written(tmp_path, body)
+    with pytest.raises(LockstepError, match="the replicas read other samples from list"):
+        run(path, tmp_path / "out", 2, exact=exact)
+
+
+def test_weights_that_depend_on_the_rank_are_refused(tmp_path: Path):
+    path = written(tmp_path, changed("Net())", "torch.manual_seed(loop.rank) and Net())"))
+    with pytest.raises(LockstepError, match="built net with different weights"):
+        run(path, tmp_path / "out", 2)
+
+
+def test_weights_that_one_replica_changes_are_not_saved(tmp_path: Path):
+    body = changed(STEP, STEP + "\n            if loop.is_first: model.b.bias.data.add_(1)")
+    path = written(tmp_path, body)
+    with pytest.raises(RunError, match=r"different weights after step 5: net\.b\.bias"):
+        run(path, tmp_path / "out", 2)
+    assert not list((tmp_path / "out" / "checkpoints").glob("*.safetensors"))
+
+
+def test_a_loss_that_is_not_finite_ends_the_run(tmp_path: Path):
+    path = written(tmp_path, changed("lr=1e-2", "lr=1e30"))
+    with pytest.raises(RunError, match="NaN or infinite"):
+        run(path, tmp_path / "out", 2)
+
+
+class Heard(Console):
+    """A console that keeps what it is told."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self.path = path
+
+    def warn(self, text: str) -> None:
+        with self.path.open("a") as file:
+            file.write(text + "\n")
+
+    def say(self, text: str) -> None:
+        """Stay silent."""
+
+
+PAIRS = """
+        rows = model(x)
+        return F.cross_entropy(rows @ rows.T, torch.arange(len(y)), reduction="sum"), len(y)
+"""
+DIVIDED = {
+    "in-batch pairs": changed(f"        {LOSS}\n", PAIRS),
+    "a mean over the batch": changed("model(x),", "model(x) - model(x).mean(0),"),
+    "a mean with a count": changed('reduction="sum"', 'reduction="mean"'),
+    "functional dropout": changed("model(x)", "F.dropout(model(x), 0.5)"),
+}
+
+
+@pytest.mark.parametrize("replicas", [1, 4])
+@pytest.mark.parametrize("case", DIVIDED)
+def test_fast_mode_warns_of_what_depends_on_the_division(case: str, replicas: int, tmp_path: Path):
+    path = written(tmp_path, DIVIDED[case])
+    run(path, tmp_path / "out", replicas, exact=False, console=Heard(tmp_path / "heard"))
+    assert "depends on how the batch is divided" in (tmp_path / "heard").read_text()
+
+
+def test_fast_mode_is_quiet_about_a_plain_loss(tmp_path: Path):
+    run(written(tmp_path, PLAIN), tmp_path / "out", 2, exact=False, console=Heard(tmp_path / "h"))
+    assert not (tmp_path / "h").exists()
+
+
+def test_asking_for_the_number_of_replicas_is_pointed_out(tmp_path: Path):
+    path = written(tmp_path, changed("lr=1e-2", "lr=1e-2 * loop.replicas"))
+    run(path, tmp_path / "out", console=Heard(tmp_path / "heard"))
+    assert "lr=1e-2 * loop.replicas" in (tmp_path / "heard").read_text()
