@@ -16,7 +16,7 @@ ROWS = [
     ["processes", "data", "models", "layers", "scaling", "source"],
     ["engine", "predict", "probes"],
     ["doctor", "cluster", "report"],
-    ["convert", "bench", "tune", "training"],
+    ["convert", "bench", "tune", "training", "audit"],
     ["labs", "assess"],
     ["cli"],
 ]

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 import typer
 
-from lockstep.cli import assess, bench, compare, convert, doctor, lab, train, tune
+from lockstep.cli import assess, audit, bench, compare, convert, doctor, lab, train, tune
 
 app = typer.Typer(
     name="lockstep",
@@ -22,6 +22,7 @@ app.command("train", context_settings={"allow_extra_args": True})(train.command)
 app.command("compare")(compare.command)
 app.command("bench")(bench.command)
 app.command("tune")(tune.command)
+app.command("audit")(audit.command)
 app.command("lab")(lab.command)
 app.add_typer(assess.app, name="assess")
 

@@ -29,6 +29,8 @@ class Program:
     share_gpu: bool = False
     flags: dict[str, Any] = field(default_factory=dict)
     """Arguments of `Loop` that the command replaces."""
+    detail: int | None = None
+    """A step whose hashes are written in detail."""
 
 
 def launch_program(
@@ -80,6 +82,7 @@ def _run(
             resume=program.resume or resume,
             share_gpu=program.share_gpu,
             flags=dict(program.flags),
+            detail=program.detail,
         )
     )
     finished.clear()

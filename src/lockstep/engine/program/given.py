@@ -22,6 +22,8 @@ class Given:
     """The folder of the run."""
     resume: bool = False
     share_gpu: bool = False
+    detail: int | None = None
+    """A step whose hashes are written to details.json, for an audit."""
     flags: dict[str, Any] = field(default_factory=dict)
     """Arguments of `Loop` that the command replaces."""
 

@@ -15,14 +15,16 @@ from lockstep.engine.program.tree import Gradients
 from lockstep.engine.run.atomic_write import replace_file
 from lockstep.errors import RunError
 
-_FORMAT = struct.Struct("<qqd")
+_FORMAT = struct.Struct("<qqqd")
 
 
 class Receipt(NamedTuple):
     """What a step leaves to be compared."""
 
+    step: int
+    """Batches before this one."""
     call: int
-    """Steps before this one, of all optimizers."""
+    """Steps of all optimizers before this one."""
     gradient: int
     """A hash of the gradient that the optimizer was given."""
     loss: float
@@ -34,10 +36,10 @@ class Receipts:
 
     def __init__(self, path: Path, group: Group) -> None:
         self.path, self.group = path, group
-        self.waiting: list[tuple[int, Tensor, Tensor]] = []
+        self.waiting: list[tuple[int, int, Tensor, Tensor]] = []
         """Receipts that are still on the device."""
 
-    def note(self, call: int, gradients: Gradients, table: Tensor) -> None:
+    def note(self, step: int, call: int, gradients: Gradients, table: Tensor) -> None:
         """Keep the receipt of a step on the device."""
         if gradients:
             kinds: dict[torch.dtype, list[Tensor]] = {}
@@ -48,26 +50,26 @@ class Receipts:
         else:
             found = torch.zeros((), dtype=torch.int64, device=table.device)
         sums = table.sum(1)
-        self.waiting.append((call, found, sums[0] / sums[1].clamp(min=1e-300)))
+        self.waiting.append((step, call, found, sums[0] / sums[1].clamp(min=1e-300)))
 
     def settle(self) -> None:
         """Compare the receipts of all replicas, and write those of the first."""
         if not self.waiting:
             return
-        hashes = torch.stack([found for _, found, _ in self.waiting]).tolist()
-        losses = torch.stack([loss for _, _, loss in self.waiting]).tolist()
-        calls = [call for call, _, _ in self.waiting]
+        hashes = torch.stack([found for _, _, found, _ in self.waiting]).tolist()
+        losses = torch.stack([loss for _, _, _, loss in self.waiting]).tolist()
+        places = [(step, call) for step, call, _, _ in self.waiting]
         self.waiting.clear()
         every = self.group.objects(hash(tuple(hashes)))
         if len(set(every)) > 1:
             raise RunError(
-                f"the replicas used different gradients in steps {calls[0]} to {calls[-1]}: "
-                f"replica {_odd(every)} differs. A device or a link may have made an error."
+                f"the replicas used different gradients in steps {places[0][0]} to "
+                f"{places[-1][0]}: replica {_odd(every)} differs. A device or a link may have made "
+                "an error."
             )
         if self.group.world.is_first:
-            content = b"".join(
-                _FORMAT.pack(*row) for row in zip(calls, hashes, losses, strict=True)
-            )
+            rows = zip(places, hashes, losses, strict=True)
+            content = b"".join(_FORMAT.pack(*place, *row) for place, *row in rows)
             with self.path.open("ab") as file:
                 file.write(content)
 

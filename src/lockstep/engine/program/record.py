@@ -54,7 +54,7 @@ class ProgramRecord:
         self.checkpoints = Checkpoints(self.folder.checkpoints, keep)
         self.receipts = Receipts(folder / "receipts.bin", group)
         self.clock, self.stop = Stopwatch(), StopRequest()
-        self.machine: dict[str, Any] = facts.pop("machine")
+        self.machine: dict[str, Any] = facts["machine"]
         self.summary: dict[str, Any] = {"status": "running", "began_at": time.time(), **facts}
         self.epoch = 0
         self.iterations, self.calls, self.samples = 0, 0, 0

@@ -15,6 +15,7 @@ from lockstep.data.readers import Collate, Collator, IndexedReader
 from lockstep.engine.group import Group
 from lockstep.engine.model import ShardedModel
 from lockstep.engine.program.check import Checks
+from lockstep.engine.program.details import Details
 from lockstep.engine.program.evaluate import Evaluation
 from lockstep.engine.program.exchange import Wire
 from lockstep.engine.program.given import Given
@@ -159,6 +160,7 @@ def start(settings: Settings, given: Given | None) -> Parts:
     facts = {
         "recipe": _described(settings),
         "exact": settings.exact,
+        "program": {"path": str(Path(sys.argv[0]).resolve()), "arguments": sys.argv[1:]},
         "replicas": world.size,
         "shards_per_replica": own,
         "machine": machine_facts(settings.threads, group.device),
@@ -177,6 +179,10 @@ def start(settings: Settings, given: Given | None) -> Parts:
     )
     record.claim()
     buffers = BufferWatch(progress, exact=settings.exact)
+    steps = Steps(group, state, computing, record, checks, buffers)
+    steps.accept_changes = settings.accept_changes
+    if given is not None and given.detail is not None:
+        steps.details = Details(folder / "details.json", given.detail, state)
     return Parts(
         group=group,
         progress=progress,
@@ -186,7 +192,7 @@ def start(settings: Settings, given: Given | None) -> Parts:
         checks=checks,
         buffers=buffers,
         record=record,
-        steps=Steps(group, state, computing, record, checks, buffers),
+        steps=steps,
     )
 
 
@@ -205,7 +211,6 @@ def _described(settings: Settings) -> dict[str, object]:
     """Return the program in words and numbers, for run.json and the report."""
     return {
         "name": settings.name,
-        "program": Path(sys.argv[0]).name if sys.argv else "",
         "global_batch": settings.global_batch,
         "shards": settings.shards,
         "seed": settings.seed,

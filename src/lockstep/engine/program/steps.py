@@ -13,6 +13,7 @@ from lockstep.engine.group import Group
 from lockstep.engine.program.across import across
 from lockstep.engine.program.batches import Batch, Piece, join
 from lockstep.engine.program.check import Checks, Noted, fingerprints
+from lockstep.engine.program.details import Details
 from lockstep.engine.program.record import ProgramRecord
 from lockstep.engine.program.state import ProgramState
 from lockstep.engine.program.step import Computing, Loss, StepLoss, Stepper
@@ -40,6 +41,8 @@ class Steps:
         self.last: Batch | None = None
         """The batch of the present body, once a step has used it."""
         self.accept_changes = False
+        self.details: Details | None = None
+        """Notes the hashes of one step in detail, if an audit asks for them."""
         self._stepped: set[str] = set()
 
     def take(self, batch: Any, loss: Loss, optimizer: torch.optim.Optimizer | None) -> StepLoss:
@@ -49,13 +52,21 @@ class Steps:
         watched = checks.watches(batch)
         noted: Noted = {}
 
+        details = self.details
+        if details is not None:
+            details.before(self.record.iterations, call, name, stepper)
+
         def look(piece: Piece, gradients: Gradients) -> None:
+            if details is not None:
+                details.piece(piece, gradients, stepper.used.parameters)
             if (shard := piece.shards.start) in watched:
                 found = fingerprints(gradients, stepper.used.parameters)
                 noted[shard] = (digest(piece.content), found)
 
         self.buffers.begin()
-        found = stepper.gradients(batch, loss, call, self.record.notes, look if watched else None)
+        found = stepper.gradients(
+            batch, loss, call, self.record.notes, look if watched or details else None
+        )
         self.buffers.check()
         checks.compare_shards(batch, loss, call, stepper, noted)
         checks.compare_divisions(batch, loss, call, stepper)
@@ -121,7 +132,7 @@ class Steps:
             self._stepped.add(name)
             self._refuse_none(name, stepper, used)
         if self.checks.exact:
-            self.record.receipts.note(self.record.calls, used, table)
+            self.record.receipts.note(self.record.iterations, self.record.calls, used, table)
         stepper.update(used)
         found = StepLoss(table)
         self.record.step(name, found)
