@@ -297,7 +297,7 @@ def both(losses, stop=(False, False), interval=(5, 9)) -> Totals:
 
 def test_the_loss_is_the_mean_over_all_items_of_all_replicas():
     totals = both([[1.0, 2.0, 3.0, 4.0], [0.5, 0.5, 0.5, 0.5]])
-    assert totals == Totals(losses=[12.0 / 8], bad_step=None, stop=False, interval=5)
+    assert totals == Totals(losses=[12.0 / 8], bad_step=None, stop=False, uneven=False, interval=5)
 
 
 def test_the_loss_has_the_same_bits_on_one_and_two_replicas():

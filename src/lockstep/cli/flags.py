@@ -13,7 +13,7 @@ import typer
 
 from lockstep.console import reserved_output
 from lockstep.errors import RecipeError
-from lockstep.source.program import is_program
+from lockstep.source.own_loop import is_program
 from lockstep.world import fix_hashes
 
 if TYPE_CHECKING:
@@ -53,6 +53,7 @@ _FLAGS: dict[str, tuple[type, str]] = {
     "clip": (str, "Largest norm of the whole gradient, or 'none'."),
     "target": (str, "Value that the first metric should reach, or 'none'."),
     "channels_last": (bool, "Keep images and convolutions in channels_last order."),
+    "evaluation_batch": (int, "Samples evaluated at once. Default: four shards, at most 1,024."),
     "lower_is_better": (bool, "Whether a smaller first metric is better."),
 }
 _RUN: Flags = {

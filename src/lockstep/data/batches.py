@@ -126,5 +126,6 @@ def check_pair(sample: Any) -> None:
     if not isinstance(sample, tuple | list) or len(sample) != 2:
         raise DataError(
             f"a sample of the data set is {type(sample).__name__}: lockstep needs pairs of "
-            "(input, target). Wrap the data set so that its __getitem__ returns such a pair."
+            "(input, target). Wrap the data set so that its __getitem__ returns such a pair, or "
+            "write the loop with lockstep.Loop, which takes samples of any structure."
         )

@@ -21,7 +21,7 @@ from lockstep.data.keyed import (
     restore_generators,
     seed_generators,
 )
-from lockstep.errors import DataError, LockstepError
+from lockstep.errors import DataError, LockstepError, raised
 from lockstep.keys import key
 from lockstep.world import die_with
 
@@ -186,7 +186,13 @@ class _Keyed:
         samples = []
         for epoch, index in keys:
             seed_generators(key(self.seed, epoch, index, "sample"))
-            samples.append(self.data[index])
+            try:
+                samples.append(self.data[index])
+            except LockstepError:
+                raise
+            except Exception as error:
+                where = f"sample {index} of {type(self.data).__name__}"
+                raise DataError(raised(where, error)) from error
         return samples
 
 
@@ -195,8 +201,25 @@ def _collate(read: Read) -> tuple[Tensor, Tensor, tuple[float, float, float]] | 
     if isinstance(samples, LockstepError):
         return samples
     end = time.perf_counter()
-    check_pair(samples[0])
-    inputs, targets = default_collate(samples)
+    try:
+        return _stacked(samples, start, end)
+    except LockstepError as error:
+        return error
+
+
+def _stacked(
+    samples: list[Any], start: float, end: float
+) -> tuple[Tensor, Tensor, tuple[float, float, float]]:
+    for sample in samples:
+        check_pair(sample)
+    try:
+        inputs, targets = default_collate(samples)
+    except (RuntimeError, TypeError) as error:
+        raise DataError(
+            f"the samples cannot be stacked into one batch: {error}. A recipe needs samples of one "
+            "shape: pad them in __getitem__, or write the loop with lockstep.Loop, which takes a "
+            "collate function."
+        ) from None
     for value in (inputs, targets):
         if not isinstance(value, Tensor):
             raise DataError(

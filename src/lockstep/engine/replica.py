@@ -8,6 +8,7 @@ from typing import Any
 
 from lockstep.console import Progress
 from lockstep.data import Arrival
+from lockstep.engine.checks.buffers import BufferWatch
 from lockstep.engine.exchange.connect import connect
 from lockstep.engine.exchange.noise import RunNoise
 from lockstep.engine.feed import Feed, load_shared_data
@@ -45,6 +46,9 @@ class Replica:
         """Measures the parts of a step, if the job asks for a timeline."""
         self.update = Update(recipe, self.model.module, group.device, job.exact)
         self.first_step = FirstStep(self.model, self.update, progress, exact=job.exact)
+        self.buffers = BufferWatch(progress, exact=job.exact)
+        """Notices buffers that the forward pass changes."""
+        self.buffers.add(self.model.module)
         if timeline is not None:
             timeline.watch_layers(self.model.module)
         self.noise: RunNoise | None = None

@@ -8,6 +8,7 @@ A module imports only from those above it.
                notebook        reads the cells of a notebook as one script
                reading         reads a file as a script, or gives the reason why not
                edits           replaces parts of a text
+               own_loop        tells a program with a training loop of its own from a recipe
     values     names           finds what a name stands for, also through imports
                definitions     finds functions and classes of the project, and their calls
                flags           finds defaults of argparse: what `args.x` is

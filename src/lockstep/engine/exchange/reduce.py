@@ -16,7 +16,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from lockstep.errors import PlanError
+from lockstep.errors import PlanError, RecipeError
 
 # No `from __future__ import annotations` here: DDP checks the annotations of its hooks.
 # Renamed in torch 2.13.
@@ -77,6 +77,8 @@ class ExactReduce:
         """Called with each bucket before it is added up over the replicas, and the items."""
         self.parameters: list[Tensor] = [p for p in model.parameters() if p.requires_grad]
         self.items = 1
+        self.exchanged = 0
+        """Parameters whose gradients DDP has exchanged in this step."""
         # Sums of whole subtrees that wait for their right-hand neighbour, by level.
         self.waiting: list[dict[Tensor, Tensor]] = []
         # Where DDP keeps each gradient, from the second step on.
@@ -120,6 +122,7 @@ class ExactReduce:
         if number == 0:
             # What an interrupted step has left must not count in this one.
             self.waiting.clear()
+            self.exchanged = 0
             # A gradient left over may be a view of DDP's bucket, which the last shard overwrites.
             for p in self.parameters:
                 p.grad = None
@@ -131,6 +134,12 @@ class ExactReduce:
         with _no_sync(self.model) if together and not last else nullcontext():
             yield
         gradients: dict[Tensor, Tensor] = {p: p.grad for p in self.parameters if p.grad is not None}
+        if last and together and self.exchanged < len(self.parameters):
+            raise RecipeError(
+                "the last shard of a replica does not use all parameters, so DDP did not exchange "
+                "the gradients and the other replicas would wait: are layers skipped at random? "
+                "Write the loop with lockstep.Loop, which allows it, or train on one replica."
+            )
         if last and together:
             # DDP orders its buckets anew after the first step.
             self.home = gradients if self.settled else {}
@@ -180,6 +189,7 @@ def _exchange(reduce: ExactReduce, bucket: dist.GradBucket) -> torch.futures.Fut
             _add(views, {p: left[p] for p in views if p in left})
     if reduce.listen is not None:
         reduce.listen(bucket, reduce.items)
+    reduce.exchanged += len(bucket.parameters())
     buffer = bucket.buffer()
     future: torch.futures.Future[Tensor]
     if buffer.is_cuda and dist.get_backend() == "nccl":

@@ -8,44 +8,23 @@ that mixes samples, and a device that makes errors.
 
 from __future__ import annotations
 
-from typing import Any
-
-import torch
 from torch import Tensor
 
 from lockstep.console import Progress
 from lockstep.data.nested import digest
+from lockstep.engine.checks.fingerprint import TOLERANCE, fingerprint, relative_distance
+from lockstep.engine.checks.suspects import Suspects
 from lockstep.engine.group import Group
 from lockstep.engine.program.batches import Batch, Piece
 from lockstep.engine.program.step import Computing, Loss, Stepper
-from lockstep.engine.program.suspects import Suspects
 from lockstep.engine.program.tree import Gradients
 from lockstep.engine.recipe.plan import Plan
 from lockstep.engine.recipe.prepare import some
 from lockstep.errors import RunError
-from lockstep.keys import GOLDEN, key, signed
+from lockstep.keys import key
 
-_BITS = {8: torch.int64, 4: torch.int32, 2: torch.int16, 1: torch.uint8}
-_ROW = 256
 FIRST_EPOCHS = 3
 """Epochs whose first batch is checked: a data set that remembers shows it in the second."""
-TOLERANCE = 2e-3
-"""How far gradients of two divisions may be apart, as a share, and still differ by rounding."""
-
-
-def fingerprint(tensor: Tensor) -> Tensor:
-    """Return a 64-bit hash of a tensor's bits, on its device.
-
-    Each row of 256 elements has its own odd factor, so the hash sees where a value stands.
-    """
-    if tensor.is_complex():
-        tensor = torch.view_as_real(tensor)
-    flat = tensor.detach().contiguous().reshape(-1)
-    bits = flat.view(_BITS[flat.element_size()])
-    whole = len(bits) // _ROW * _ROW
-    rows = bits[:whole].view(-1, _ROW).sum(1, dtype=torch.int64)
-    factors = torch.arange(1, 2 * len(rows) + 1, 2, device=bits.device)
-    return (rows * factors).sum() * signed(GOLDEN) + bits[whole:].sum(dtype=torch.int64)
 
 
 def fingerprints(gradients: Gradients, parameters: list[Tensor]) -> list[int]:
@@ -185,7 +164,7 @@ class Checks:
             found = [
                 _gradients(stepper.computing, piece, loss, call, stepper) for piece in batch.checks
             ]
-            apart = _relative(found[0], found[1], found[2], stepper.used.parameters)
+            apart = relative_distance(found[0], found[1:], stepper.used.parameters)
         worst = max((a for a in self.group.objects(apart) if a is not None), default=0.0)
         if worst > TOLERANCE:
             self.progress.warn(
@@ -204,15 +183,3 @@ def _gradients(
     """Compute a piece once more, without a trace in running statistics."""
     computing.enter(call, piece, again=True)
     return computing.backward(computing.loss(loss, piece.content), stepper.used)
-
-
-def _relative(whole: Gradients, left: Gradients, right: Gradients, parameters: list[Any]) -> float:
-    """Return the distance between `whole` and `left + right`, as a share of its length."""
-    difference = length = 0.0
-    for p in parameters:
-        zero = torch.zeros((), dtype=torch.float64, device=p.device)
-        together = whole[p].double() if p in whole else zero
-        apart = sum((g[p].double() for g in (left, right) if p in g), zero)
-        difference += float((together - apart).square().sum())
-        length += float(together.square().sum())
-    return (difference / length) ** 0.5 if length else float(difference > 0)

@@ -9,8 +9,8 @@ from typing import Any
 from torch import Tensor
 
 from lockstep.data.nested import digest
+from lockstep.engine.checks.fingerprint import fingerprint
 from lockstep.engine.program.batches import Piece
-from lockstep.engine.program.check import fingerprint
 from lockstep.engine.program.state import ProgramState
 from lockstep.engine.program.step import Stepper
 from lockstep.engine.program.tree import Gradients

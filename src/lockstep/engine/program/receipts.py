@@ -9,8 +9,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from lockstep.engine.checks.fingerprint import fingerprint
 from lockstep.engine.group import Group
-from lockstep.engine.program.check import fingerprint
 from lockstep.engine.program.tree import Gradients
 from lockstep.engine.run.atomic_write import replace_file
 from lockstep.errors import RunError

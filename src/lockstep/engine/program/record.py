@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from lockstep.console import Progress
+from lockstep.engine.checks.fingerprint import fingerprint
 from lockstep.engine.group import Group
-from lockstep.engine.program.check import fingerprint
 from lockstep.engine.program.receipts import Receipts
 from lockstep.engine.program.state import ProgramState
 from lockstep.engine.program.step import Notes, StepLoss

@@ -12,6 +12,7 @@ from torch import nn
 
 from lockstep.console import Console, LiveProgress, Progress
 from lockstep.data.readers import Collate, Collator, IndexedReader
+from lockstep.engine.checks.buffers import BufferWatch
 from lockstep.engine.group import Group
 from lockstep.engine.model import ShardedModel
 from lockstep.engine.program.check import Checks
@@ -25,13 +26,12 @@ from lockstep.engine.program.sources import check_length, has_index
 from lockstep.engine.program.state import ProgramState
 from lockstep.engine.program.step import Computing, Notes, Stepper
 from lockstep.engine.program.steps import Steps
-from lockstep.engine.program.watch import BufferWatch
 from lockstep.engine.recipe.prepare import check_layers, configure_torch, machine_facts
 from lockstep.engine.recipe.recipe import Precision
 from lockstep.engine.run.run_folder import new_folder
 from lockstep.errors import DataError, PlanError, RecipeError
 from lockstep.layers.shards import Shards
-from lockstep.source.program import reads_of_world_size
+from lockstep.source.own_loop import reads_of_world_size
 from lockstep.world import World, gpu_count, launched, restarts
 
 

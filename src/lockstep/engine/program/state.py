@@ -9,10 +9,10 @@ import torch
 from torch import Tensor, nn
 
 from lockstep.data.nested import digest
+from lockstep.engine.checks.identity import identity, spoken
 from lockstep.engine.group import Group
 from lockstep.engine.model import ShardedModel
 from lockstep.engine.program.batches import Batches
-from lockstep.engine.program.identity import identity, spoken
 from lockstep.engine.program.step import Stepper
 from lockstep.engine.run.checkpoint import Checkpoint
 from lockstep.engine.run.packing import pack, unpack

@@ -9,6 +9,7 @@ import torch
 
 from lockstep.data.keyed import seed_generators
 from lockstep.data.nested import digest
+from lockstep.engine.checks.buffers import BufferWatch
 from lockstep.engine.group import Group
 from lockstep.engine.program.across import across
 from lockstep.engine.program.batches import Batch, Piece, join
@@ -18,7 +19,6 @@ from lockstep.engine.program.record import ProgramRecord
 from lockstep.engine.program.state import ProgramState
 from lockstep.engine.program.step import Computing, Loss, StepLoss, Stepper
 from lockstep.engine.program.tree import Gradients
-from lockstep.engine.program.watch import BufferWatch
 from lockstep.engine.recipe.prepare import some
 from lockstep.errors import RecipeError
 from lockstep.keys import key

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from lockstep.data import Data, SampleKeys
+from lockstep.engine.checks.identity import identity
 from lockstep.errors import LockstepError, RecipeError, raised
 from lockstep.scaling.batch.growth import Growth
 from lockstep.scaling.rates.schedules import Schedule, constant
@@ -93,13 +94,17 @@ class Recipe:
     """Value of the first metric to reach; the time until then is reported."""
     channels_last: bool = False
     """Keep images and convolution weights in this layout: often faster; `x.view` may fail."""
+    evaluation_batch: int | None = None
+    """Samples that are evaluated at once; default: four shards, and 1,024 or fewer."""
     lower_is_better: bool = False
     """Whether the first metric should fall (an error, bits per byte) or rise (accuracy)."""
 
     def __post_init__(self) -> None:
         """Refuse values that cannot work, and say what to type instead."""
-        for name in ("global_batch", "shards", "epochs"):
+        for name in ("global_batch", "shards", "epochs", "evaluation_batch"):
             value = getattr(self, name)
+            if name == "evaluation_batch" and value is None:
+                continue
             if not isinstance(value, int) or value < 1:
                 raise RecipeError(f"{name} is {value!r}; it must be a whole number of 1 or more.")
         if not isinstance(self.seed, int):
@@ -205,6 +210,13 @@ class Recipe:
         if self.target is None:
             return False
         return value <= self.target if self.lower_is_better else value >= self.target
+
+    def identities(self) -> dict[str, str]:
+        """Return hashes of the code of the recipe's functions, to notice that one was edited."""
+        functions = {name: getattr(self, name) for name in ("model", "data", "loss", "optimizer")}
+        functions |= {"schedule": self.schedule, "augment": tuple(self.augment)}
+        functions |= {f"metric {name}": function for name, function in self.metrics.items()}
+        return {name: identity(function) for name, function in functions.items()}
 
     def described(self) -> dict[str, Any]:
         """Return the recipe in words and numbers, for run.json and to compare recipes."""

@@ -18,18 +18,23 @@ from lockstep.engine.replica import Replica
 from lockstep.engine.run.checkpoint import Checkpoint, Checkpoints
 from lockstep.engine.run.control import Control
 from lockstep.engine.run.position import Position
-from lockstep.engine.run.resume import find_checkpoint, forget_after, warn_of_another_machine
+from lockstep.engine.run.resume import (
+    find_checkpoint,
+    forget_after,
+    refuse_other_code,
+    warn_of_another_machine,
+)
 from lockstep.engine.run.run_folder import RunFolder
 from lockstep.engine.run.stop_request import StopRequest
 from lockstep.engine.run.stopwatch import Stopwatch
 from lockstep.engine.run.throughput import Throughput
 from lockstep.engine.run.training_log import TrainingLog
 from lockstep.engine.sampler import Step
-from lockstep.engine.step.metrics import Meter, Totals
+from lockstep.engine.step.metrics import UNEVEN, Meter, Totals
 from lockstep.engine.step.paths import StepPaths
 from lockstep.engine.step.timeline import BETWEEN
 from lockstep.engine.step.training_step import Taken
-from lockstep.errors import FolderError, Interrupted, NotFinite, RunError
+from lockstep.errors import FolderError, Interrupted, NotFinite, RecipeError, RunError
 
 
 class Record:
@@ -48,6 +53,8 @@ class Record:
         self.reached: float | None = None
         """Seconds until the target was reached."""
         self.summary: dict[str, Any] = {}
+        self.owes_evaluation = False
+        """Whether the run stopped between a checkpoint and the evaluation that follows it."""
 
     def __enter__(self) -> Self:
         """Take the folder, and listen to Ctrl-C and SIGTERM."""
@@ -93,7 +100,23 @@ class Record:
         self.progress.begin(self.position.steps, self.position.shown, epochs)
         self.clock.turn_to("training")
         self.control = Control(start, feed.most_rounds)
+        if self.owes_evaluation:
+            self._catch_up(start)
         return start
+
+    def _catch_up(self, step: int) -> None:
+        """Evaluate after a resume, unless the run had done so before it stopped."""
+        lines = [r for r in self.folder.metrics() if r.get("kind") == "test"]
+        found = next((line for line in lines if line.get("step") == step), None)
+        if any(value is None for value in self.group.objects(found)):
+            self._evaluate(self.position.epochs)
+            return
+        assert found is not None
+        place = ("kind", "step", "epoch", "seconds")
+        self.metrics = {name: value for name, value in found.items() if name not in place}
+        recipe = self.job.recipe
+        if self.reached is None and recipe.reaches_target(self.metrics[recipe.metric]):
+            self.reached = found["seconds"]
 
     def _restore(self, before: dict[str, Any]) -> tuple[int, int]:
         """Continue from the newest whole checkpoint; return its steps and samples."""
@@ -101,6 +124,8 @@ class Record:
         step, samples = 0, 0
         if checkpoint is not None:
             tensors, facts = checkpoint
+            samples_now, python = self.replica.feed.samples, self.machine["python"]
+            refuse_other_code(self.job, facts, samples_now, python)
             if self.job.exact:
                 warn_of_another_machine(facts["machine"], self.machine, self.progress)
             self.replica.restore(checkpoint)
@@ -108,6 +133,7 @@ class Record:
             self.clock.seconds |= facts["seconds"]
             self.reached, self.metrics = facts["reached"], facts["last"]
             step, samples = int(facts["step"]), facts["samples"]
+            self.owes_evaluation = bool(facts.get("evaluates"))
         forget_after(step, self.group, self.folder, self.checkpoints)
         return step, samples
 
@@ -131,11 +157,12 @@ class Record:
                 self.throughput.begin()
                 self.summary["first_step_at"] = time.time()
             self._log_training(totals)
-            if ends_epoch or ends:
-                self._evaluate(step)
             stops = totals.stop and not ends
             if saves or stops:
-                self._save()
+                # Before the evaluation, which may fail or run out of memory.
+                self._save(evaluates=ends_epoch or ends)
+            if ends_epoch or ends:
+                self._evaluate(self.position.epochs_after(step))
             if stops:
                 self.checkpoints.finish()
                 saved = f"Continue with --resume --out {self.job.out}."
@@ -146,6 +173,8 @@ class Record:
         """Take steps that were put off, then agree with the other replicas."""
         self.paths.flush()
         totals = self.control.agree(self.meter, self.position.done, self.stop.asked)
+        if totals.uneven:
+            raise RecipeError(UNEVEN)
         if totals.bad_step is not None:
             self._log_training(totals)
             self._refuse_not_finite(totals.bad_step + 1, "the loss")
@@ -183,16 +212,18 @@ class Record:
             "noise_high": found["high"],
         }
 
-    def _evaluate(self, step: Step) -> None:
+    def _evaluate(self, epoch: float) -> None:
         self._pause_training("evaluation")
         self.metrics = self.replica.evaluate()
         self._resume_training()
         if not math.isfinite(self.metrics["test_loss"]):
+            self.checkpoints.finish()
+            if self.group.world.is_first:
+                self.checkpoints.drop_after(self.position.done - 1)
             self._refuse_not_finite(self.position.done, "the test loss")
         recipe, seconds = self.job.recipe, self.clock.total()
         if self.reached is None and recipe.reaches_target(self.metrics[recipe.metric]):
             self.reached = seconds
-        epoch = self.position.epochs_after(step)
         place = {"kind": "test", "step": self.position.done, "epoch": epoch, "seconds": seconds}
         self._write(place | self.metrics)
 
@@ -201,7 +232,7 @@ class Record:
             self.folder.log(**line)
         self.progress.record(line | {"step": self.position.shown})
 
-    def _save(self) -> None:
+    def _save(self, *, evaluates: bool) -> None:
         self._pause_training("checkpoints")
         if not self.replica.is_finite():
             self._refuse_not_finite(self.position.done, "a weight")
@@ -215,6 +246,9 @@ class Record:
                 "seconds": dict(self.clock.seconds),
                 "reached": self.reached,
                 "last": self.metrics,
+                "evaluates": evaluates,
+                "identities": self.job.recipe.identities(),
+                "train_samples": self.replica.feed.samples,
                 "recipe": self.job.recipe.described(),
                 "machine": self.machine,
             }

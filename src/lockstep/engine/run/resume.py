@@ -46,6 +46,23 @@ def find_checkpoint(
     return checkpoint
 
 
+def refuse_other_code(job: Job, facts: dict[str, Any], samples: int, python: str) -> None:
+    """Refuse a recipe whose functions or data have changed since the checkpoint."""
+    then = facts.get("identities", {})
+    if facts["machine"].get("python") != python:
+        # Another Python compiles the same source to other code.
+        then = {}
+    now = job.recipe.identities()
+    differences = [f"the code of {n} has changed" for n, h in now.items() if then.get(n, h) != h]
+    if (before := facts.get("train_samples", samples)) != samples:
+        differences.append(f"the data had {before} training samples, now {samples}")
+    if differences:
+        raise FolderError(
+            f"{job.out} holds a run of another recipe: {'; '.join(differences)}. Resume with the "
+            "same recipe and data, or name another folder."
+        )
+
+
 def warn_of_another_machine(then: dict[str, Any], now: dict[str, Any], progress: Progress) -> None:
     """Warn if the last bits depend on something that has changed since the checkpoint."""
     other = [f"{k} {then.get(k)} -> {v}" for k, v in now.items() if then.get(k) != v]

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import torch
-from torch import Tensor
-from torch.nn.modules.batchnorm import _BatchNorm
 
 from lockstep.console import Progress
 from lockstep.engine.model import RecipeModel
@@ -23,7 +20,7 @@ class FirstStep:
     def __init__(
         self, model: RecipeModel, update: Update, progress: Progress, *, exact: bool
     ) -> None:
-        """Remember the buffers of the model before its first step."""
+        """Warn of layers whose random numbers depend on the number of replicas."""
         self.model, self.update, self.progress, self.exact = model, update, progress, exact
         self.done = False
         self._odd = unkeyed(model.module)
@@ -32,17 +29,10 @@ class FirstStep:
                 f"{', '.join(self._odd)}: randomness of these layers is keyed per shard in exact "
                 "mode only; in fast mode it changes with the number of replicas."
             )
-        self._buffers = {n: b.clone() for n, b in self._plain_buffers()}
         self._counters: dict[str, Any] = {}
 
-    def _plain_buffers(self) -> Iterator[tuple[str, Tensor]]:
-        """Yield the buffers that lockstep does not keep per shard."""
-        module = self.model.module
-        own = {id(b) for m in module.modules() if isinstance(m, _BatchNorm) for b in m.buffers()}
-        return ((n, b) for n, b in module.named_buffers() if id(b) not in own)
-
     def after_backward(self) -> None:
-        """Refuse unused parameters, and buffers that depend on the number of replicas."""
+        """Refuse unused parameters, and warn of random numbers that depend on the replicas."""
         self.done = True
         named = self.model.module.named_parameters()
         unused = [name for name, p in named if p.requires_grad and p.grad is None]
@@ -57,18 +47,18 @@ class FirstStep:
                 "keyed per shard in exact mode only; in fast mode it changes with the number of "
                 "replicas. nn.Dropout does not."
             )
-        changed = [n for n, b in self._plain_buffers() if not torch.equal(b, self._buffers[n])]
-        self._buffers.clear()
         self._counters = self.update.counters()
-        if not changed:
-            return
-        text = (
-            f"the forward pass changes {some(changed)}, once for each part of the batch: that "
-            "depends on the number of replicas."
-        )
-        if self.exact:
-            raise RecipeError(f"{text} Exact mode cannot keep its promise with this model.")
-        self.progress.warn(text)
+
+    def refuse_missing(self, step: int) -> None:
+        """Refuse a step that does not use all parameters: other replicas would wait for ever."""
+        if any(p.grad is None for p in self.update.parameters):
+            named = self.model.module.named_parameters()
+            unused = [name for name, p in named if p.requires_grad and p.grad is None]
+            raise RecipeError(
+                f"in step {step} the loss does not depend on {some(unused)}, as it did before: "
+                "layers that are skipped at random leave the other replicas waiting. Write the "
+                "loop with lockstep.Loop, which allows it, or train on one replica."
+            )
 
     def after_update(self) -> None:
         """Warn of what the optimizer counts and a checkpoint would miss."""

@@ -98,6 +98,13 @@ def items_per_sample(values: Tensor, samples: int, name: str) -> int:
     return items
 
 
+UNEVEN = (
+    "the loss gives more values for each sample in one part of the batch than in another, so they "
+    "cannot be weighed alike. Give the same number for each sample, or write the loop with "
+    "lockstep.Loop, whose loss returns a sum and a count."
+)
+
+
 class Totals(NamedTuple):
     """What all replicas agree on at a control point."""
 
@@ -107,6 +114,8 @@ class Totals(NamedTuple):
     """The first step whose loss was not finite."""
     stop: bool
     """Whether any replica should stop."""
+    uneven: bool
+    """Whether the replicas have counted different numbers of losses."""
     interval: int
     """Steps until the next control point, as the first replica proposed."""
 
@@ -133,6 +142,8 @@ class Meter:
         self.shards = plan.shards
         self.sums = [0.0] * plan.shards
         self.items = 0
+        self.counted = 0
+        """Losses in all global batches of this process, as this replica counts them."""
         self.bad: int | None = None
         self.waiting: list[int] = []
         """Numbers of the steps whose losses have not been read yet."""
@@ -158,6 +169,7 @@ class Meter:
         """Complete a step of `parts` parts, as the host sees it."""
         self.waiting.extend([step] * (parts // len(self.slots)))
         self.items += items
+        self.counted += items
 
     def state(self) -> tuple[Tensor, int]:
         """Return the sums and items of the open interval; all replicas call this together."""
@@ -199,9 +211,10 @@ class Meter:
         """Agree with the other replicas. Only here does the host wait for the step."""
         self.collect()
         size, rank = self.group.world.size, self.group.world.rank
-        own = [0.0] * (2 * size + 1)
+        own = [0.0] * (3 * size + 1)
         own[rank] = math.inf if self.bad is None else float(self.bad)
         own[size + rank] = float(stop)
+        own[2 * size + rank] = float(self.counted)
         own[-1] = float(interval) if rank == 0 else 0.0
         values = [*own, *(value for sums, _ in self.closed for value in sums)]
         vector = self.group.sum(torch.tensor(values, dtype=torch.float64)).tolist()
@@ -215,7 +228,8 @@ class Meter:
                 for n, number in enumerate(items)
             ],
             bad_step=None if math.isinf(bad) else int(bad),
-            stop=any(common[size:-1]),
+            stop=any(common[size : 2 * size]),
+            uneven=len(set(common[2 * size : -1])) > 1,
             interval=int(common[-1]),
         )
 
@@ -229,7 +243,9 @@ class Evaluation:
 
     def __init__(self, loader: Loader, size: int, recipe: Recipe, group: Group) -> None:
         self.recipe, self.group = recipe, group
-        chunk = max(1, min(1024, -(-size // recipe.shards)))
+        # A multiple of what training takes at once, so that it fits into memory as well.
+        some = min(1024, -(-size // recipe.shards), 4 * -(-recipe.global_batch // recipe.shards))
+        chunk = recipe.evaluation_batch or max(1, some)
         self.chunks = range(-(-size // chunk))
         self.mine = self.chunks[group.world.rank :: group.world.size]
         order = torch.arange(size, device=loader.index_device)

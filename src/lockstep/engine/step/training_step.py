@@ -13,12 +13,14 @@ from lockstep.data.batches import Batch
 from lockstep.engine.replica import Replica
 from lockstep.engine.sampler import Step
 from lockstep.engine.step.metrics import (
+    UNEVEN,
     Meter,
     autocast,
     check_scores,
     items_per_sample,
     scores_needed,
 )
+from lockstep.engine.step.second_look import SecondLook
 from lockstep.errors import LockstepError, RecipeError, raised
 
 
@@ -48,6 +50,7 @@ class TrainingStep:
         self.ddp, self.reduce, _, _ = replica.exchange
         self.noise, self.shard_norms = replica.noise, replica.shard_norms
         self.watch, self.first, self.meter = replica.watch, replica.first_step, meter
+        self.look_again, self.buffers = SecondLook(replica), replica.buffers
         self.scores_needed = scores_needed(self.recipe, self.feed.classes)
         self.compiled = compiled
         self.read: Callable[[Arrival], Batch] = self.feed.read
@@ -74,11 +77,14 @@ class TrainingStep:
         first, parts = not self.first.done, len(step.parts)
         read, forward = (self.read, self.forward) if not first else self._named_in_errors()
         items = 0
+        self.buffers.begin()
         for number, (part, arrival) in enumerate(zip(step.parts, arrivals, strict=True)):
             self.model.enter(step, part)
             inputs, targets = read(arrival)
             with self.reduce.part(number, parts):
                 losses = forward(inputs, targets, part.counts)
+                if number and losses.items * step.samples != items:
+                    raise RecipeError(UNEVEN)
                 # Of the global count, not of the replicas': the last batch may be uneven.
                 items = step.samples * losses.items
                 self.watch.mark("loss")
@@ -87,12 +93,16 @@ class TrainingStep:
             self.meter.note(number, losses.sum, parts)
             if self.noise is not None:
                 self.noise.part(number, items)
+        self.buffers.check()
         if self.noise is not None:
             self.noise.step(whole=step.samples == self.recipe.global_batch)
         if self.shard_norms is not None and step.stride.looks:
             self.shard_norms.measure(step, arrivals)
         if first:
             self.first.after_backward()
+            self.look_again(step, arrivals)
+        elif not self.alone and not self.compiled:
+            self.first.refuse_missing(step.number)
         self.update.clip()
         self.watch.mark("optimizer step")
         self.update.step()

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
 from lockstep.console import Progress
 from lockstep.engine.recipe.prepare import some
@@ -20,6 +21,8 @@ class BufferWatch:
         self.places: list[tuple[str, dict[str, Any], str]] = []
         """The name of each buffer, and where its layer keeps it."""
         self.before: list[tuple[int, int]] = []
+        self.copies: list[Tensor | None] = []
+        """The buffers as they were, to tell a change from a value that was written again."""
         self.warned = False
 
     def add(self, module: nn.Module) -> None:
@@ -36,15 +39,25 @@ class BufferWatch:
 
     def begin(self) -> None:
         """Remember the buffers before the forward passes of a step."""
-        if self.places:
-            self.before = self._versions()
+        if self.places and (now := self._versions()) != self.before:
+            self.before = now
+            found = [owner.get(name) for _, owner, name in self.places]
+            self.copies = [None if b is None else b.detach().clone() for b in found]
 
     def check(self) -> None:
         """Refuse, or in fast mode warn of, buffers that have changed since."""
         if not self.places or (after := self._versions()) == self.before:
             return
-        pairs = zip(self.places, self.before, after, strict=True)
-        changed = [place[0] for place, then, now in pairs if then != now]
+        changed = [
+            place
+            for (place, owner, name), then, now, copy in zip(
+                self.places, self.before, after, self.copies, strict=True
+            )
+            if then != now and not _equal(owner.get(name), copy)
+        ]
+        self.before = []
+        if not changed:
+            return
         text = (
             f"the forward pass changes the buffer {some(changed)}, once for each part of the "
             "batch: that depends on the number of replicas."
@@ -54,3 +67,9 @@ class BufferWatch:
         if not self.warned:
             self.progress.warn(text)
             self.warned = True
+
+
+def _equal(one: Tensor | None, other: Tensor | None) -> bool:
+    if one is None or other is None:
+        return one is other
+    return one.shape == other.shape and torch.equal(one, other)

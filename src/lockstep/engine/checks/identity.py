@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import sysconfig
 import types
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 from torch import nn
@@ -53,6 +55,10 @@ def _parts(value: Any, seen: set[int]) -> Iterator[str]:
         if id(value) in seen:
             return
         seen.add(id(value))
+        if not _is_users(value.__code__.co_filename):
+            # Another version of a library is another matter.
+            yield value.__qualname__
+            return
         yield from _code(value.__code__)
         for default in (*(value.__defaults__ or ()), *(value.__kwdefaults__ or {}).values()):
             yield from _parts(default, seen)
@@ -89,6 +95,18 @@ def _parts(value: Any, seen: set[int]) -> Iterator[str]:
             yield from _parts(item, seen)
     else:
         yield type(value).__qualname__
+
+
+_INSTALLED = (
+    sysconfig.get_path("stdlib"),
+    sysconfig.get_path("purelib"),
+    sysconfig.get_path("platlib"),
+    str(Path(__file__).parents[2]),
+)
+
+
+def _is_users(path: str) -> bool:
+    return not path.startswith(_INSTALLED)
 
 
 def _code(code: types.CodeType) -> Iterator[str]:

@@ -1,0 +1,217 @@
+"""What once broke a recipe's promise in silence: it works, or it is refused by name."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy
+import pytest
+import torch
+from torch import nn
+
+from lockstep.data import Data
+from lockstep.engine.recipe.recipe import Recipe
+from lockstep.errors import DataError, FolderError, LockstepError, RecipeError
+from replicas import digits_subset, small, train
+
+
+class Net(nn.Module):
+    """A small model that may do one thing that it should not."""
+
+    def __init__(self, odd: str = "") -> None:
+        super().__init__()
+        self.odd = odd
+        self.a, self.b, self.c = nn.Linear(64, 16), nn.Linear(16, 16), nn.Linear(16, 10)
+        self.calls = 0
+        self.generator = numpy.random.default_rng(0)
+        self.register_buffer("count", torch.zeros(1))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        h = torch.relu(self.a(x.flatten(1)))
+        self.calls += 1
+        if self.odd == "numbers":
+            h = h + random.random() + numpy.random.rand()
+        if self.odd == "counter":
+            h = h / self.calls
+        if self.odd == "generator":
+            h = h + self.generator.random()
+        if self.odd == "late buffer" and self.calls > 14:
+            self.count += 1
+        if self.odd == "mean":
+            h = h - h.mean(0)
+        if self.odd == "depth" and torch.rand(()) < 0.5 and self.calls > 4:
+            return self.c(h)
+        return self.c(h + torch.relu(self.b(h)))
+
+
+def odd(kind: str, **changes: Any) -> Recipe:
+    return small(96, model=partial(Net, kind), augment=(), epochs=3, **changes)
+
+
+def hashes(recipe: Recipe, folder: Path, sizes: tuple[int, ...]) -> set[str]:
+    return {train(recipe, folder / str(n), n, exact=True)["weights_sha256"] for n in sizes}
+
+
+def test_python_s_and_numpy_s_random_numbers_are_keyed_by_shard(tmp_path: Path):
+    assert len(hashes(odd("numbers"), tmp_path, (1, 2, 4))) == 1
+
+
+@pytest.mark.parametrize("replicas", [1, 2])
+@pytest.mark.parametrize(
+    ("kind", "message"),
+    [
+        ("counter", "this changed: Net.calls"),
+        ("generator", "this changed: Net.calls, Net.generator"),
+        ("late buffer", "changes the buffer count"),
+    ],
+)
+def test_what_counts_in_the_forward_pass_is_refused(
+    kind: str, message: str, replicas: int, tmp_path: Path
+):
+    with pytest.raises(RecipeError, match=message):
+        train(odd(kind), tmp_path / "out", replicas, exact=True)
+
+
+@pytest.mark.parametrize("exact", [True, False])
+def test_layers_that_are_skipped_at_random_do_not_hang(exact: bool, tmp_path: Path):
+    with pytest.raises(LockstepError, match=r"does not depend on b\.weight|are layers skipped"):
+        train(odd("depth"), tmp_path / "out", 2, exact=exact, timeout=60.0)
+
+
+def test_layers_that_are_skipped_at_random_train_on_one_replica(tmp_path: Path):
+    assert train(odd("depth"), tmp_path / "out", 1, exact=True)["status"] == "finished"
+
+
+@pytest.mark.parametrize("exact", [True, False])
+def test_sparse_gradients_are_refused_before_the_first_step(exact: bool, tmp_path: Path):
+    recipe = small(96, model=lambda: nn.Sequential(nn.Embedding(9, 3, sparse=True)), augment=())
+    with pytest.raises(RecipeError, match="has sparse gradients"):
+        train(recipe, tmp_path / "out", exact=exact)
+
+
+def trimmed(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    """A loss per token, of which a shard has as many as its longest sample."""
+    losses = nn.functional.cross_entropy(outputs, targets, reduction="none")
+    return losses[:, None].expand(-1, 1 + int(targets.max()) % 3).flatten()
+
+
+@pytest.mark.parametrize("replicas", [1, 2])
+def test_a_loss_with_other_numbers_of_items_in_other_shards_is_refused(
+    replicas: int, tmp_path: Path
+):
+    recipe = small(96, loss=trimmed)
+    with pytest.raises(RecipeError, match="cannot be weighed alike"):
+        train(recipe, tmp_path / "out", replicas, exact=True)
+
+
+def test_the_replicas_compare_their_numbers_of_items_in_fast_mode(tmp_path: Path):
+    with pytest.raises(RecipeError, match="cannot be weighed alike"):
+        train(small(96, loss=trimmed), tmp_path / "out", 4)
+
+
+SIZE = 96
+
+
+def some_digits() -> Data:
+    return digits_subset(SIZE)
+
+
+def plain_loss(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    return nn.functional.cross_entropy(outputs, targets, reduction="none")
+
+
+def test_a_run_is_not_resumed_with_other_data_or_another_loss(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    recipe = small(data=some_digits, augment=(), loss=lambda o, t: plain_loss(o, t))
+    out = tmp_path / "out"
+    train(recipe, out, checkpoint_every=2, max_steps=3)
+    edited = replace(recipe, loss=lambda o, t: 2 * plain_loss(o, t))
+    with pytest.raises(FolderError, match="the code of loss has changed"):
+        train(edited, out, resume=True, checkpoint_every=2)
+    monkeypatch.setitem(globals(), "SIZE", 64)
+    with pytest.raises(FolderError, match=r"had 96 training samples, now 64|code of data"):
+        train(recipe, out, resume=True, checkpoint_every=2)
+
+
+class Samples(torch.utils.data.Dataset):
+    """Samples that cannot be used, in one way or another."""
+
+    def __init__(self, kind: str) -> None:
+        self.kind = kind
+
+    def __len__(self) -> int:
+        return 40
+
+    def __getitem__(self, index: int) -> Any:
+        if self.kind == "raises" and index == 17:
+            raise KeyError("a missing file")
+        if self.kind == "dict":
+            return {"x": torch.ones(1), "y": 0}
+        return torch.ones(1 + index % 3 * (self.kind == "ragged")), 0
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize(
+    ("kind", "message"),
+    [
+        ("ragged", "cannot be stacked into one batch"),
+        ("dict", "a sample of the data set is dict"),
+        ("raises", "sample 17 of Samples raised KeyError: 'a missing file'\n  line"),
+    ],
+)
+def test_samples_that_cannot_be_used_are_named(
+    kind: str, message: str, workers: int, tmp_path: Path
+):
+    recipe = small(
+        model=lambda: nn.Sequential(nn.Linear(1, 10)),
+        data=lambda: Data(train=Samples(kind), test=Samples("")),
+        augment=(),
+        channels_last=False,
+    )
+    with pytest.raises(DataError) as caught:
+        train(recipe, tmp_path / "out", workers=workers)
+    assert message in str(caught.value)
+
+
+def test_an_evaluation_that_fails_does_not_lose_the_epoch(tmp_path: Path):
+    def fails(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        if not (tmp_path / "mended").exists():
+            raise RuntimeError("out of memory")
+        return (outputs.argmax(-1) == targets).float()
+
+    recipe = small(96, metrics={"accuracy": fails}, epochs=2)
+    whole = train(small(96, epochs=2), tmp_path / "whole", exact=True)
+    with pytest.raises(Exception, match="out of memory"):
+        train(recipe, tmp_path / "out", exact=True, checkpoint_every=None)
+    (tmp_path / "mended").touch()
+    found = train(recipe, tmp_path / "out", 2, exact=True, checkpoint_every=None, resume=True)
+    assert found["weights_sha256"] == whole["weights_sha256"]
+    lines = (tmp_path / "out" / "metrics.jsonl").read_text().splitlines()
+    assert sum('"kind": "test"' in line for line in lines) == 2
+
+
+def test_the_evaluation_batch_bounds_what_is_evaluated_at_once(tmp_path: Path):
+    sizes: list[int] = []
+
+    def seen(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        with (tmp_path / "sizes").open("a") as file:
+            file.write(f"{len(outputs)}\n")
+        return (outputs.argmax(-1) == targets).float()
+
+    train(small(96, metrics={"accuracy": seen}, evaluation_batch=7), tmp_path / "out")
+    sizes = [int(line) for line in (tmp_path / "sizes").read_text().split()]
+    assert set(sizes) == {7, 40 % 7}
+
+
+@pytest.mark.parametrize(("kind", "warns"), [("mean", True), ("", False)])
+def test_fast_mode_warns_of_a_layer_that_mixes_samples(
+    kind: str, warns: bool, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+):
+    train(odd(kind), tmp_path / "out", 2)
+    said = capfd.readouterr().err
+    assert ("depends on how the batch is divided" in said) == warns
