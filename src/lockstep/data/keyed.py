@@ -15,10 +15,14 @@ from torch import Tensor
 
 from lockstep.keys import GOLDEN, mixed, signed, signed_key
 
+_seed_python = super(random.Random, random._inst).seed
+
 
 def seed_generators(number: int, device: torch.device | None = None) -> None:
     """Seed Python's, NumPy's and torch's own generators: whatever user code draws from."""
-    random.seed(number)
+    # What random.seed does with a whole number, in half the time: this runs for every shard.
+    _seed_python(number)
+    random._inst.gauss_next = None  # type: ignore[attr-defined]
     numpy.random.seed(number & 0xFFFFFFFF)
     # Not torch.manual_seed: before CUDA is used, it notes a stack trace at every call.
     torch.default_generator.manual_seed(number)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -23,24 +23,30 @@ def fingerprint(tensor: Tensor) -> Tensor:
     if tensor.is_complex():
         tensor = torch.view_as_real(tensor)
     flat = tensor.detach().contiguous().reshape(-1)
-    bits = flat.view(_BITS[flat.element_size()])
-    whole = len(bits) // _ROW * _ROW
-    rows = bits[:whole].view(-1, _ROW).sum(1, dtype=torch.int64)
-    factors = torch.arange(1, 2 * len(rows) + 1, 2, device=bits.device)
-    return (rows * factors).sum() * signed(GOLDEN) + bits[whole:].sum(dtype=torch.int64)
+    # Eight bytes at a time, which is faster than to widen every element.
+    each = 8 // flat.element_size()
+    even = len(flat) // each * each if flat.storage_offset() * flat.element_size() % 8 == 0 else 0
+    wide, rest = flat[:even].view(torch.int64), flat[even:].view(_BITS[flat.element_size()])
+    whole = len(wide) // _ROW * _ROW
+    total = wide[whole:].sum() + rest.sum(dtype=torch.int64)
+    if not whole:
+        return total
+    rows = wide[:whole].view(-1, _ROW).sum(1)
+    factors = torch.arange(1, 2 * len(rows) + 1, 2, device=flat.device)
+    return (rows * factors).sum() * signed(GOLDEN) + total
 
 
 def relative_distance(
-    whole: Mapping[Tensor, Tensor], pieces: Sequence[Mapping[Tensor, Tensor]], of: Sequence[Tensor]
+    whole: Sequence[Tensor | None], pieces: Sequence[Sequence[Tensor | None]]
 ) -> float:
     """Return the distance from a gradient to the sum of its pieces, as a share of its length."""
     difference = length = 0.0
-    for p in of:
-        zero = torch.zeros((), dtype=torch.float64, device=p.device)
-        together = _wide(whole[p]) if p in whole else zero
-        apart = sum((_wide(piece[p]) for piece in pieces if p in piece), zero)
-        difference += float((together - apart).abs().square().sum())
-        length += float(together.abs().square().sum())
+    for together, *apart in zip(whole, *pieces, strict=True):
+        found = [_wide(piece) for piece in apart if piece is not None]
+        total = torch.stack(found).sum(0) if found else torch.zeros((), dtype=torch.float64)
+        one = torch.zeros_like(total) if together is None else _wide(together)
+        difference += float((one - total.to(one.device)).abs().square().sum())
+        length += float(one.abs().square().sum())
     return (difference / length) ** 0.5 if length else float(difference > 0)
 
 

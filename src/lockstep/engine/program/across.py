@@ -47,11 +47,11 @@ def across(
         raise RecipeError("the loss does not depend on what encode returned.")
     found.total.backward()
     own = take_gradients(stepper.used.parameters)
-    tree = ShardTree()
+    tree = ShardTree(len(own))
     for shards in computing.plan.parts(group.world.rank):
         entry = encoded.get(shards.start)
         if entry is None:
-            tree.add({})
+            tree.add(None)
             continue
         piece, _, outputs = entry
         start = joined.starts[shards.start]
@@ -65,8 +65,11 @@ def across(
             torch.autograd.backward(list(ends), list(gradients), inputs=stepper.used.inputs)
         mine = take_gradients(stepper.used.parameters)
         if shards.start == 0:
-            for p, gradient in own.items():
-                mine[p] = mine[p] + gradient if p in mine else gradient
+            # What the loss itself uses, such as a temperature, counts once.
+            twice = ShardTree(len(own))
+            twice.add(mine)
+            twice.add(own)
+            mine = twice.total()
         tree.add(mine)
     table = torch.zeros(2, computing.plan.shards, dtype=torch.float64, device=group.device)
     if 0 in encoded:

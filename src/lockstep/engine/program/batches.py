@@ -112,8 +112,8 @@ class Control:
         """Tell whether the run has come to its end."""
         return False
 
-    def before_body(self) -> None:
-        """Set what the body depends on."""
+    def before_body(self, *, disturbed: bool = True) -> None:
+        """Set what the body depends on; `disturbed` says that reading has drawn random numbers."""
 
     def after_body(self, *, ends_epoch: bool = False) -> None:
         """Log, save and stop when it is time to."""
@@ -156,13 +156,17 @@ class Batches:
         elif self.begun_in is not None:
             self.passes, self.next, self.restored = self.passes + 1, 0, False
         self.begun_in = control.epoch
+        # Only the first batch of whole tensors needs it: every step leaves the generators seeded.
+        disturbed = True
+        quiet = isinstance(self.reader, IndexedReader) and self.reader.columns is not None
         for batch in self._epoch(self.passes, self.next):
             control.after_body()
             if control.over():
                 return
             self.next += 1
-            control.before_body()
+            control.before_body(disturbed=disturbed)
             yield batch
+            disturbed = not quiet
         control.after_body(ends_epoch=True)
 
     def _epoch(self, epoch: int, start: int) -> Iterator[Batch]:

@@ -27,9 +27,9 @@ FIRST_EPOCHS = 3
 """Epochs whose first batch is checked: a data set that remembers shows it in the second."""
 
 
-def fingerprints(gradients: Gradients, parameters: list[Tensor]) -> list[int]:
+def fingerprints(gradients: Gradients) -> list[int]:
     """Return the hash of each parameter's gradient; 0 for none."""
-    return [int(fingerprint(gradients[p])) if p in gradients else 0 for p in parameters]
+    return [0 if gradient is None else int(fingerprint(gradient)) for gradient in gradients]
 
 
 Noted = dict[int, tuple[str, list[int]]]
@@ -106,7 +106,7 @@ class Checks:
             if piece.shards.start not in due:
                 continue
             gradients = _gradients(stepper.computing, piece, loss, call, stepper)
-            found = fingerprints(gradients, stepper.used.parameters)
+            found = fingerprints(gradients)
             again[piece.shards.start] = (digest(piece.content), found)
         every = self.group.objects((noted, again, suspects.changed()))
         first = {shard: found for one, _, _ in every for shard, found in one.items()}
@@ -164,7 +164,7 @@ class Checks:
             found = [
                 _gradients(stepper.computing, piece, loss, call, stepper) for piece in batch.checks
             ]
-            apart = relative_distance(found[0], found[1:], stepper.used.parameters)
+            apart = relative_distance(found[0], found[1:])
         worst = max((a for a in self.group.objects(apart) if a is not None), default=0.0)
         if worst > TOLERANCE:
             self.progress.warn(

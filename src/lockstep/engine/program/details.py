@@ -46,7 +46,9 @@ class Details:
         self.found[-1]["shards"][str(piece.shards.start)] = {
             "samples": digest(piece.content),
             "gradients": {
-                names[p]: int(fingerprint(gradients[p])) for p in parameters if p in gradients
+                names[p]: int(fingerprint(g))
+                for p, g in zip(parameters, gradients, strict=True)
+                if g is not None
             },
         }
         self.path.write_text(json.dumps(self.found))

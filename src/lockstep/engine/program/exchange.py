@@ -61,7 +61,7 @@ class GradientExchange:
         self.buffers = {
             kind: torch.zeros(length, dtype=kind, device=device) for kind, length in lengths.items()
         }
-        self.views = {p: _view(self.buffers[p.dtype], places[p], p) for p in parameters}
+        self.views = [_view(self.buffers[p.dtype], places[p], p) for p in parameters]
         header = self.buffers[torch.float32][self.gradients_end :]
         self.flags = header[: len(parameters)]
         self.table = header[len(parameters) :].view(3, 2, shards)
@@ -73,20 +73,24 @@ class GradientExchange:
         """
         for buffer in self.buffers.values():
             buffer.zero_()
-        if gradients:
-            torch._foreach_copy_([self.views[p] for p in gradients], list(gradients.values()))
-        present = [float(p in gradients) for p in self.parameters]
-        self.flags.copy_(torch.tensor(present))
+        pairs = [(v, g) for v, g in zip(self.views, gradients, strict=True) if g is not None]
+        if pairs:
+            torch._foreach_copy_([view for view, _ in pairs], [g for _, g in pairs])
+        whole = len(pairs) == len(gradients)
+        if whole:
+            self.flags.fill_(1.0)
+        else:
+            self.flags.copy_(torch.tensor([float(g is not None) for g in gradients]))
         _split(table, self.table)
         for buffer in self.buffers.values():
             if len(buffer):
                 self.wire.add(buffer)
         found = self.table.double().sum(0)
-        if len(gradients) == len(self.parameters):
+        if whole:
             # Reading the flags would make the host wait for the device.
-            return dict(self.views), found
-        pairs = zip(self.parameters, self.flags.tolist(), strict=True)
-        return {p: self.views[p] for p, used in pairs if used}, found
+            return list(self.views), found
+        used = zip(self.views, self.flags.tolist(), strict=True)
+        return [view if flag else None for view, flag in used], found
 
 
 def _view(buffer: Tensor, place: int, p: Tensor) -> Tensor:

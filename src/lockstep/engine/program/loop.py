@@ -248,9 +248,10 @@ class Loop(Control):
         most = self.settings.max_steps
         return most is not None and self.steps >= most
 
-    def before_body(self) -> None:
+    def before_body(self, *, disturbed: bool = True) -> None:
         """Seed all generators, so that the body draws the same numbers on every replica."""
-        self._parts.steps.seed_body()
+        if disturbed:
+            self._parts.steps.seed_body()
 
     def after_body(self, *, ends_epoch: bool = False) -> None:
         """Log, save and stop when it is time to."""

@@ -103,7 +103,9 @@ class Parts:
         if name in state.steppers:
             raise RecipeError(f"two optimizers are called {name!r}. Give one of them a name=.")
         state.fact(f"optimizer {name}", kind)
-        state.steppers[name] = Stepper(self.computing, optimizer, self.wire, clip)
+        state.steppers[name] = Stepper(
+            self.computing, optimizer, self.wire, clip, exact=self.checks.exact
+        )
         for stepper in state.steppers.values():
             stepper.only = len(state.steppers) == 1
 

@@ -14,7 +14,7 @@ from lockstep.engine.group import Group
 from lockstep.engine.program.batches import Batch, Piece
 from lockstep.engine.program.exchange import GradientExchange, Wire
 from lockstep.engine.program.losses import Weighed, weighed
-from lockstep.engine.program.tree import Gradients, ShardTree, take_gradients
+from lockstep.engine.program.tree import Gradients, ShardTree, present, take_gradients
 from lockstep.engine.recipe.plan import Plan
 from lockstep.engine.recipe.recipe import Precision
 from lockstep.errors import LockstepError, RecipeError, raised
@@ -67,6 +67,20 @@ class Computing:
             self.shards.enter(range(first, first + len(piece.shards)), piece.sizes)
         seed_generators(key(self.seed, call, piece.shards.start, "step"), self.device)
 
+    def table(self, rows: list[tuple[int, Tensor, Tensor | float]]) -> Tensor:
+        """Return sums and counts of some shards as (2, shards), with zeros for the others."""
+        shards = self.plan.shards
+        if self.device.type == "cpu":
+            values = [0.0] * (2 * shards)
+            for shard, total, items in rows:
+                values[shard], values[shards + shard] = float(total), float(items)
+            return torch.tensor(values, dtype=torch.float64).view(2, shards)
+        table = torch.zeros(2, shards, dtype=torch.float64, device=self.device)
+        for shard, total, items in rows:
+            table[0, shard] = total
+            table[1, shard] = items
+        return table
+
     def enter_whole(self, call: int) -> None:
         """Set all generators for code that sees the whole batch, the same on every replica."""
         seed_generators(key(self.seed, call, "whole batch"), self.device)
@@ -88,8 +102,11 @@ class Computing:
         except Exception as error:
             raise RecipeError(raised(f"the loss {name}", error)) from error
 
-    def backward(self, found: Weighed, used: Used) -> Gradients:
-        """Run backward on a summed loss; return the gradients of the optimizer's parameters."""
+    def backward(self, found: Weighed, used: Used, scale: float | None = None) -> Gradients:
+        """Run backward on a summed loss; return the gradients of the optimizer's parameters.
+
+        With `scale`, they are multiplied by it on the way.
+        """
         if any(p.grad is not None for p in used.parameters):
             raise RecipeError(
                 "a parameter has a gradient already: the program, or its loss function, calls "
@@ -98,12 +115,13 @@ class Computing:
             )
         if not found.total.requires_grad:
             if float(found.items) == 0.0:
-                return {}
+                return [None] * len(used.parameters)
             raise RecipeError(
                 "the loss does not depend on any parameter: it was computed without gradients, or "
                 "detached from the model."
             )
-        found.total.backward(inputs=used.inputs)
+        weight = None if scale is None else torch.full_like(found.total, scale)
+        found.total.backward(weight, inputs=used.inputs)
         return take_gradients(used.parameters)
 
 
@@ -129,9 +147,13 @@ class Stepper:
         optimizer: torch.optim.Optimizer,
         wire: Wire | None,
         clip: float | None,
+        *,
+        exact: bool,
     ) -> None:
         self.computing, self.optimizer, self.clip = computing, optimizer, clip
-        self.wire = wire
+        self.wire, self.exact, self.parts = wire, exact, computing.plan.accumulation
+        self.divided = False
+        """Whether the gradients of this step are divided already."""
         self.only = True
         """Whether the program has no other optimizer."""
         self.used = Used(optimizer, only=True)
@@ -166,29 +188,30 @@ class Stepper:
         `look` is called with each piece and its gradients.
         """
         computing, used = self.computing, self.used
-        table = torch.zeros(2, computing.plan.shards, dtype=torch.float64)
-        device_rows: list[tuple[int, Tensor, Tensor | float]] = []
-        tree = ShardTree()
+        rows: list[tuple[int, Tensor, Tensor | float]] = []
+        tree = ShardTree(len(used.parameters))
         pieces = {piece.shards.start: piece for piece in batch.pieces}
+        # One part of the batch, and nothing to exchange: the loss can be divided instead.
+        self.divided = not self.exact and self.wire is None and len(pieces) == self.parts == 1
         for shards in computing.plan.parts(computing.group.world.rank):
             piece = pieces.get(shards.start)
             if piece is None:
-                tree.add({})
+                tree.add(None)
                 continue
             computing.enter(call, piece)
             found = computing.loss(loss, piece.content)
-            mine = computing.backward(found, used)
+            scale = None
+            self.divided = self.divided and isinstance(found.items, float)
+            if self.divided:
+                scale = 1.0 / (float(found.items) or 1.0)
+            mine = computing.backward(found, used, scale)
             if look is not None:
                 look(piece, mine)
             tree.add(mine)
-            device_rows.append((shards.start, found.total.detach(), found.items))
-            notes.add(shards.start, found.notes)
-        if computing.device.type == "cuda":
-            table = table.to(computing.device)
-        for shard, total, count in device_rows:
-            table[0, shard] = total
-            table[1, shard] = count
-        return tree.total(), table
+            rows.append((shards.start, found.total.detach(), found.items))
+            if found.notes:
+                notes.add(shards.start, found.notes)
+        return tree.total(), computing.table(rows)
 
     def exchanged(self, gradients: Gradients, table: Tensor) -> tuple[Gradients, Tensor]:
         """Add gradients and tables over the replicas; divide the gradients by the items."""
@@ -197,20 +220,20 @@ class Stepper:
                 shards = self.computing.plan.shards
                 self.exchange = GradientExchange(self.wire, self.used.parameters, shards)
             gradients, table = self.exchange(gradients, table)
-        # In the order of the optimizer, whichever backward pass came first.
-        gradients = {p: gradients[p] for p in self.used.parameters if p in gradients}
-        if gradients:
-            divide(list(gradients.values()), table[1].sum())
+        if not self.divided and (found := present(gradients)):
+            divide(found, table[1].sum(), exact=self.exact)
+        self.divided = False
         return gradients, table
 
     def update(self, gradients: Gradients) -> None:
         """Clip the gradients and let the optimizer change the weights."""
-        for p, gradient in gradients.items():
+        for p, gradient in zip(self.used.parameters, gradients, strict=True):
             p.grad = gradient
-        if self.clip is not None and gradients:
-            # Copies: a norm's bits may depend on how its operand lies in memory.
-            copies = [g.clone(memory_format=torch.contiguous_format) for g in gradients.values()]
-            norm = torch.nn.utils.get_total_norm(copies)
+        if self.clip is not None and (found := present(gradients)):
+            if self.exact:
+                # Copies: a norm's bits may depend on how its operand lies in memory.
+                found = [g.clone(memory_format=torch.contiguous_format) for g in found]
+            norm = torch.nn.utils.get_total_norm(found)
             torch.nn.utils.clip_grads_with_norm_(self.used.parameters, self.clip, norm)
         self.inside = True
         try:
@@ -222,14 +245,15 @@ class Stepper:
             p.grad = None
 
 
-def divide(gradients: list[Tensor], items: Tensor) -> None:
+def divide(gradients: list[Tensor], items: Tensor, *, exact: bool) -> None:
     """Divide sums by the number of items; a batch without any item has no gradient to divide."""
     if items.device.type == "cpu":
         torch._foreach_div_(gradients, items.item() or 1.0)
     else:
         torch._foreach_div_(gradients, torch.where(items > 0, items, 1.0).float())
-    # A sum that starts from zero has no -0, one that starts from a gradient may: make them equal.
-    torch._foreach_add_(gradients, 0.0)
+    if exact:
+        # A sum that starts from zero has no -0, one that starts from a gradient may.
+        torch._foreach_add_(gradients, 0.0)
 
 
 Rows = dict[str, list[list[float]]]

@@ -18,7 +18,7 @@ from lockstep.engine.program.details import Details
 from lockstep.engine.program.record import ProgramRecord
 from lockstep.engine.program.state import ProgramState
 from lockstep.engine.program.step import Computing, Loss, StepLoss, Stepper
-from lockstep.engine.program.tree import Gradients
+from lockstep.engine.program.tree import Gradients, present
 from lockstep.engine.recipe.prepare import some
 from lockstep.errors import RecipeError
 from lockstep.keys import key
@@ -60,7 +60,7 @@ class Steps:
             if details is not None:
                 details.piece(piece, gradients, stepper.used.parameters)
             if (shard := piece.shards.start) in watched:
-                found = fingerprints(gradients, stepper.used.parameters)
+                found = fingerprints(gradients)
                 noted[shard] = (digest(piece.content), found)
 
         self.buffers.begin()
@@ -145,7 +145,7 @@ class Steps:
         seed_generators(key(self.computing.seed, self.record.calls, "body"), self.group.device)
 
     def _refuse_none(self, name: str, stepper: Stepper, used: Gradients) -> None:
-        if not used:
+        if not present(used):
             names = [self.checks.names[p] for p in stepper.used.parameters]
             raise RecipeError(
                 f"the loss gives no gradient to any parameter of {name}: {some(names)}. Is it "

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
-Gradients = dict[Tensor, Tensor]
-"""The gradient of each parameter that has one."""
+Gradients = list[Tensor | None]
+"""The gradient of each parameter of an optimizer; None for a parameter that was not used."""
 
 
 class ShardTree:
@@ -16,17 +18,20 @@ class ShardTree:
     zero in a shard that does not use it, and so does a shard without samples.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, parameters: int) -> None:
+        self.parameters = parameters
         self.waiting: list[tuple[int, Gradients]] = []
         """Sums of finished subtrees, each with its level, which wait for their neighbour."""
 
-    def add(self, gradients: Gradients) -> None:
-        """Add the gradients of the next shard."""
+    def add(self, gradients: Gradients | None) -> None:
+        """Add the gradients of the next shard; None for a shard without samples."""
+        nothing: Gradients = [None] * self.parameters
+        total = nothing if gradients is None else gradients
         level = 0
         while self.waiting and self.waiting[-1][0] == level:
-            gradients = _sum(self.waiting.pop()[1], gradients)
+            total = _sum(self.waiting.pop()[1], total)
             level += 1
-        self.waiting.append((level, gradients))
+        self.waiting.append((level, total))
 
     def total(self) -> Gradients:
         """Return the sum over all shards; their number must be a power of two."""
@@ -35,20 +40,21 @@ class ShardTree:
 
 
 def _sum(left: Gradients, right: Gradients) -> Gradients:
-    """Add in the memory of one of the two."""
-    both = [p for p in left if p in right]
-    if both:
-        torch._foreach_add_([left[p] for p in both], [right[p] for p in both])
-    for p, gradient in right.items():
-        left.setdefault(p, gradient)
-    return left
+    """Add in the memory of the left one."""
+    pairs = [(a, b) for a, b in zip(left, right, strict=True) if a is not None and b is not None]
+    if pairs:
+        torch._foreach_add_([a for a, _ in pairs], [b for _, b in pairs])
+    return [b if a is None else a for a, b in zip(left, right, strict=True)]
 
 
-def take_gradients(parameters: list[Tensor]) -> Gradients:
+def take_gradients(parameters: Sequence[Tensor]) -> Gradients:
     """Return the gradients that backward has left, and leave none."""
-    found = {}
+    found = [p.grad for p in parameters]
     for p in parameters:
-        if p.grad is not None:
-            found[p] = p.grad
-            p.grad = None
+        p.grad = None
     return found
+
+
+def present(gradients: Gradients) -> list[Tensor]:
+    """Return the gradients that there are."""
+    return [gradient for gradient in gradients if gradient is not None]

@@ -7,8 +7,6 @@ this finds losses and layers that mix samples.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import torch
 from torch import Tensor
 
@@ -22,7 +20,7 @@ from lockstep.engine.step.metrics import autocast
 from lockstep.errors import RecipeError
 from lockstep.layers.batch_norm import SyncedBatchNorm
 
-Gradients = dict[Tensor, Tensor]
+Gradients = list[Tensor | None]
 
 
 class SecondLook:
@@ -51,12 +49,8 @@ class SecondLook:
         suspects = Suspects(self.recipe.loss, [self.model.module])
         first, second = (self._gradients(step, step.parts[0], arrivals[0], 0, 1) for _ in "ab")
         names = {p: name for name, p in self.model.module.named_parameters()}
-        odd = [
-            names[p]
-            for p in self.parameters
-            if (p in first) != (p in second)
-            or (p in first and int(fingerprint(first[p])) != int(fingerprint(second[p])))
-        ]
+        pairs = zip(self.parameters, first, second, strict=True)
+        odd = [names[p] for p, a, b in pairs if not _same_bits(a, b)]
         if not odd:
             return
         changed = suspects.changed()
@@ -77,7 +71,7 @@ class SecondLook:
             return
         whole = self._gradients(step, part, arrivals[0], 0, 2)
         pieces = [self._gradients(step, part, arrivals[0], n, 1) for n in range(2)]
-        apart = relative_distance(whole, pieces, self.parameters)
+        apart = relative_distance(whole, pieces)
         if apart > TOLERANCE:
             self.progress.warn(
                 "the gradient depends on how the batch is divided: two shards computed together "
@@ -100,10 +94,10 @@ class SecondLook:
         self.model.enter(step, alone)
         with autocast(self.recipe, self.device):
             losses = self.recipe.loss(self.model.module(inputs[rows]), targets[rows])
-        return dict(self._pairs(losses.sum()))
+        return list(torch.autograd.grad(losses.sum(), self.parameters, allow_unused=True))
 
-    def _pairs(self, loss: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
-        gradients = torch.autograd.grad(loss, self.parameters, allow_unused=True)
-        for p, gradient in zip(self.parameters, gradients, strict=True):
-            if gradient is not None:
-                yield p, gradient
+
+def _same_bits(one: Tensor | None, other: Tensor | None) -> bool:
+    if one is None or other is None:
+        return one is other
+    return int(fingerprint(one)) == int(fingerprint(other))
