@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from lockstep.cluster.launch import choose, launch
 from lockstep.cluster.program import Program, launch_program
 from lockstep.console import Console
+from lockstep.engine.program import loop as program_loop
 from lockstep.engine.recipe.job import Job, SpeedName
 from lockstep.engine.recipe.recipe import Recipe
 from lockstep.engine.recipe.resolve import find_recipe
@@ -134,6 +135,31 @@ class Run:
         """Copy the trained weights into `model`, built as the recipe builds it; return `model`."""
         copy_weights(self.folder / "weights.safetensors", model)
         return model
+
+
+class Loop(program_loop.Loop):
+    """Joins the replicas that it finds, hands out global batches, and takes steps over them.
+
+    The program is the same for one process, for torchrun, and for `lockstep train FILE`:
+
+    ```python
+    with lockstep.Loop(global_batch=64, exact=True) as loop:
+        model = loop.model(Net())
+        optimizer = loop.optimizer(torch.optim.AdamW(model.parameters(), lr=3e-4))
+        batches = loop.batches(data, collate=collate)
+
+        def loss(batch):
+            scores = model(batch["tokens"])
+            return cross_entropy(scores, batch["labels"], reduction="sum"), len(scores)
+
+        for epoch in loop.epochs(3):
+            for batch in batches:
+                loop.step(batch, loss, optimizer)
+    ```
+    """
+
+    def _write_report(self) -> None:
+        write_run_report(self.folder)
 
 
 def train(
