@@ -25,10 +25,10 @@ if TYPE_CHECKING:
     from lockstep.data.dataset import Tensors as Tensors
     from lockstep.engine.exchange.buffer_drift import buffer_drift as buffer_drift
     from lockstep.engine.exchange.reduce import ExactReduce as ExactReduce
-    from lockstep.engine.program.loop import Loop as Loop
     from lockstep.engine.recipe.recipe import Recipe as Recipe
     from lockstep.engine.sampler import GlobalBatches as GlobalBatches
     from lockstep.errors import LockstepError as LockstepError
+    from lockstep.training import Loop as Loop
     from lockstep.training import Run as Run
     from lockstep.training import train as train
 
@@ -42,7 +42,7 @@ _HOMES = {
     "ExactReduce": "lockstep.engine.exchange.reduce",
     "GlobalBatches": "lockstep.engine.sampler",
     "LockstepError": "lockstep.errors",
-    "Loop": "lockstep.engine.program.loop",
+    "Loop": "lockstep.training",
     "Recipe": "lockstep.engine.recipe.recipe",
     "Run": "lockstep.training",
     "Tensors": "lockstep.data.dataset",

@@ -7,17 +7,18 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, Self, TypedDict, TypeVar, Unpack, get_args
 
-import torch
 from torch import Tensor, nn
 
 from lockstep.cluster.launch import choose, launch
 from lockstep.cluster.program import Program, launch_program
 from lockstep.console import Console
+from lockstep.engine.program import loop as program_loop
 from lockstep.engine.recipe.job import Job, SpeedName
 from lockstep.engine.recipe.recipe import Recipe
 from lockstep.engine.recipe.resolve import find_recipe
-from lockstep.engine.run.run_folder import RunFolder, new_folder, state_of
-from lockstep.errors import FolderError, PlanError, RecipeError, RunError
+from lockstep.engine.run.open_loggers import Chosen
+from lockstep.engine.run.run_folder import RunFolder, copy_weights, new_folder
+from lockstep.errors import FolderError, PlanError, RunError
 from lockstep.processes.safe_fork import reason_not_to_fork
 from lockstep.report.run import write_run_report
 from lockstep.world import launched
@@ -57,6 +58,8 @@ class Options(TypedDict, total=False):
     """Seconds after which a replica stops waiting for the others."""
     share_gpu: bool
     """Let all replicas use one GPU, over gloo: for tests, not for speed."""
+    loggers: Chosen
+    """`csv`, `tensorboard`, `mlflow`, `wandb`, or functions that get each line of metrics.jsonl."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -130,24 +133,33 @@ class Run:
 
     def load_weights(self, model: Model) -> Model:
         """Copy the trained weights into `model`, built as the recipe builds it; return `model`."""
-        found, wanted = self.weights(), state_of(model)
-        shapes = {name: tuple(tensor.shape) for name, tensor in found.items()}
-        for name in shapes.keys() | wanted.keys():
-            own = tuple(wanted[name].shape) if name in wanted else None
-            if shapes.get(name) != own:
-                raise RecipeError(
-                    f"the model does not fit the weights in {self.folder}: {name} is "
-                    f"{_shape(own)} in the model, {_shape(shapes.get(name))} in the file. Build "
-                    "the model as the recipe of the run does."
-                )
-        with torch.no_grad():
-            for name, tensor in wanted.items():
-                tensor.copy_(found[name])
+        copy_weights(self.folder / "weights.safetensors", model)
         return model
 
 
-def _shape(shape: tuple[int, ...] | None) -> str:
-    return "missing" if shape is None else f"of shape {shape}"
+class Loop(program_loop.Loop):
+    """Joins the replicas that it finds, hands out global batches, and takes steps over them.
+
+    The program is the same for one process, for torchrun, and for `lockstep train FILE`:
+
+    ```python
+    with lockstep.Loop(global_batch=64, exact=True) as loop:
+        model = loop.model(Net())
+        optimizer = loop.optimizer(torch.optim.AdamW(model.parameters(), lr=3e-4))
+        batches = loop.batches(data, collate=collate)
+
+        def loss(batch):
+            scores = model(batch["tokens"])
+            return cross_entropy(scores, batch["labels"], reduction="sum"), len(scores)
+
+        for epoch in loop.epochs(3):
+            for batch in batches:
+                loop.step(batch, loss, optimizer)
+    ```
+    """
+
+    def _write_report(self) -> None:
+        write_run_report(self.folder)
 
 
 def train(

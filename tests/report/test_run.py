@@ -261,3 +261,49 @@ def test_many_replicas_are_drawn_in_part_and_tabled_in_short(report):
     assert "The pictures show the first 8 of 64 replicas." in html
     assert '<th scope="col">most, ms</th>' in html
     assert "64.00" in html
+
+
+def test_a_program_shows_each_optimizer_and_each_series_of_its_own(report):
+    losses = {"loss_generator": 1.0, "loss_discriminator": 2.0, "right_real": 0.5}
+    rates = {"learning_rate_generator": 0.1, "learning_rate_discriminator": 0.2}
+    place = {"epoch": 1.0, "seconds": 1.0}
+    records = [
+        {"kind": "train", "step": 1, **place, **losses, **rates},
+        {"kind": "own", "step": 1, **place, "distance": 0.25, "loss_of_mine": 7.0},
+    ]
+    recipe = {"name": "gan", "program": "gan.py", "metrics": {}, "target": None}
+    html = report(FINISHED | {"recipe": recipe, "metrics": {}}, records)
+    found = figures(html)
+    assert [(c["name"], c["y"]) for c in found["Loss"]["data"]] == [
+        ("discriminator", [2.0]),
+        ("generator", [1.0]),
+    ]
+    assert [c["y"] for c in found["Learning rate"]["data"]] == [[0.2], [0.1]]
+    for title, value in (
+        ("Right real in training", 0.5),
+        ("Distance", 0.25),
+        ("Loss of mine", 7.0),
+    ):
+        assert found[title]["data"][0]["y"] == [value]
+    assert "The program" in html
+    assert "no evaluation" not in html
+
+
+def test_a_recipe_has_no_pictures_of_a_program(report):
+    titles = set(figures(report(FINISHED, RECORDS)))
+    assert not {title for title in titles if title.endswith("in training")}
+
+
+def test_the_best_value_and_an_early_stop_are_shown(report):
+    best = {"name": "accuracy", "value": 0.75, "step": 5, "largest": True, "sha256": "0"}
+    html = report(FINISHED | {"best": best, "stopped_early": "accuracy did not improve"}, RECORDS)
+    assert "after step 5, in best.safetensors" in html
+    assert "Training stopped early: accuracy did not improve." in html
+    assert "best.safetensors" not in report(FINISHED, RECORDS)
+
+
+def test_a_program_that_only_evaluates_shows_its_values_and_no_curves(report):
+    run = FINISHED | {"steps": 0, "loaded": "runs/a/best.safetensors"}
+    html = report(run, [scored(0, 0.5)])
+    assert figures(html) == {}
+    assert "The run evaluated runs/a/best.safetensors and wrote no weights." in html

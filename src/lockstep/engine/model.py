@@ -45,6 +45,16 @@ class ShardedModel:
                 merged.copy_(every.double().mean(0))
         return rows
 
+    def spread_batch_norm(self) -> None:
+        """Let every shard start from the running statistics, such as those of a file."""
+        for norm in self.norms:
+            for own, merged in (
+                (norm.shard_mean, norm.running_mean),
+                (norm.shard_var, norm.running_var),
+            ):
+                assert merged is not None
+                own.copy_(merged)
+
     def state(self) -> dict[str, Tensor]:
         """Return everything that a checkpoint must hold; all replicas take part."""
         rows = self.merge_batch_norm()

@@ -10,7 +10,7 @@ from typing import Any
 from lockstep.console import duration
 from lockstep.engine.run.run_folder import RunFolder
 from lockstep.report import page
-from lockstep.report.run import points
+from lockstep.report.series import points
 
 COLOURS = {"fast": page.BLUE, "exact": page.ORANGE}
 PALE = {"fast": "#a9cbea", "exact": "#f5c7a6"}

@@ -12,6 +12,7 @@ from lockstep.console import duration
 from lockstep.engine.run.run_folder import RunFolder
 from lockstep.engine.step.timeline import EXCHANGE, PARTS, WAITING
 from lockstep.report import page
+from lockstep.report.series import Record, curves, names, own_series, points, spoken
 
 MOST_LANES = 8
 """Most replicas that the pictures show; of more, the first ones."""
@@ -23,7 +24,6 @@ _FAMILIES = (
     ("#d6453d", "#f0a39d"),  # all-reduce
 )
 COLOURS = dict(zip((*PARTS, WAITING, EXCHANGE), chain(*_FAMILIES), strict=True))
-Record = Mapping[str, Any]
 _DOWN = {"autorange": "reversed"}
 
 
@@ -33,15 +33,17 @@ def write_run_report(folder: Path) -> Path:
     run = source.summary()
     records = [r for r in source.metrics() if isinstance(r, dict) and page.is_number(r.get("step"))]
     recipe = run.get("recipe", {})
+    # A program may only evaluate: then there is nothing to learn from curves of one point.
+    learns = not _only_evaluates(run)
     return page.write_page(
         folder / "report.html",
         f"{recipe.get('name', 'A run')}: report of a lockstep run",
         _state(run),
         page.cards(_headlines(run, recipe, records)),
-        page.section("Learning", *_learning(recipe, records)),
-        page.section("Speed", _speed(run, records)),
+        page.section("Learning", *_learning(run, recipe, records)) if learns else "",
+        page.section("Speed", _speed(run, records)) if learns else "",
         _timeline(run),
-        page.section("The recipe", _facts(recipe)),
+        page.section("The program" if "program" in recipe else "The recipe", _facts(recipe)),
         page.section("The machine and the plan", _facts(_set_up(run))),
     )
 
@@ -54,17 +56,27 @@ def _state(run: Record) -> str:
     return page.banner(status.capitalize(), text, "bad" if status == "failed" else "plain")
 
 
+def _only_evaluates(run: Record) -> bool:
+    return run.get("status") == "finished" and run.get("steps") == 0
+
+
 def _headlines(run: Record, recipe: Record, records: Sequence[Record]) -> list[page.Card]:
     # An unfinished run has no totals; its last records show how far it got.
     known: dict[str, Any] = {"step": 0, "epoch": 0.0, "seconds": 0.0}
     for found in (*records, run.get("metrics") or {}, run):
         known |= found
-    names = list(recipe.get("metrics", {}))
     mode = "exact mode" if run.get("exact") else "fast mode"
     length = f"{known.get('steps', known['step']):,} steps, {known['epoch']:.4g} epochs"
-    cards = [(n.replace("_", " "), page.number(known.get(n)), "on the test data") for n in names]
-    cards.append(("time", duration(known["seconds"]), length))
-    cards.append(("samples/s", page.number(known.get("samples_per_second")), "in training"))
+    measured = recipe.get("metrics", {})
+    cards = [(spoken(n), page.number(known.get(n)), "on the test data") for n in measured]
+    if best := run.get("best"):
+        place = f"after step {best['step']:,}, in best.safetensors"
+        cards.append((f"best {spoken(best['name'])}", page.number(best["value"]), place))
+    if _only_evaluates(run):
+        cards.append(("time", duration(known["seconds"]), "without training"))
+    else:
+        cards.append(("time", duration(known["seconds"]), length))
+        cards.append(("samples/s", page.number(known.get("samples_per_second")), "in training"))
     cards.append(("replicas", str(run.get("replicas", 1)), mode))
     if recipe.get("target") is not None and "seconds_to_target" in run:
         reached = run["seconds_to_target"]
@@ -74,39 +86,38 @@ def _headlines(run: Record, recipe: Record, records: Sequence[Record]) -> list[p
         cards.append(("time to target", value, goal))
     if run.get("weights_sha256"):
         how = "Check it in the folder of the run: sha256sum weights.safetensors"
+        if _only_evaluates(run):
+            how = f"The run evaluated {run.get('loaded', 'them')} and wrote no weights."
         cards.append(("SHA-256 of the weights", str(run["weights_sha256"]), how))
     return cards
 
 
-def points(records: Sequence[Record], x: str, y: str) -> page.Points:
-    """Return (x, y) of every record that has both."""
-    return [(r[x], r[y]) for r in records if page.is_number(r.get(x)) and y in r]
-
-
-def _learning(recipe: Record, records: Sequence[Record]) -> list[str]:
-    loss = [
-        page.curve("training", points(records, "step", "loss"), page.BLUE),
-        page.curve("test", points(records, "step", "test_loss"), page.ORANGE),
-    ]
+def _learning(run: Record, recipe: Record, records: Sequence[Record]) -> list[str]:
+    test = page.curve("test", points(records, "step", "test_loss"), page.ORANGE)
+    loss = [*curves(records, "loss", "training"), test]
     found = [y for trace in loss for y in trace["y"] if page.is_number(y)]
     wide = found and min(found) > 0 and max(found) > 1000 * min(found)
     axis = {"type": "log"} if wide else {}
     pictures = [page.figure("Loss", loss, x="steps", yaxis=axis)]
-    names = list(recipe.get("metrics", {}))
-    for number, name in enumerate(names):
+    measured = [name for name in recipe.get("metrics", {}) if name != "test_loss"]
+    for number, name in enumerate(measured):
         target = None if number else recipe.get("target")
-        spoken = name.replace("_", " ")
         for x, unit in (("step", "steps"), ("seconds", "seconds")):
-            line = page.curve(spoken, points(records, x, name), page.ORANGE)
-            title = f"Test {spoken} against {unit}"
+            line = page.curve(spoken(name), points(records, x, name), page.ORANGE)
+            title = f"Test {spoken(name).removeprefix('test ')} against {unit}"
             pictures.append(page.figure(title, [line, *page.level(line, target)], x=unit))
+    pictures += own_series(records)
     noise = points(records, "step", "noise_scale")
     if any(page.is_number(value) for _, value in noise):
         pictures.append(_noise(recipe, records, noise))
     notes = []
-    if not any(record.get("kind") == "test" for record in records):
+    if run.get("stopped_early"):
+        notes.append(f"Training stopped early: {run['stopped_early']}.")
+    ended = "program" in recipe and run.get("status") == "finished"
+    if not ended and not any(record.get("kind") == "test" for record in records):
         notes.append("The run has no evaluation on the test data yet.")
-    values = [v for r in records for k, v in r.items() if k in ("loss", "test_loss", *names)]
+    known = (*names(records, "loss"), "test_loss", *measured)
+    values = [v for r in records for k, v in r.items() if k in known]
     bad = sum(not page.is_number(value) for value in values)
     if bad:
         notes.append(
@@ -130,24 +141,34 @@ def _noise(recipe: Record, records: Sequence[Record], noise: page.Points) -> str
 
 def _speed(run: Record, records: Sequence[Record]) -> str:
     rates = page.curve("", points(records, "seconds", "samples_per_second"), page.GREEN)
-    learning_rate = page.curve("", points(records, "step", "learning_rate"), page.PURPLE)
+    learning_rates = curves(records, "learning_rate", colour=page.PURPLE)
     spent = {name: s for name, s in run.get("time", {}).items() if page.is_number(s)}
     bars = page.bars("", list(spent), list(spent.values()), page.BLUE)
     bars |= {
         "text": [duration(s) for s in spent.values()],
+        # Plotly would squeeze text into a short bar.
+        "textposition": [
+            "inside" if 4 * s > max(spent.values()) else "outside" for s in spent.values()
+        ],
         "hovertemplate": "%{text}<extra></extra>",
     }
     zero = {"rangemode": "tozero"}
     return page.grid(
         page.figure("Samples per second", [rates], x="seconds", yaxis=zero),
-        page.figure("Learning rate", [learning_rate], x="steps", yaxis=zero),
+        page.figure("Learning rate", learning_rates, x="steps", yaxis=zero),
         page.figure("Where the time went", [bars], x="seconds", yaxis=_DOWN),
     )
 
 
 def _facts(pairs: Record) -> str:
     return page.table(
-        (), [(name.replace("_", " "), _spoken(value)) for name, value in pairs.items()]
+        (),
+        [
+            (name.replace("_", " "), _spoken(value))
+            for name, value in pairs.items()
+            # A program has no target, and may evaluate nothing.
+            if "program" not in pairs or value not in (None, {})
+        ],
     )
 
 

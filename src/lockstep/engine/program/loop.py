@@ -12,7 +12,8 @@ from torch import nn
 
 from lockstep.data.keyed import seed_generators
 from lockstep.data.readers import Collate
-from lockstep.engine.program.batches import Batch, Batches, Control, Division
+from lockstep.engine.program.around import Around
+from lockstep.engine.program.batches import Batch, Batches, Division
 from lockstep.engine.program.given import taken
 from lockstep.engine.program.settings import Options, Settings
 from lockstep.engine.program.sources import make_batches
@@ -28,26 +29,8 @@ finished: list[dict[str, Any]] = []
 """The summaries of the loops that have ended in this process."""
 
 
-class Loop(Control):
-    """Joins the replicas that it finds, hands out global batches, and takes steps over them.
-
-    The program is the same for one process, for torchrun, and for `lockstep train FILE`:
-
-    ```python
-    with lockstep.Loop(global_batch=64, exact=True) as loop:
-        model = loop.model(Net())
-        optimizer = loop.optimizer(torch.optim.AdamW(model.parameters(), lr=3e-4))
-        batches = loop.batches(data, collate=collate)
-
-        def loss(batch):
-            scores = model(batch["tokens"])
-            return cross_entropy(scores, batch["labels"], reduction="sum"), len(scores)
-
-        for epoch in loop.epochs(3):
-            for batch in batches:
-                loop.step(batch, loss, optimizer)
-    ```
-    """
+class Loop(Around):
+    """Joins the replicas that it finds; `lockstep.Loop` shows how to use it."""
 
     def __init__(
         self,
@@ -91,6 +74,7 @@ class Loop(Control):
             **options,
         ).replaced_by(given)
         self._parts: Parts = start(self.settings, given)
+        super().__init__()
         self.device = self._parts.group.device
         """The device of this replica. Models and batches are moved to it."""
         self.summary: dict[str, Any] = {}
@@ -133,14 +117,6 @@ class Loop(Control):
     def epoch(self) -> int:
         """The current epoch, from 0."""
         return self._parts.record.epoch
-
-    @property
-    def logged(self) -> dict[str, float]:
-        """What was logged last about training: `loss`, `learning_rate` and your own sums.
-
-        It is there after a resume, too, when a variable of the loop's body may not be.
-        """
-        return dict(self._parts.record.last_line)
 
     def model(self, module: Module, name: str = "") -> Module:
         """Move a model to the device, and let its batch norm and dropout work per shard.
@@ -229,6 +205,7 @@ class Loop(Control):
         while record.epoch < number and not self.over():
             yield record.epoch
             self.after_body()
+            self._call("epoch")
             record.after_epoch()
 
     def begin(self) -> None:
@@ -244,9 +221,12 @@ class Loop(Control):
         self._parts.begin(self._epochs, self.settings)
 
     def over(self) -> bool:
-        """Return whether `max_steps` batches are done."""
+        """Return whether `max_steps` batches are done, or training stops early."""
+        return self._over_after(self.steps)
+
+    def _over_after(self, steps: int) -> bool:
         most = self.settings.max_steps
-        return most is not None and self.steps >= most
+        return (most is not None and steps >= most) or bool(self._parts.record.goals.lost)
 
     def before_body(self, *, disturbed: bool = True) -> None:
         """Seed all generators, so that the body draws the same numbers on every replica."""
@@ -255,10 +235,10 @@ class Loop(Control):
 
     def after_body(self, *, ends_epoch: bool = False) -> None:
         """Log, save and stop when it is time to."""
-        steps, most = self._parts.steps, self.settings.max_steps
+        steps = self._parts.steps
         if steps.last is not None:
             samples, steps.last = steps.last.samples, None
-            over = most is not None and self.steps + 1 >= most
+            over = self._over_after(self.steps + 1)
             self._parts.record.after_body(samples=samples, ends_epoch=ends_epoch, over=over)
 
     def step(
@@ -311,11 +291,14 @@ class Loop(Control):
         one value per item. The result goes to metrics.jsonl, with `prefix` before its names.
         """
         record = self._parts.record
+        before = record.clock.now
         record.clock.turn_to("evaluation")
         found = self._parts.evaluation(data, collate, batch, workers).means(measure)
-        record.clock.turn_to("training")
-        record.evaluated({f"{prefix}{name}": value for name, value in found.items()})
+        record.clock.turn_to(before)
+        named = {f"{prefix}{name}": value for name, value in found.items()}
+        record.evaluated(named)
         self.before_body()
+        self._call("evaluate", named)
         return found
 
     def collect(
@@ -332,21 +315,12 @@ class Loop(Control):
         Use it for metrics over the whole data set, such as F1 or the area under a curve.
         """
         clock = self._parts.record.clock
+        before = clock.now
         clock.turn_to("evaluation")
         found = self._parts.evaluation(data, collate, batch, workers).collected(function)
-        clock.turn_to("training")
+        clock.turn_to(before)
         self.before_body()
         return found
-
-    def log(self, **values: float) -> None:
-        """Write numbers of your own to metrics.jsonl, at the present step."""
-        record = self._parts.record
-        place = {"kind": "own", "step": self.steps, "epoch": record.epochs()}
-        record.write(place | {"seconds": record.clock.total()} | values)
-
-    def say(self, *values: object) -> None:
-        """Print values as `print` does, but once, whatever the number of replicas."""
-        self._parts.progress.say(" ".join(map(str, values)))
 
     def __exit__(
         self,
@@ -361,11 +335,21 @@ class Loop(Control):
             if error is None:
                 self.after_body(ends_epoch=True)
                 self.summary = record.end()
+                self._call("end")
                 finished.append(self.summary)
         except BaseException as failure:
-            record.leave(failure)
+            self._leave(failure)
             raise
-        record.leave(error)
+        self._leave(error)
         if error is None:
             # Do not leave after an error: the other replicas may still wait in an exchange.
             self._parts.group.leave()
+
+    def _leave(self, error: BaseException | None) -> None:
+        self._parts.record.leave(error)
+        # `lockstep train` writes the report itself: of a run that was killed, too.
+        if taken() is None and self.is_first and self._parts.record.owned:
+            self._write_report()
+
+    def _write_report(self) -> None:
+        """Write a page about the run. The engine has none; `lockstep.Loop` does."""

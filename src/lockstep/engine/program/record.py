@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -11,15 +12,15 @@ import torch
 from torch import Tensor
 
 from lockstep.console import Progress
-from lockstep.engine.checks.fingerprint import fingerprint
 from lockstep.engine.group import Group
+from lockstep.engine.program.goals import Goals
 from lockstep.engine.program.receipts import Receipts
 from lockstep.engine.program.state import ProgramState
 from lockstep.engine.program.step import Notes, StepLoss
-from lockstep.engine.recipe.prepare import some
 from lockstep.engine.run.checkpoint import Checkpoint, Checkpoints
+from lockstep.engine.run.open_loggers import Chosen, Loggers
 from lockstep.engine.run.resume import forget_after, warn_of_another_machine
-from lockstep.engine.run.run_folder import RunFolder
+from lockstep.engine.run.run_folder import RunFolder, weights_sha256
 from lockstep.engine.run.stop_request import StopRequest
 from lockstep.engine.run.stopwatch import Stopwatch
 from lockstep.errors import FolderError, Interrupted, NotFinite, RunError
@@ -46,6 +47,7 @@ class ProgramRecord:
         checkpoint_every: int | None,
         log_every: int,
         resume: bool,
+        loggers: Chosen = (),
     ) -> None:
         self.group, self.state, self.progress = group, state, progress
         self.checkpoint_every, self.log_every = checkpoint_every, log_every
@@ -53,9 +55,22 @@ class ProgramRecord:
         self.folder = RunFolder(folder)
         self.checkpoints = Checkpoints(self.folder.checkpoints, keep)
         self.receipts = Receipts(folder / "receipts.bin", group)
+        self.goals = Goals(group, state, folder, self.checkpoints, progress)
+        self.loggers = Loggers(loggers, folder, progress)
+        self.folder.listeners.append(self.loggers)
+        self.after_save: Callable[[], None] = lambda: None
+        """Called on every replica after a checkpoint was made."""
         self.clock, self.stop = Stopwatch(), StopRequest()
         self.machine: dict[str, Any] = facts["machine"]
         self.summary: dict[str, Any] = {"status": "running", "began_at": time.time(), **facts}
+        self.owned = False
+        """Whether the folder is this run's: one to resume may turn out to hold another."""
+        self.early: list[dict[str, Any]] = []
+        """Lines from before that was known."""
+        self.lines = 0
+        """Lines of metrics.jsonl."""
+        self.trains = False
+        """Whether the program has begun to train; one that only evaluates never does."""
         self.epoch = 0
         self.iterations, self.calls, self.samples = 0, 0, 0
         self.sums: dict[str, Tensor] = {}
@@ -79,8 +94,35 @@ class ProgramRecord:
                 self.folder.lock()
             else:
                 self.folder.claim()
-                self.folder.write_summary(self.summary)
+        if self.resume and self.folder.summary().get("status") == "finished":
+            raise FolderError(
+                f"{self.folder.path} holds a run that is finished. Start a new run in another "
+                "folder."
+            )
+        if not self.resume:
+            self._own()
         self.stop.listen()
+
+    def _own(self) -> None:
+        """Begin to write run.json and to the loggers."""
+        self.owned = True
+        if self.group.world.is_first:
+            self.folder.write_summary(self.summary)
+            self.loggers.begin(self.summary, self.iterations)
+
+    def _take_over(self, step: int | None) -> None:
+        """Begin to write into the folder of a run that is resumed after `step`; None: anew."""
+        last = -1 if step is None else step
+        forget_after(last, self.group, self.folder, self.checkpoints, self.lines)
+        self.receipts.forget_after(self.calls)
+        lines, self.early = self.early, []
+        self._own()
+        if step is None:
+            for line in lines:
+                self.write(line)
+            if self.group.world.is_first:
+                self.goals.start_anew()
+        # Otherwise the run has logged these lines before it was stopped.
 
     def accept_or_refuse(self, accept: bool) -> None:
         """Warn of a program that has changed since the checkpoint, or refuse it."""
@@ -91,14 +133,8 @@ class ProgramRecord:
 
     def restore(self, *, accept_changes: bool) -> bool:
         """Continue from the newest whole checkpoint, if that was asked for and there is one."""
-        found = False
+        found, self.trains = False, True
         if self.resume:
-            before = self.folder.summary()
-            if before.get("status") == "finished":
-                raise FolderError(
-                    f"{self.folder.path} holds a run that is finished. Start a new run in another "
-                    "folder."
-                )
             if self.checkpoints.files():
                 checkpoint, warnings = self.checkpoints.newest()
                 for text in warnings:
@@ -116,8 +152,7 @@ class ProgramRecord:
                 self.progress.say(f"Resuming after step {self.iterations}.")
             else:
                 self.progress.warn(f"{self.folder.path} has no checkpoint yet: starting anew.")
-            forget_after(self.iterations, self.group, self.folder, self.checkpoints)
-            self.receipts.forget_after(self.calls)
+            self._take_over(self.iterations if found else None)
         self.clock.turn_to("training")
         return found
 
@@ -125,7 +160,12 @@ class ProgramRecord:
         tensors, facts = checkpoint
         self.epoch, self.iterations, self.calls = (facts[n] for n in ("epoch", "step", "calls"))
         self.samples, self.metrics = facts["samples"], facts["metrics"]
+        self.lines = facts["lines"]
         self.last_line = facts["last_line"]
+        for name in self.metrics:
+            self.summary["recipe"]["metrics"].setdefault(name, name)
+        self.goals.load(facts.get("goals", {}))
+        self.summary |= self.goals.described()
         device = self.group.device
         self.sums = {n: tensors[f"sums {n}"].to(device) for n in facts["sums"]}
         self.notes.load(facts["notes"])
@@ -163,6 +203,7 @@ class ProgramRecord:
     def after_epoch(self) -> None:
         """After all code of an epoch: save again, so that a resumed run begins the next one."""
         self.epoch += 1
+        self.goals.warn_of_other_names(self.metrics)
         if self.saved_epoch_end:
             self.saved_epoch_end = False
             self.save()
@@ -228,15 +269,19 @@ class ProgramRecord:
 
     def write(self, line: dict[str, Any]) -> None:
         """Append a line to metrics.jsonl, and show it."""
-        if self.group.world.is_first:
-            self.folder.log(**line)
-        if line["kind"] == "test" or "loss" in line:
+        if not self.owned:
+            self.early.append(line)
+        else:
+            self.lines += 1
+            if self.group.world.is_first:
+                self.folder.log(**line)
+        if self.trains and (line["kind"] == "test" or "loss" in line):
             self.progress.record(line)
 
     def save(self) -> None:
         """Write a checkpoint; all replicas take part."""
         self.clock.turn_to("checkpoints")
-        self._compare_weights()
+        self.state.refuse_drift(self.group, self.iterations)
         for name, model in self.state.models.items():
             if not model.is_finite():
                 raise NotFinite(
@@ -251,31 +296,19 @@ class ProgramRecord:
                 "calls": self.calls,
                 "epoch": self.epoch,
                 "samples": self.samples,
+                "lines": self.lines,
                 "seconds": dict(self.clock.seconds),
                 "metrics": self.metrics,
                 "last_line": self.last_line,
                 "machine": self.machine,
+                "goals": self.goals.state_dict(),
                 "sums": list(self.sums),
                 "notes": notes,
             }
             tensors |= {f"sums {name}": table for name, table in self.sums.items()}
             self.checkpoints.save(Checkpoint(tensors, facts))
         self.clock.turn_to("training")
-
-    def _compare_weights(self) -> None:
-        """Refuse to save weights that differ between the replicas."""
-        own = {
-            f"{name}.{place}": int(fingerprint(p))
-            for name, model in self.state.models.items()
-            for place, p in model.module.named_parameters()
-        }
-        every = self.group.objects(own)
-        if odd := [name for name in own if any(one.get(name) != own[name] for one in every)]:
-            raise RunError(
-                f"the replicas have different weights after step {self.iterations}: {some(odd)}. "
-                "Something in the program changes them besides loop.step, on some replicas only. "
-                "The result could not be trusted, and was not saved."
-            )
+        self.after_save()
 
     def evaluated(self, found: dict[str, float]) -> None:
         """Note the result of an evaluation."""
@@ -284,12 +317,24 @@ class ProgramRecord:
             self.summary["recipe"]["metrics"].setdefault(name, name)
         place = {"kind": "test", "step": self.iterations, "epoch": self.epochs()}
         self.write(place | {"seconds": self.clock.total()} | found)
+        better = self.goals.see(found, self.iterations)
+        if better and self.owned and self.group.world.is_first:
+            self.goals.write()
+            self.summary |= self.goals.described()
+            self.folder.write_summary(self.summary)
 
     def end(self) -> dict[str, Any]:
         """Write weights and summary; return the summary."""
         self.clock.turn_to("the end")
+        if not self.owned:
+            if self.checkpoints.files():
+                raise FolderError(
+                    f"{self.folder.path} holds a run that trains, and this program only evaluates. "
+                    "Give it another folder, and load that run: loop.load(...)."
+                )
+            self._take_over(None)
         self.receipts.settle()
-        self._compare_weights()
+        self.state.refuse_drift(self.group, self.iterations)
         for model in self.state.models.values():
             model.merge_batch_norm()
         trained = self.clock.seconds.get("training", 0.0)
@@ -308,12 +353,12 @@ class ProgramRecord:
             "parameters": sum(
                 p.numel() for m in self.state.models.values() for p in m.module.parameters()
             ),
+            **self.goals.described(),
         }
         if self.group.world.is_first:
-            modules = {name: model.module for name, model in self.state.models.items()}
-            one = next(iter(modules.values())) if len(modules) == 1 else None
-            self.summary["weights_sha256"] = self.folder.write_weights(
-                one if one is not None else torch.nn.ModuleDict(modules)
+            module = self.state.module()
+            self.summary["weights_sha256"] = (
+                self.folder.write_weights(module) if self.trains else weights_sha256(module)
             )
             self.checkpoints.finish()
             self.folder.write_summary(self.summary)
@@ -324,11 +369,12 @@ class ProgramRecord:
         """Wait until the last checkpoint is on disk, and note how the run ended."""
         self.stop.ignore(finished=error is None)
         self.progress.end()
+        status = "interrupted" if isinstance(error, Interrupted) else "failed"
+        self.loggers.close("finished" if error is None else status)
         if error is None:
             self.checkpoints.finish()
-        elif self.group.world.is_first:
+        elif self.group.world.is_first and self.owned:
             with suppress(RunError):
                 self.checkpoints.finish()
-            status = "interrupted" if isinstance(error, Interrupted) else "failed"
             with suppress(RunError):
                 self.folder.write_summary(self.summary | {"status": status, "error": str(error)})

@@ -10,6 +10,7 @@ from typing import Literal, TypedDict
 from lockstep.engine.program.given import Given
 from lockstep.engine.recipe.plan import Plan, make_plan
 from lockstep.engine.recipe.recipe import Precision, PrecisionName
+from lockstep.engine.run.open_loggers import Chosen, checked
 from lockstep.errors import PlanError
 
 CHECK_EVERY = 256
@@ -45,6 +46,8 @@ class Options(TypedDict, total=False):
     """Seconds after which a replica stops waiting for the others."""
     quiet: bool
     """Print nothing."""
+    loggers: Chosen
+    """`csv`, `tensorboard`, `mlflow`, `wandb`, or functions that get each line of metrics.jsonl."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,6 +74,7 @@ class Settings:
     accept_changes: bool = False
     timeout: float = 600.0
     quiet: bool = False
+    loggers: Chosen = ()
 
     def __post_init__(self) -> None:
         """Refuse values that cannot work."""
@@ -88,6 +92,7 @@ class Settings:
                 raise PlanError(f"{name} is {value}; it must be 0 or more.")
         if self.resume and self.out is None:
             raise PlanError("resume needs out, the folder of the run to continue.")
+        object.__setattr__(self, "loggers", checked(self.loggers))
         if not self.name:
             object.__setattr__(self, "name", _program_name())
         object.__setattr__(self, "precision", Precision(self.precision))

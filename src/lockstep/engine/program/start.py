@@ -178,6 +178,7 @@ def start(settings: Settings, given: Given | None) -> Parts:
         checkpoint_every=settings.checkpoint_every,
         log_every=settings.log_every,
         resume=resume,
+        loggers=settings.loggers,
     )
     record.claim()
     buffers = BufferWatch(progress, exact=settings.exact)

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from lockstep.data.nested import digest
+from lockstep.engine.checks.fingerprint import fingerprint
 from lockstep.engine.checks.identity import identity, spoken
 from lockstep.engine.group import Group
 from lockstep.engine.model import ShardedModel
 from lockstep.engine.program.batches import Batches
 from lockstep.engine.program.step import Stepper
+from lockstep.engine.recipe.prepare import some
 from lockstep.engine.run.checkpoint import Checkpoint
 from lockstep.engine.run.packing import pack, unpack
-from lockstep.errors import DataError, FolderError, RecipeError
+from lockstep.engine.run.run_folder import copy_weights
+from lockstep.errors import DataError, FolderError, RecipeError, RunError
 
 
 class ProgramState:
@@ -43,6 +47,17 @@ class ProgramState:
             )
         self.models[name] = model
         self.identify(f"model {name}", model.module)
+
+    def module(self) -> nn.Module:
+        """Return the only model, or all of them under their names: what a file of weights holds."""
+        modules = {name: model.module for name, model in self.models.items()}
+        return next(iter(modules.values())) if len(modules) == 1 else nn.ModuleDict(modules)
+
+    def load_weights(self, file: Path) -> None:
+        """Copy the weights in a file into the models."""
+        copy_weights(file, self.module())
+        for model in self.models.values():
+            model.spread_batch_norm()
 
     def keep(self, things: dict[str, Any]) -> None:
         """Add objects that have a state of their own."""
@@ -73,6 +88,21 @@ class ProgramState:
                 f"the replicas built {odd[0]} with different weights: what builds it depends on "
                 "something besides the seed of the loop. Build it after the Loop, and do not seed "
                 "generators by rank or time."
+            )
+
+    def refuse_drift(self, group: Group, step: int) -> None:
+        """Refuse weights that have become different on other replicas."""
+        own = {
+            f"{name}.{place}": int(fingerprint(p))
+            for name, model in self.models.items()
+            for place, p in model.module.named_parameters()
+        }
+        every = group.objects(own)
+        if odd := [name for name in own if any(one.get(name) != own[name] for one in every)]:
+            raise RunError(
+                f"the replicas have different weights after step {step}: {some(odd)}. "
+                "Something in the program changes them besides loop.step, on some replicas only. "
+                "The result could not be trusted, and was not saved."
             )
 
     def compare_samples(self, group: Group) -> None:

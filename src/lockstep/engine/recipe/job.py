@@ -10,6 +10,7 @@ from typing import Literal
 from lockstep.engine.exchange.compression import COMPRESSIONS, Compression
 from lockstep.engine.recipe.plan import Plan, make_plan
 from lockstep.engine.recipe.recipe import BatchNorm, Recipe
+from lockstep.engine.run.open_loggers import Chosen, checked
 from lockstep.errors import PlanError
 
 WIRES = tuple(COMPRESSIONS)
@@ -72,6 +73,8 @@ class Job:
     """How long a replica waits for the others before it gives up, in seconds."""
     share_gpu: bool = False
     """Let all replicas use one GPU, over gloo. This is for tests: it is slow."""
+    loggers: Chosen = ()
+    """Where the lines of metrics.jsonl go besides: names, or functions of a line."""
 
     def __post_init__(self) -> None:
         """Refuse options that contradict each other."""
@@ -129,6 +132,7 @@ class Job:
                 f"--wire {self.wire} cannot be with --exact: gradients are rounded when they "
                 "leave a replica, so the bits would depend on how many there are. Leave one out."
             )
+        object.__setattr__(self, "loggers", checked(self.loggers))
         plan = self.plan
         synced = self.recipe.batch_norm is BatchNorm.SYNC
         if synced and self.exact:

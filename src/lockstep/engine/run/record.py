@@ -17,6 +17,7 @@ from lockstep.engine.recipe.prepare import machine_facts
 from lockstep.engine.replica import Replica
 from lockstep.engine.run.checkpoint import Checkpoint, Checkpoints
 from lockstep.engine.run.control import Control
+from lockstep.engine.run.open_loggers import Loggers
 from lockstep.engine.run.position import Position
 from lockstep.engine.run.resume import (
     find_checkpoint,
@@ -45,6 +46,8 @@ class Record:
         self.meter = Meter(job.plan, group)
         self.folder = RunFolder(job.out)
         self.checkpoints = Checkpoints(self.folder.checkpoints, job.keep)
+        self.loggers = Loggers(job.loggers, job.out, progress)
+        self.folder.listeners.append(self.loggers)
         self.clock = Stopwatch()
         self.stop = StopRequest()
         self.machine = machine_facts(job.threads, group.device)
@@ -96,6 +99,7 @@ class Record:
         }
         if self.group.world.is_first:
             self.folder.write_summary(self.summary)
+            self.loggers.begin(self.summary, start)
         epochs = 0 if self.position.grows else self.job.recipe.epochs
         self.progress.begin(self.position.steps, self.position.shown, epochs)
         self.clock.turn_to("training")
@@ -318,13 +322,14 @@ class Record:
         """Wait until the last checkpoint is on disk, even after an error."""
         self.stop.ignore(finished=error is None)
         self.progress.end()
+        status = "interrupted" if isinstance(error, Interrupted) else "failed"
+        self.loggers.close("finished" if error is None else status)
         if error is None:
             self.checkpoints.finish()
         elif self.summary and self.group.world.is_first:
             # An error here would hide the one that is being raised.
             with suppress(RunError):
                 self.checkpoints.finish()
-            status = "interrupted" if isinstance(error, Interrupted) else "failed"
             with suppress(RunError):
                 self.folder.write_summary(self.summary | {"status": status, "error": str(error)})
         if self.summary:

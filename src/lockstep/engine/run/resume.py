@@ -73,8 +73,17 @@ def warn_of_another_machine(then: dict[str, Any], now: dict[str, Any], progress:
         )
 
 
-def forget_after(step: int, group: Group, folder: RunFolder, checkpoints: Checkpoints) -> None:
-    """Drop what the run logged and saved past `step`; all replicas call this together."""
+def forget_after(
+    step: int,
+    group: Group,
+    folder: RunFolder,
+    checkpoints: Checkpoints,
+    lines: int | None = None,
+) -> None:
+    """Drop what the run logged and saved past `step`; all replicas call this together.
+
+    With `lines`, keep only the first ones: a program may log more at the step of its checkpoint.
+    """
     # Every replica must have read the folder before the first one changes it.
     if len(set(group.objects(step))) > 1:
         raise CheckpointError(
@@ -83,5 +92,5 @@ def forget_after(step: int, group: Group, folder: RunFolder, checkpoints: Checkp
         )
     if group.world.is_first:
         folder.checkpoints.mkdir(exist_ok=True)
-        folder.forget_after(step)
+        folder.forget_after(step, lines)
         checkpoints.drop_after(step)

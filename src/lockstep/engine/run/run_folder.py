@@ -9,6 +9,7 @@ import json
 import math
 import os
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,8 @@ class RunFolder:
         self.path = path
         self.checkpoints = path / "checkpoints"
         self._metrics = path / "metrics.jsonl"
+        self.listeners: list[Callable[[dict[str, Any]], None]] = []
+        """Get each line of metrics.jsonl, once it is written."""
 
     def claim(self) -> None:
         """Take the folder for a new run; refuse one that holds anything else."""
@@ -88,12 +91,15 @@ class RunFolder:
         replace_file(self.path / "run.json", (text + "\n").encode())
 
     def log(self, **record: Any) -> None:
-        """Append one line to metrics.jsonl."""
+        """Append one line to metrics.jsonl, and hand it to the listeners."""
+        line = _finite(record)
         try:
             with self._metrics.open("a") as file:
-                file.write(json.dumps(_finite(record), allow_nan=False) + "\n")
+                file.write(json.dumps(line, allow_nan=False) + "\n")
         except OSError as error:
             raise RunError(f"{self._metrics} cannot be written: {error.strerror}.") from error
+        for listener in self.listeners:
+            listener(line)
 
     def metrics(self) -> list[dict[str, Any]]:
         """Read all lines of metrics.jsonl; leave out a line that a crash cut short."""
@@ -109,22 +115,14 @@ class RunFolder:
                 records.append(record)
         return records
 
-    def forget_after(self, step: int) -> None:
-        """Drop the lines after `step`: a resumed run logs them again."""
-        lines = [json.dumps(r) + "\n" for r in self.metrics() if r.get("step", 0) <= step]
-        replace_file(self._metrics, "".join(lines).encode())
+    def forget_after(self, step: int, most: int | None = None) -> None:
+        """Drop the lines after `step`, which a resumed run logs again; keep `most` at most."""
+        kept = [r for r in self.metrics() if r.get("step", 0) <= step][:most]
+        replace_file(self._metrics, "".join(json.dumps(r) + "\n" for r in kept).encode())
 
     def write_weights(self, model: nn.Module) -> str:
         """Write weights.safetensors and return its SHA-256. Equal weights make equal files."""
-        from safetensors.torch import save
-
-        # No metadata: their order in the file is not fixed.
-        # Copies: safetensors refuses a tensor that shares memory with another.
-        copies = {
-            name: tensor.cpu().clone(memory_format=torch.contiguous_format)
-            for name, tensor in state_of(model).items()
-        }
-        content = save(copies)
+        content = weights_file(model)
         replace_file(self.path / "weights.safetensors", content)
         return hashlib.sha256(content).hexdigest()
 
@@ -153,6 +151,47 @@ def _finite(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_finite(item) for item in value]
     return value
+
+
+def weights_file(model: nn.Module) -> bytes:
+    """Return the model's weights and buffers as the content of a safetensors file."""
+    from safetensors.torch import save
+
+    # No metadata: their order in the file is not fixed.
+    # Copies: safetensors refuses a tensor that shares memory with another.
+    copies = {
+        name: tensor.cpu().clone(memory_format=torch.contiguous_format)
+        for name, tensor in state_of(model).items()
+    }
+    return save(copies)
+
+
+def weights_sha256(model: nn.Module) -> str:
+    """Return the SHA-256 that the file of these weights would have."""
+    return hashlib.sha256(weights_file(model)).hexdigest()
+
+
+def copy_weights(file: Path, model: nn.Module) -> None:
+    """Copy the weights in a file into a model; refuse a model of another build."""
+    from safetensors.torch import load_file
+
+    found, wanted = load_file(file), state_of(model)
+    shapes = {name: tuple(tensor.shape) for name, tensor in found.items()}
+    for name in sorted(shapes.keys() | wanted.keys()):
+        own = tuple(wanted[name].shape) if name in wanted else None
+        if shapes.get(name) != own:
+            raise RecipeError(
+                f"the model does not fit the weights in {file}: {name} is {_shape(own)} in the "
+                f"model, {_shape(shapes.get(name))} in the file. Build the model as the recipe or "
+                "program of the run does."
+            )
+    with torch.no_grad():
+        for name, tensor in wanted.items():
+            tensor.copy_(found[name])
+
+
+def _shape(shape: tuple[int, ...] | None) -> str:
+    return "missing" if shape is None else f"of shape {shape}"
 
 
 def state_of(model: nn.Module) -> dict[str, Tensor]:
