@@ -93,6 +93,10 @@ def test_a_function_with_a_loop_is_the_same(exact: bool, tmp_path: Path, monkeyp
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_function_may_open_one_loop_after_another():
+    same_on(1, 2)(lambda: [loop(), loop()])
+
+
 def test_the_exact_mode_of_a_loop_demands_equal_bits():
     # A change of the rate in the ninth digit: rounding would explain it.
     with pytest.raises(NotSame, match="where not a bit may differ"):
@@ -133,6 +137,7 @@ def test_the_plugin_offers_a_fixture(weight: str, code: int, tmp_path: Path):
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == code, done.stdout + done.stderr
     assert ("2 replicas do not train as 1 does" in done.stdout) == bool(code)
+    assert "functions.py" not in done.stdout  # the traceback ends in the test
 
 
 def crashes() -> nn.Module:

@@ -51,6 +51,7 @@ def check(
     same: SameOn, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> None:
     """Raise `NotSame` unless the function returns the same on all numbers of replicas."""
+    __tracebackhide__ = True
     name = f"{getattr(function, '__qualname__', repr(function))}()"
     call = partial(function, *args, **kwargs)
     _check(same, Work(name=name, call=call, timeout=same.timeout, flags={}, exact=same.exact))
@@ -58,16 +59,15 @@ def check(
 
 def check_program(same: SameOn, script: Path, arguments: Sequence[str]) -> None:
     """Raise `NotSame` unless a script with a `lockstep.Loop` ends with the same weights."""
+    __tracebackhide__ = True
     flags = {} if same.steps is None else {"max_steps": same.steps}
     name, call = messages.named(script, arguments), partial(_program, script, arguments)
     _check(same, Work(name=name, call=call, timeout=same.timeout, flags=flags, exact=same.exact))
 
 
-def _program(script: Path, arguments: Sequence[str]) -> Any:
-    """Run a script in this process, and return the weights of its last loop."""
-    from safetensors.torch import load_file
-
-    from lockstep.engine.program.given import taken
+def _program(script: Path, arguments: Sequence[str]) -> list[float]:
+    """Run a script in this process, and return how its loops ended."""
+    from lockstep.engine.program.loop import finished
 
     sys.argv = [str(script), *arguments]
     sys.path.insert(0, str(script.parent.resolve()))
@@ -76,14 +76,12 @@ def _program(script: Path, arguments: Sequence[str]) -> Any:
     except SystemExit as error:
         if error.code:
             raise
-    given = taken()
-    assert given is not None
-    assert given.out is not None
-    weights = given.out / "weights.safetensors"
-    return load_file(weights) if weights.exists() else None
+    # The weights after every step are compared, those after the last step too.
+    return [float(one["steps"]) for one in finished]
 
 
 def _check(same: SameOn, work: Work) -> None:
+    __tracebackhide__ = True
     why = reason_not_to_fork()
     if why is not None:
         raise UsageError(
@@ -126,8 +124,8 @@ def _receipts(one: Path, other: Path) -> Difference | None:
     """Return the first difference between the receipts and the weights of two exact loops."""
     from lockstep.engine.program import receipts
 
-    files = [folder / "loop" / "receipts.bin" for folder in (one, other)]
-    rows = [receipts.read(file) if file.exists() else [] for file in files]
+    files = [sorted(folder.glob("loops/*/receipts.bin")) for folder in (one, other)]
+    rows = [[row for file in both for row in receipts.read(file)] for both in files]
     for ours, theirs in zip(*rows, strict=False):
         if ours != theirs:
             return Difference(ours.call + 1, "the receipt of the gradient")
@@ -140,6 +138,7 @@ def _receipts(one: Path, other: Path) -> Difference | None:
 
 def _run(work: Work, folder: Path, number: int) -> Run:
     """Run the function on a number of replicas, and read what the probes noted."""
+    __tracebackhide__ = True
     folder.mkdir()
     port = free_port()
     try:
@@ -172,9 +171,8 @@ def _replica(work: Work, folder: Path, rank: int, size: int, port: int) -> None:
     place = world.World(rank=rank, size=size, local_rank=rank)
     world.use_cpu_only()
     world.announce(place, port)
-    give(
-        Given(world=place, console=Console(quiet=True), out=folder / "loop", flags=dict(work.flags))
-    )
+    console, flags = Console(quiet=True), dict(work.flags)
+    give(Given(world=place, console=console, out=folder / "loops", flags=flags, apart=True))
     finished.clear()
     recorder = Recorder(Settings(folder=str(folder)))
     now = training_state.Now(recorder)

@@ -87,6 +87,7 @@ class SameOn:
         A function whose name begins with `test` is not run at once: the check returns a test that
         pytest runs.
         """
+        __tracebackhide__ = True  # pytest shows the line of the test, not ours
         if callable(what):
             if getattr(what, "__name__", "").startswith("test") and not args and not kwargs:
                 return self._as_test(what)
@@ -101,11 +102,13 @@ class SameOn:
         # pytest reads the arguments behind `wraps`, and gives their fixtures by name.
         @wraps(function)
         def test(*args: Any, **kwargs: Any) -> None:
+            __tracebackhide__ = True
             self._function(function, *args, **kwargs)
 
         return test
 
     def _function(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
+        __tracebackhide__ = True
         from lockstep.testing.functions import check
 
         check(self, function, args, kwargs)
@@ -114,6 +117,7 @@ class SameOn:
         if path.suffix != ".py" or not path.is_file():
             why = "is no .py file" if path.is_file() else f"does not exist in {Path.cwd()}"
             raise UsageError(f'{path} {why}. Write same_on(1, 2)("train.py", "--epochs", "1").')
+        __tracebackhide__ = True
         from lockstep.testing.scripts import check
 
         check(self, path, arguments)

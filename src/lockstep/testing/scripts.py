@@ -25,6 +25,7 @@ NUMBER = "{replicas}"
 
 def check(same: SameOn, script: Path, arguments: tuple[str, ...]) -> None:
     """Raise `NotSame` unless the script trains the same on all numbers of replicas."""
+    __tracebackhide__ = True
     training = Training(programs([read_script(script)])[0])
     if any(True for _ in training.named("lockstep.Loop")):
         functions.check_program(same, script, arguments)
@@ -66,6 +67,7 @@ def _python(replicas: int) -> int:
 
 
 def _compare(same: SameOn, script: Path, plan: Plan, name: str) -> None:
+    __tracebackhide__ = True
     proof = Proof(plan, script, Progress())
     if proof.original.failure or proof.nudged.failure:
         raise NotSame(messages.failed(name, 1, proof.nudged))
