@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -33,6 +34,12 @@ from lockstep.testing.same import NotSame, SameOn
 
 RETURNED = -1
 """What a function returns is compared as the weights of an optimizer of this number."""
+
+NEEDED = (
+    *("lockstep.probes.preload", "lockstep.convert.verify.in_process"),
+    *("lockstep.engine.program.loop", "lockstep.testing.returned"),
+)
+"""Modules that import torch."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,6 +89,9 @@ def _program(script: Path, arguments: Sequence[str]) -> list[float]:
 
 def _check(same: SameOn, work: Work) -> None:
     __tracebackhide__ = True
+    # Import here what every replica needs, once: a fork inherits it.
+    for module in NEEDED:
+        import_module(module)
     why = reason_not_to_fork()
     if why is not None:
         raise UsageError(
