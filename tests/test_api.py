@@ -20,7 +20,7 @@ ROOT = Path(__file__).parent.parent
 PROGRAMS = ROOT / "tests" / "cases" / "typing"
 GROUPS = [
     *("augment", "data", "layers", "metrics", "models", "noise", "optimizers", "recipes", "rules"),
-    "schedules",
+    *("schedules", "testing"),
 ]
 
 

@@ -17,7 +17,7 @@ ROWS = [
     ["engine", "predict", "probes"],
     ["doctor", "cluster", "report"],
     ["convert", "bench", "tune", "training", "audit"],
-    ["labs", "assess"],
+    ["labs", "assess", "testing"],
     ["cli"],
 ]
 READERS = ("source", "doctor", "convert")

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from lockstep import recipes as recipes
     from lockstep import rules as rules
     from lockstep import schedules as schedules
+    from lockstep import testing as testing
     from lockstep.data.dataset import Data as Data
     from lockstep.data.dataset import Tensors as Tensors
     from lockstep.engine.exchange.buffer_drift import buffer_drift as buffer_drift
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
 # The names above once more; a test compares the two lists.
 _MODULES = (
     *("augment", "data", "errors", "layers", "metrics", "models", "noise", "optimizers", "recipes"),
-    *("rules", "schedules"),
+    *("rules", "schedules", "testing"),
 )
 _HOMES = {
     "Data": "lockstep.data.dataset",

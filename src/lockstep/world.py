@@ -195,6 +195,12 @@ def hide_gpus() -> None:
     os.environ["CUDA_VISIBLE_DEVICES"] = ""
 
 
+def use_cpu_only() -> None:
+    """Hide GPUs from this process and its libraries, also from Accelerate."""
+    hide_gpus()
+    os.environ["ACCELERATE_USE_CPU"] = "true"
+
+
 def gpus_here() -> int:
     """Return the number of GPUs that torch can use; import torch only if there is a driver."""
     return gpu_count() if Path("/proc/driver/nvidia").exists() else 0

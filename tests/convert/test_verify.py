@@ -299,8 +299,8 @@ def test_a_scratch_folder_has_small_files_as_copies_and_large_ones_as_links(tmp_
 def test_what_differs_for_no_known_reason_is_looked_at_once_more_in_float64(monkeypatch):
     looked = []
 
-    def doubtful(original: Run, nudged: Run, run: Run) -> Comparison:
-        found = compare(original, nudged, run)
+    def doubtful(original: Run, nudged: Run, run: Run, **options: bool) -> Comparison:
+        found = compare(original, nudged, run, **options)
         if not looked:
             found.status, found.reason = "differs", UNKNOWN
         looked.append(found)

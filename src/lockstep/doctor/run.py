@@ -99,17 +99,21 @@ def examine(
         trace.oracle = _ask(what, folder)
     elif what.oracle:
         trace.oracle = next(trace.of("oracle"), None)
+    examined.findings = watched(trace, what.script, rules)
+    return examined
+
+
+def watched(trace: Trace, script: Path, rules: Sequence[Rule]) -> list[Finding]:
+    """Return what the rules find in a run. Findings without a place point to the script."""
+    found = []
     for rule in rules:
         watch = watchers().get(rule.name)
         for seen in watch(trace) if watch is not None else ():
-            finding = witnessed(rule, seen, what.script)
+            finding = witnessed(rule, seen, script)
             if not finding.ignored(_lines(finding.path)):
-                examined.findings.append(finding)
-    codes = {finding.rule.code for finding in examined.findings}
-    examined.findings = [
-        f for f in examined.findings if not EXPLAINED_BY.get(f.rule.name, set()) & codes
-    ]
-    return examined
+                found.append(finding)
+    codes = {finding.rule.code for finding in found}
+    return [f for f in found if not EXPLAINED_BY.get(f.rule.name, set()) & codes]
 
 
 def _run(

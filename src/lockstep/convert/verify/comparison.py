@@ -18,13 +18,19 @@ NEAR = 1e-3
 UNKNOWN = "no known reason explains it."
 
 
-def compare(original: Run, nudged: Run, run: Run) -> Comparison:
-    """Compare a result with the original. On one process not a bit may differ."""
+def compare(
+    original: Run, nudged: Run, run: Run, *, losses: bool = True, exact: bool = False
+) -> Comparison:
+    """Compare a result with the original. On one process not a bit may differ.
+
+    Without `losses`, only weights count. With `exact`, no bit may differ on any number of ranks.
+    """
     found = Comparison(replicas=run.replicas, status=EQUAL)
     if run.failure:
         found.status, found.reason, found.log = FAILED, run.failure, run.log
         return found
-    found.first = _first(original, run, Bounds(original, nudged), found)
+    bounds = Bounds(original, nudged)
+    found.first = _first(original, run, bounds, found, losses=losses, exact=exact)
     if found.first is not None:
         found.status = DIFFERS
         found.reason, found.advice = reason(original, run, found.first.step)
@@ -46,15 +52,18 @@ def compare(original: Run, nudged: Run, run: Run) -> Comparison:
     return found
 
 
-def _first(original: Run, run: Run, bounds: Bounds, found: Comparison) -> Difference | None:
+def _first(
+    original: Run, run: Run, bounds: Bounds, found: Comparison, *, losses: bool, exact: bool
+) -> Difference | None:
     """Return the first loss or weight that differs from the original."""
-    ours, losses = {(e["optimizer"], e["step"]): e for e in run.steps}, run.losses()
-    for event in original.first.of("loss", "weights"):
+    ours, lost = {(e["optimizer"], e["step"]): e for e in run.steps}, run.losses()
+    for event in original.first.of(*("loss",) * losses, "weights"):
         if event["kind"] == "loss":
             number, step = event["number"], event["step"] + 1
-            if number >= len(losses):
+            if number >= len(lost):
                 return _short(original, run, step)
-            gaps = [("the loss", abs(event["value"] - losses[number]), bounds.loss(number))]
+            room = 0.0 if run.replicas == 1 or exact else bounds.loss(number)
+            gaps = [("the loss", abs(event["value"] - lost[number]), room)]
         else:
             step = event["step"] + 1
             other = ours.get((event["optimizer"], event["step"]))
@@ -63,13 +72,15 @@ def _first(original: Run, run: Run, bounds: Bounds, found: Comparison) -> Differ
             if "tensors" not in other:
                 return Difference(step, "the list of trained weights")
             tensors = other["tensors"]
-            rooms = bounds.weights(
-                event["optimizer"], event["step"], [rounding for _, _, rounding, _ in tensors]
-            )
+            roundings = [rounding for _, _, rounding, _ in tensors]
+            rooms = [0.0] * len(tensors)
+            if run.replicas > 1 and not exact:
+                rooms = bounds.weights(event["optimizer"], event["step"], roundings)
             gaps = [(t[0], t[1], room) for t, room in zip(tensors, rooms, strict=True)]
+            if exact and event["digest"] != other["digest"] and not any(gap for _, gap, _ in gaps):
+                return Difference(step, "the bits of the weights")
             found.steps += 1
-        for what, gap, room in gaps:
-            bound = 0.0 if run.replicas == 1 else room
+        for what, gap, bound in gaps:
             # Not `>`, since a difference may be NaN.
             if not gap <= bound:
                 return Difference(step, what, gap, bound)
@@ -93,7 +104,7 @@ def _undivided(original: Run, run: Run) -> bool:
 
 def reason(original: Run, run: Run, step: int) -> Reason:
     """Return the most likely reason for a difference in a step, counted from 1."""
-    for look in (_samples, _rates, _backwards, _sums, _norms, _drifts, _draws):
+    for look in (_samples, _uneven, _rates, _backwards, _sums, _norms, _drifts, _draws):
         found = look(original, run, step)
         if found is not None:
             return found
@@ -123,6 +134,13 @@ def _samples(original: Run, run: Run, step: int) -> Reason | None:
                 f"pass {turn + 1} takes the samples in the order of the first pass.",
                 "Call sampler.set_epoch(epoch) at the start of every epoch.",
             )
+        first = theirs.get((loader, turn, 0), (0, []))[1]
+        if len(whole) < len(first) and set(whole) <= set(both) and len(both) > len(whole):
+            return (
+                f"the last batch of a pass is {len(both)} samples, in the original {len(whole)}: "
+                "the sampler repeats samples to give every rank equally many.",
+                "Use drop_last=True, or data whose number the global batch divides.",
+            )
         if len(both) != len(whole):
             return (
                 f"the global batch is {len(both)} samples, in the original {len(whole)}.",
@@ -150,6 +168,20 @@ def _taken(rank: Rank) -> dict[tuple[int, int, int], tuple[int, list[int]]]:
                 marks = batch.get("rows") or batch.get("indices") or []
                 found[number, turn, batch["number"]] = when[id(batch)], marks
     return found
+
+
+def _uneven(original: Run, run: Run, step: int) -> Reason | None:
+    """Compare how many samples each rank took for the step."""
+    same = [event for rank in run.ranks for event in rank.steps if event["step"] == step - 1]
+    sizes = [event["samples"] for event in same]
+    if len(set(sizes)) > 1:
+        return (
+            f"the ranks took {' and '.join(map(str, sizes))} samples for step {step}, and DDP "
+            "averages their means as if they were equally many.",
+            "Multiply the loss of each rank by its samples, and by the number of ranks; divide it "
+            "by the samples of all ranks.",
+        )
+    return None
 
 
 def _rates(original: Run, run: Run, step: int) -> Reason | None:

@@ -68,15 +68,15 @@ class Proof:
 
     def __init__(self, plan: Plan, original: Path, progress: Progress) -> None:
         progress.say(f"running {plan.name} as it is, and again to measure rounding")
-        self.original = started(plan, ORIGINAL, original, 1, alone=True)
+        self.original = started(plan, ORIGINAL, original, 1)
         if self.original.by_hand:
             plan = replace(plan, folder=plan.folder / "by_hand", by_hand=True)
             plan.folder.mkdir()
-            self.original = started(plan, ORIGINAL, original, 1, alone=True)
+            self.original = started(plan, ORIGINAL, original, 1)
         self.plan, self.progress, self.script = plan, progress, original
         self.nudged = self.original
         if not self.original.failure:
-            self.nudged = started(plan, NUDGED, original, 1, alone=True)
+            self.nudged = started(plan, NUDGED, original, 1)
 
     def of(self, result: Path, replicas: tuple[int, ...], *, doctor: bool = True) -> Verdict:
         """Return the verdict on a result."""
@@ -90,11 +90,8 @@ class Proof:
         runs = [self.original, self.nudged]
         for number in replicas:
             self.progress.say(f"running the result on {number} process(es)")
-            name = f"{result.stem}-{number}"
-            runs.append(started(self.plan, name, result, number, alone=number == 1))
-            found = compare(self.original, self.nudged, runs[-1])
-            if number > 1 and found.status == DIFFERS and found.reason == UNKNOWN:
-                found = self._in_double(result, number) or found
+            run, found = self.on(result, number)
+            runs.append(run)
             verdict.comparisons.append(found)
         said = (event["what"] for run in runs for event in run.trace.of("neutralised"))
         verdict.neutralised = list(dict.fromkeys(said))
@@ -102,8 +99,20 @@ class Proof:
         verdict.fake_data = list(dict.fromkeys(w for run in runs for w in run.trace.fake_data))
         if doctor and any(not run.failure for run in runs[2:]):
             self.progress.say("the doctor checks the result on 2 ranks")
-            verdict.findings = _findings(self.plan, result)
+            verdict.findings = findings(self.plan, result)
         return verdict
+
+    def on(self, result: Path, number: int) -> tuple[Run, Comparison]:
+        """Run a result on a number of ranks, and compare it with the original."""
+        run = started(self.plan, f"{result.stem}-{number}", result, number)
+        found = self._compared(self.original, self.nudged, run)
+        unknown = found.status == DIFFERS and found.reason == UNKNOWN
+        if number > 1 and unknown and not self.plan.exact:
+            found = self._in_double(result, number) or found
+        return run, found
+
+    def _compared(self, original: Run, nudged: Run, run: Run) -> Comparison:
+        return compare(original, nudged, run, losses=self.plan.losses, exact=self.plan.exact)
 
     @cached_property
     def _double(self) -> tuple[Plan, Run, Run]:
@@ -112,7 +121,7 @@ class Proof:
         plan = replace(self.plan, folder=self.plan.folder / "double", early=early)
         plan.folder.mkdir()
         self.progress.say(f"running {plan.name} in float64, where rounding stays small")
-        both = [started(plan, name, self.script, 1, alone=True) for name in (ORIGINAL, NUDGED)]
+        both = [started(plan, name, self.script, 1) for name in (ORIGINAL, NUDGED)]
         return plan, both[0], both[1]
 
     def _in_double(self, result: Path, number: int) -> Comparison | None:
@@ -121,12 +130,12 @@ class Proof:
         if original.failure or nudged.failure:
             return None
         run = started(plan, f"{result.stem}-{number}", result, number)
-        found = compare(original, nudged, run)
+        found = self._compared(original, nudged, run)
         found.precision = "float64"
         return found if found.status == EQUAL else None
 
 
-def _findings(plan: Plan, result: Path) -> list[Finding]:
+def findings(plan: Plan, result: Path, replicas: int = 2, *, oracle: bool = True) -> list[Finding]:
     """Return what the doctor finds in the result when it draws its own random numbers."""
     # Imported here, since the watched processes do not need the doctor.
     from lockstep.doctor import RULES
@@ -134,23 +143,25 @@ def _findings(plan: Plan, result: Path) -> list[Finding]:
 
     script = laid_out(plan, "doctor", result)
     with chdir(scratch_of(plan, "doctor")):
-        found = examine(examination(plan, script), plan.folder / "doctor", RULES).findings
+        what = replace(examination(plan, script, replicas), oracle=oracle)
+        found = examine(what, plan.folder / "doctor", RULES).findings
     return [replace(f, path=result) if f.path.name == script.name else f for f in found]
 
 
-def examination(plan: Plan, script: Path) -> Examination:
+def examination(plan: Plan, script: Path, replicas: int = 2) -> Examination:
     """Return the settings of the doctor: two short passes, whose orders must differ."""
     from lockstep.doctor.run import Examination
 
-    batches = max(2, plan.steps // 2)
+    batches = None if plan.steps is None else max(2, plan.steps // 2)
     return Examination(
         script=script,
-        arguments=plan.arguments,
-        replicas=2,
-        steps=2 * batches,
+        arguments=plan.arguments_on(replicas),
+        replicas=replicas,
+        starts_itself=not plan.processes(replicas),
+        steps=None if batches is None else 2 * batches,
         batches=batches,
         timeout=plan.timeout,
-        gpus=2,
+        gpus=replicas if plan.stand_in_gpus else None,
         early=plan.modules,
-        stand_in_data=True,
+        stand_in_data=plan.stand_in_data,
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -84,6 +85,11 @@ def _small(entry: Path) -> bool:
     return True
 
 
+def alone_or_launched(replicas: int) -> int:
+    """Start one replica with plain python, and several as torchrun does."""
+    return 0 if replicas == 1 else replicas
+
+
 @dataclass(frozen=True, kw_only=True)
 class Plan:
     """Settings that all runs share."""
@@ -97,11 +103,28 @@ class Plan:
     working: Path
     """Folder that the user would start the script in."""
     arguments: tuple[str, ...]
-    steps: int
+    steps: int | None
+    """Optimizer steps after which a run ends; None lets it end by itself."""
     timeout: float
     early: tuple[str, ...]
     by_hand: bool = False
     """Whether the script updates its weights itself, without an optimizer."""
+    inside: str = INSIDE
+    """The module that makes chance the same in all runs, and notes weights."""
+    processes: Callable[[int], int] = alone_or_launched
+    """How many ranks to start for a number of replicas; 0 means plain python."""
+    stand_in_gpus: bool = True
+    """Whether the CPU stands in for GPUs."""
+    stand_in_data: bool = True
+    """Whether to stand in for missing data and libraries."""
+    losses: bool = True
+    """Whether the mean of the ranks' losses must be the loss of the original, too."""
+    exact: bool = False
+    """Whether all bits must agree, on any number of replicas."""
+
+    def arguments_on(self, replicas: int) -> tuple[str, ...]:
+        """Return the arguments, with the number of replicas in place of `{replicas}`."""
+        return tuple(one.replace("{replicas}", str(replicas)) for one in self.arguments)
 
     @property
     def modules(self) -> tuple[str, ...]:
@@ -175,8 +198,8 @@ class Run:
         return ""
 
 
-def started(plan: Plan, name: str, script: Path, replicas: int, *, alone: bool = False) -> Run:
-    """Run a script in its own scratch folder; with `alone`, start it with plain python."""
+def started(plan: Plan, name: str, script: Path, replicas: int) -> Run:
+    """Run a script in its own scratch folder."""
     folder = plan.folder / name
     folder.mkdir()
     scratch = scratch_of(plan, name)
@@ -184,20 +207,20 @@ def started(plan: Plan, name: str, script: Path, replicas: int, *, alone: bool =
     settings = Settings(
         folder=str(folder),
         steps=plan.steps,
-        gpus=replicas,
-        early=(*plan.modules, INSIDE),
-        stand_in_data=True,
+        gpus=replicas if plan.stand_in_gpus else None,
+        early=(*plan.modules, plan.inside),
+        stand_in_data=plan.stand_in_data,
     )
     job = ScriptRun(
         script=copy,
-        arguments=plan.arguments,
-        ranks=0 if alone else replicas,
+        arguments=plan.arguments_on(replicas),
+        ranks=plan.processes(replicas),
         settings=settings,
         timeout=plan.timeout,
         folder=scratch,
     )
     outcome = run(job)
-    trace = read(folder, outcome, alone=alone)
+    trace = read(folder, outcome, alone=replicas == 1)
     return Run(replicas, trace, _last_words(outcome.logs, outcome.codes, str(scratch)))
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,16 +26,25 @@ class Given:
     """A step whose hashes are written to details.json, for an audit."""
     flags: dict[str, Any] = field(default_factory=dict)
     """Arguments of `Loop` that the command replaces."""
+    apart: bool = False
+    """Whether each loop of the process gets a folder of its own in `out`: 0, 1 and so on."""
 
 
 _current: list[Given] = []
+_loops: list[int] = [0]
+"""How many loops have asked since `give`."""
 
 
 def give(given: Given | None) -> None:
-    """Decide these things for the next loop of this process; None forgets them."""
+    """Decide these things for the loops of this process; None forgets them."""
+    _loops[0] = 0
     _current[:] = [] if given is None else [given]
 
 
 def taken() -> Given | None:
-    """Return what was decided for this process, if anything."""
-    return _current[0] if _current else None
+    """Return what was decided for the next loop of this process, if anything."""
+    given = _current[0] if _current else None
+    if given is None or given.out is None or not given.apart:
+        return given
+    _loops[0] += 1
+    return replace(given, out=given.out / str(_loops[0] - 1))

@@ -34,13 +34,16 @@ from lockstep.convert.verify.in_process.training_state import Now
 from lockstep.probes.recorder import Recorder
 
 
-def install(recorder: Recorder) -> None:
-    """Install the parts of every run. The probes call this once torch is imported."""
+def install(recorder: Recorder, *, uneven: bool = False) -> None:
+    """Install the parts of every run. The probes call this once torch is imported.
+
+    With `uneven`, a pass over a loader keeps its last batch, also if it is smaller.
+    """
     now = Now(recorder)
     seeds.install(now)
     samples.set_order(now)
     samples.set_randomness(now)
-    loader_passes.install(now)
+    loader_passes.install(now, uneven=uneven)
     torch_draws.install(now)
     numpy_draws.install(now)
     disabled_features.install(now)

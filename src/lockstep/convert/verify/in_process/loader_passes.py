@@ -34,8 +34,8 @@ class Turn:
     samples: int = 0
 
 
-def install(now: Now) -> None:
-    """End passes early, and keep the samples of the current batch."""
+def install(now: Now, *, uneven: bool = False) -> None:
+    """End passes early, before an uneven last batch too, and keep the samples of each batch."""
     recorder = now.recorder
     numbers: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
     turns: WeakKeyDictionary[LoaderPass, Turn] = WeakKeyDictionary()
@@ -54,7 +54,7 @@ def install(now: Now) -> None:
 
     def ends(state: LoaderPass) -> bool:
         current[:] = [turns[state]]
-        return _loops(sys._getframe(1)) and _over(now, state, turns[state])
+        return _loops(sys._getframe(1)) and _over(now, state, turns[state], uneven)
 
     def batch(data: Any, batch: Batch) -> Any:
         if not current:
@@ -77,7 +77,7 @@ def install(now: Now) -> None:
     recorder.on_pass_end.append(ended)
 
 
-def _over(now: Now, state: LoaderPass, turn: Turn) -> bool:
+def _over(now: Now, state: LoaderPass, turn: Turn, uneven: bool) -> bool:
     total, batch = now.kept.loaders.get(str(turn.loader), [turn.total, turn.batch])
     if now.backwards == turn.backwards:
         # Each rank takes its part of the samples that the original takes.
@@ -89,7 +89,7 @@ def _over(now: Now, state: LoaderPass, turn: Turn) -> bool:
         if now.most_steps - turn.steps >= limit:
             return True
     whole = total // batch if batch else 0
-    if whole and state.count >= whole and total % batch:
+    if whole and state.count >= whole and total % batch and not uneven:
         now.neutral(
             f"the last, uneven batch of an epoch was left out ({total % batch} of {total} samples)"
         )

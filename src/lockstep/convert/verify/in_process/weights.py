@@ -22,8 +22,8 @@ MOST = 1_000_000
 _randint = torch.randint  # taken before torch_draws replaces it
 
 
-def install(now: Now) -> None:
-    """Watch all optimizers."""
+def install(now: Now, *, as_is: bool = False) -> None:
+    """Watch all optimizers. With `as_is`, every run keeps its own first weights."""
     numbers: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
     steps: dict[int, int] = {}
     names: dict[int, str] = {}
@@ -36,6 +36,10 @@ def install(now: Now) -> None:
         # Not when the optimizer is made, since scripts may set weights after that.
         if numbers and torch.is_grad_enabled():
             handle.remove()
+            if as_is:
+                for optimizer, number in list(numbers.items()) * now.kept.nudges:
+                    _nudge(number, parameters_of(optimizer))
+                return
             given = [list(x.shape) for x in args if isinstance(x, Tensor)]
             now.recorder.note("forward", shapes=given)
             for optimizer, number in list(numbers.items()):
@@ -52,7 +56,7 @@ def install(now: Now) -> None:
         if not all(id(p) in names for p in mine):
             names.update(_names())
         labels = [names.get(id(p), f"parameter {n}") for n, p in enumerate(mine)]
-        _compare(now, number, step, labels, [sampled(p) for p in mine])
+        compare(now, number, step, labels, [sampled(p) for p in mine])
 
     handle = register_module_forward_pre_hook(first)
     now.recorder.on_optimizer.append(created)
@@ -101,7 +105,8 @@ def _nudge(number: int, mine: list[Tensor]) -> None:
         p.data.copy_(moved_by_one_rounding(p.data, signs, torch.finfo(p.dtype).eps, least))
 
 
-def _compare(now: Now, number: int, step: int, names: list[str], mine: list[Tensor]) -> None:
+def compare(now: Now, number: int, step: int, names: list[str], mine: list[Tensor]) -> None:
+    """Keep the weights after a step, or note how far they are from those that were kept."""
     facts: dict[str, Any] = {"optimizer": number, "step": step, "digest": digest(mine)}
     theirs = None if now.kept.writes else now.kept.get(f"{number}-{step}")
     if now.kept.writes:
