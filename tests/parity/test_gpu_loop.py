@@ -5,17 +5,17 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-import torch
 from safetensors.torch import load_file
 
 from lockstep.cluster.program import Program, launch_program
 from lockstep.console import Console
 from lockstep.errors import ReplicaDied
+from lockstep.world import gpu_count
 from programs import PLAIN, killed_after, written
 
 pytestmark = [
     pytest.mark.gpu,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
+    pytest.mark.skipif(gpu_count() == 0, reason="needs a CUDA device"),
 ]
 EXAMPLES = Path(__file__).parents[2] / "examples" / "loop"
 

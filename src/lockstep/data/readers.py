@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any, NamedTuple, cast
 
@@ -32,7 +32,7 @@ class Wanted(NamedTuple):
     """The samples that one content is made of."""
 
     epoch: int
-    indices: list[int]
+    indices: Sequence[int] | Tensor
     batch: int
     """The number of their batch in the epoch."""
     shard: int
@@ -89,6 +89,11 @@ class IndexedReader:
             found = data.tensors if type(data) is TensorDataset else (data.inputs, data.targets)
             self.columns = tuple(column.to(device) for column in found)
 
+    @property
+    def index_device(self) -> torch.device:
+        """The device on which the indices of requests should lie."""
+        return self.device if self.columns is not None else torch.device("cpu")
+
     def contents(self, wanted: Iterable[Wanted]) -> Iterator[Any]:
         """Yield the content of each request, in order, on the device."""
         if self.columns is not None:
@@ -99,12 +104,16 @@ class IndexedReader:
 
     def _rows(self, wanted: Wanted) -> tuple[Tensor, ...]:
         assert self.columns is not None
-        indices = torch.tensor(wanted.indices).to(self.device)
+        indices = wanted.indices
+        if not isinstance(indices, Tensor):
+            indices = torch.tensor(indices).to(self.device)
         return tuple([column.index_select(0, indices) for column in self.columns])
 
     def read(self, wanted: Wanted) -> Any:
         """Return one content, on the CPU."""
-        samples = [self._sample(wanted.epoch, index) for index in wanted.indices]
+        indices = wanted.indices
+        numbers = indices.tolist() if isinstance(indices, Tensor) else indices
+        samples = [self._sample(wanted.epoch, index) for index in numbers]
         return self.collate(samples, wanted.epoch, wanted.batch, wanted.shard)
 
     def _sample(self, epoch: int, index: int) -> Any:

@@ -28,7 +28,9 @@ def fingerprint(tensor: Tensor) -> Tensor:
     even = len(flat) // each * each if flat.storage_offset() * flat.element_size() % 8 == 0 else 0
     wide, rest = flat[:even].view(torch.int64), flat[even:].view(_BITS[flat.element_size()])
     whole = len(wide) // _ROW * _ROW
-    total = wide[whole:].sum() + rest.sum(dtype=torch.int64)
+    total = wide[whole:].sum()
+    if len(rest):
+        total = total + rest.sum(dtype=torch.int64)
     if not whole:
         return total
     rows = wide[:whole].view(-1, _ROW).sum(1)

@@ -26,7 +26,7 @@ class Piece(NamedTuple):
     """What the collate function made of the samples."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(kw_only=True, slots=True, eq=False)
 class Batch:
     """One global batch: hand it to `Loop.step`."""
 
@@ -77,15 +77,25 @@ class Division:
     def __init__(self, plan: Plan, rank: int, checked: Callable[[int, int], list[range]]) -> None:
         """`checked` returns the shards of (epoch, batch) that this replica computes to compare."""
         self.plan, self.own, self.checked = plan, plan.parts(rank), checked
+        self._known: dict[int, list[Part]] = {}
 
     def __call__(self, epoch: int, batch: int, samples: int) -> list[Part]:
         """Return shards, sizes and first sample of each piece that has samples.
 
         Pieces to compare come last; `owned` tells how many come before them.
         """
+        if samples not in self._known:
+            if len(self._known) > 1000:
+                self._known.clear()
+            self._known[samples] = self._cut(samples, self.own)
+        checked = self.checked(epoch, batch)
+        own = self._known[samples]
+        return own + self._cut(samples, checked) if checked else own
+
+    def _cut(self, samples: int, pieces: list[range]) -> list[Part]:
         bounds = cut(samples, self.plan.shards)
         found = []
-        for shards in (*self.own, *self.checked(epoch, batch)):
+        for shards in pieces:
             sizes = tuple([bounds[shard + 1] - bounds[shard] for shard in shards])
             if sum(sizes):
                 found.append((shards, sizes, bounds[shards.start]))
@@ -93,8 +103,11 @@ class Division:
 
     def owned(self, samples: int) -> int:
         """Return how many pieces with samples this replica trains on."""
-        bounds = cut(samples, self.plan.shards)
-        return sum(bounds[shards.stop] > bounds[shards.start] for shards in self.own)
+        return (
+            len(self._known[samples])
+            if samples in self._known
+            else len(self._cut(samples, self.own))
+        )
 
 
 class Control:
@@ -189,7 +202,7 @@ class Batches:
             pieces = [Piece(shards, sizes, next(contents)) for shards, sizes, _ in parts]
             yield self._batch(epoch, number, len(indices), pieces)
 
-    def _plans(self, epoch: int, start: int) -> Iterator[tuple[int, list[int], list[Part]]]:
+    def _plans(self, epoch: int, start: int) -> Iterator[tuple[int, Any, list[Part]]]:
         assert self.order is not None
         for number, indices in enumerate(self.order.batches(epoch, start), start):
             yield number, indices, self.division(epoch, number, len(indices))

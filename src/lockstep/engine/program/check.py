@@ -49,14 +49,25 @@ class Checks:
         self.names: dict[Tensor, str] = {}
         """The name of each parameter, for messages."""
         self.compared_divisions: set[str] = set()
+        self._last: tuple[tuple[int, int], list[int]] = ((-1, -1), [])
         self.first_batches = {(0, 0)}
         """Epoch and number of the batches with which a run, or its continuation, begins."""
+
+    def begin_with(self, epoch: int, batch: int) -> None:
+        """Check the batch with which a resumed run begins."""
+        self.first_batches.add((epoch, batch))
+        self._last = ((-1, -1), [])
 
     def _owner(self, shard: int) -> int:
         return shard // self.plan.shards_per_replica
 
     def _checked_shards(self, epoch: int, batch: int) -> list[int]:
         """Return the shards that are computed twice in a batch, the same on every replica."""
+        if self._last[0] != (epoch, batch):
+            self._last = ((epoch, batch), self._drawn(epoch, batch))
+        return self._last[1]
+
+    def _drawn(self, epoch: int, batch: int) -> list[int]:
         own, size = self.plan.shards_per_replica, self.plan.replicas
         if not self.every:
             return []
@@ -67,9 +78,9 @@ class Checks:
 
     def _checked(self, batch: Batch) -> list[int]:
         """Return the shards of a batch, or of all that it was joined from, that are checked."""
-        first, *others = [
-            self._checked_shards(one.epoch, one.number) for one in batch.joined or (batch,)
-        ]
+        if not batch.joined:
+            return self._checked_shards(batch.epoch, batch.number)
+        first, *others = [self._checked_shards(one.epoch, one.number) for one in batch.joined]
         return [shard for shard in first if all(shard in other for other in others)]
 
     def pieces(self, epoch: int, batch: int) -> list[range]:
@@ -91,8 +102,10 @@ class Checks:
         """Return the shards of this replica that another one computes too."""
         if not self.exact:
             return []
+        if not (found := self._checked(batch)):
+            return []
         mine = self.plan.parts(self.group.world.rank)
-        return [s for s in self._checked(batch) if any(s in part for part in mine)]
+        return [s for s in found if any(s in part for part in mine)]
 
     def compare_shards(
         self, batch: Batch, loss: Loss, call: int, stepper: Stepper, noted: Noted

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any, Protocol
 
 import torch
+from torch import Tensor
 
 from lockstep.data.keyed import seed_generators
 from lockstep.engine.group import Group
@@ -18,7 +19,7 @@ from lockstep.keys import key
 class Order(Protocol):
     """Decides which samples form which batch."""
 
-    def batches(self, epoch: int, start: int) -> Iterator[list[int]]:
+    def batches(self, epoch: int, start: int) -> Iterator[list[int] | Tensor]:
         """Yield the sample numbers of each batch of an epoch, from batch `start` on."""
         ...
 
@@ -30,14 +31,19 @@ class Order(Protocol):
 class Shuffled:
     """All samples once per epoch, in an order that comes from (seed, epoch), or one by one."""
 
-    def __init__(self, size: int, global_batch: int, seed: int, *, shuffle: bool) -> None:
+    def __init__(
+        self, size: int, global_batch: int, seed: int, device: torch.device, *, shuffle: bool
+    ) -> None:
+        """Yield sample numbers on `device`."""
         self.order = GlobalOrder(size, global_batch, seed)
-        self.shuffle = shuffle
+        self.shuffle, self.device = shuffle, device
 
-    def batches(self, epoch: int, start: int) -> Iterator[list[int]]:
+    def batches(self, epoch: int, start: int) -> Iterator[Tensor]:
         """Yield the sample numbers of each batch."""
         order = self.order
-        every = order.epoch(epoch).tolist() if self.shuffle else list(range(order.size))
+        every = torch.arange(order.size, device=self.device)
+        if self.shuffle:
+            every = order.epoch(epoch, self.device)
         for first in range(start * order.global_batch, order.size, order.global_batch):
             yield every[first : first + order.global_batch]
 

@@ -17,7 +17,7 @@ from lockstep.errors import RunError
 
 FEW = 1 << 20
 """Gradients of fewer elements are hashed as a whole in one of `EVERY` steps, to cost nothing."""
-EVERY = 16
+EVERY, SMALL = 64, 1 << 12
 _FORMAT = struct.Struct("<qqqd")
 
 
@@ -45,9 +45,10 @@ class Receipts:
     def note(self, step: int, call: int, gradients: Gradients, table: Tensor) -> None:
         """Keep the receipt of a step on the device."""
         found = present(gradients)
-        few = sum(gradient.numel() for gradient in found) < FEW
+        few = sum([gradient.numel() for gradient in found]) < FEW
         if few and call % EVERY:
-            # One parameter in turn: what differs in one is in all of them a step later.
+            # One small parameter in turn: what differs in one is in all of them a step later.
+            found = [g for g in found if g.numel() <= SMALL] or found
             found = found[call % len(found) :][:1]
         kinds: dict[torch.dtype, list[Tensor]] = {}
         for gradient in found:

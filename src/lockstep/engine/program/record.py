@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -73,8 +74,10 @@ class ProgramRecord:
         """Whether the program has begun to train; one that only evaluates never does."""
         self.epoch = 0
         self.iterations, self.calls, self.samples = 0, 0, 0
-        self.sums: dict[str, Tensor] = {}
-        """Losses and counts of each optimizer since the last log: (2, shards)."""
+        self.tables: dict[str, list[Tensor]] = {}
+        """The losses of steps that have not been read from the device yet."""
+        self.sums: dict[str, list[float]] = {}
+        """Losses and counts of each optimizer since the last log."""
         self.notes = notes
         self.metrics: dict[str, float] = {}
         self.last_line: dict[str, float] = {}
@@ -157,7 +160,7 @@ class ProgramRecord:
         return found
 
     def _load(self, checkpoint: Checkpoint) -> None:
-        tensors, facts = checkpoint
+        facts = checkpoint.facts
         self.epoch, self.iterations, self.calls = (facts[n] for n in ("epoch", "step", "calls"))
         self.samples, self.metrics = facts["samples"], facts["metrics"]
         self.lines = facts["lines"]
@@ -166,15 +169,13 @@ class ProgramRecord:
             self.summary["recipe"]["metrics"].setdefault(name, name)
         self.goals.load(facts.get("goals", {}))
         self.summary |= self.goals.described()
-        device = self.group.device
-        self.sums = {n: tensors[f"sums {n}"].to(device) for n in facts["sums"]}
+        self.sums = {name: list(sums) for name, sums in facts["sums"].items()}
         self.notes.load(facts["notes"])
         self.clock.seconds |= facts["seconds"]
 
     def step(self, name: str, loss: StepLoss) -> None:
         """Note one step of the optimizer `name`."""
-        table = loss.table
-        self.sums[name] = self.sums[name] + table if name in self.sums else table
+        self.tables.setdefault(name, []).append(loss.table)
         self.calls += 1
 
     def after_body(self, *, samples: int, ends_epoch: bool, over: bool) -> None:
@@ -215,7 +216,8 @@ class ProgramRecord:
 
     def _agree(self) -> bool:
         """Agree with the other replicas; return whether to stop."""
-        bad = [n for n, table in self.sums.items() if not bool(table.isfinite().all())]
+        self._read_losses()
+        bad = [n for n, sums in self.sums.items() if not all(map(math.isfinite, sums))]
         if bad:
             # All replicas have the same table, so all of them raise.
             raise NotFinite(
@@ -233,6 +235,14 @@ class ProgramRecord:
         self.progress.step(self.iterations)
         return bool(stop)
 
+    def _read_losses(self) -> None:
+        """Add up the losses since the last log, one step after the other."""
+        for name, tables in self.tables.items():
+            sums = self.sums.setdefault(name, [0.0, 0.0])
+            for total, count in torch.stack(tables).sum(2).tolist():
+                sums[0], sums[1] = sums[0] + total, sums[1] + count
+        self.tables = {}
+
     def _log(self) -> None:
         self.clock.turn_to("training")
         training = self.clock.seconds["training"]
@@ -244,8 +254,8 @@ class ProgramRecord:
             "epoch": self.epochs(),
             "seconds": self.clock.total(),
         }
-        for name, table in self.sums.items():
-            total, count = table.sum(1).tolist()
+        self._read_losses()
+        for name, (total, count) in self.sums.items():
             line["loss" if len(self.state.steppers) == 1 else f"loss_{name}"] = total / (count or 1)
         line |= self.notes.means(self.group)
         self.sums = {}
@@ -288,6 +298,7 @@ class ProgramRecord:
                     f"a weight of {name} became NaN or infinite by step {self.iterations}. Try a "
                     "lower learning rate, or clip=1.0."
                 )
+        self._read_losses()
         tensors, facts = self.state.snapshot()
         notes = self.notes.rows(self.group)
         if self.group.world.is_first:
@@ -302,10 +313,9 @@ class ProgramRecord:
                 "last_line": self.last_line,
                 "machine": self.machine,
                 "goals": self.goals.state_dict(),
-                "sums": list(self.sums),
+                "sums": self.sums,
                 "notes": notes,
             }
-            tensors |= {f"sums {name}": table for name, table in self.sums.items()}
             self.checkpoints.save(Checkpoint(tensors, facts))
         self.clock.turn_to("training")
         self.after_save()

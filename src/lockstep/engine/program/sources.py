@@ -67,8 +67,11 @@ def make_batches(
         if transform is not None:
             raise RecipeError("transform is for streams: a data set transforms in __getitem__.")
         check_length(data, group)
-        order = _order(settings, group, data, seed, sampler, batch_sampler, shuffle)
         reader = IndexedReader(data, collator, seed, group.device, workers)
+        order = _order(settings, group, data, seed, sampler, batch_sampler)
+        if order is None:
+            size, place = len(data), reader.index_device
+            order = Shuffled(size, settings.global_batch, seed, place, shuffle=shuffle)
         state.fact(f"samples of data set {number}", len(data))
     else:
         if not hasattr(data, "__iter__"):
@@ -96,12 +99,12 @@ def _order(
     seed: int,
     sampler: Any,
     batch_sampler: Any,
-    shuffle: bool,
-) -> Order:
+) -> Order | None:
+    """Return the order of the user's sampler, if there is one."""
     if sampler is not None and batch_sampler is not None:
         raise RecipeError("give sampler or batch_sampler, not both.")
     if batch_sampler is not None:
         return Sampled(batch_sampler, None, seed, group)
     if sampler is not None:
         return Sampled(sampler, settings.global_batch, seed, group)
-    return Shuffled(len(data), settings.global_batch, seed, shuffle=shuffle)
+    return None

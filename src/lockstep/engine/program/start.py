@@ -61,7 +61,7 @@ class Parts:
             )
         if self.record.restore(accept_changes=settings.accept_changes):
             for batches in self.state.batches:
-                self.checks.first_batches.add((batches.passes, batches.next))
+                self.checks.begin_with(batches.passes, batches.next)
         try:
             steps = epochs * len(self.state.batches[0])
         except (TypeError, IndexError):

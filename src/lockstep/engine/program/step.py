@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
+from operator import is_
 from typing import Any
 
 import torch
@@ -56,6 +57,7 @@ class Computing:
         """The models of the program."""
         self.parameters: list[Tensor] = []
         """All their parameters."""
+        self._constants: dict[tuple[Any, ...], Tensor] = {}
 
     def enter(self, call: int, piece: Piece, *, again: bool = False) -> None:
         """Set batch norm, dropout and all generators to the shards of a piece."""
@@ -75,11 +77,29 @@ class Computing:
             for shard, total, items in rows:
                 values[shard], values[shards + shard] = float(total), float(items)
             return torch.tensor(values, dtype=torch.float64).view(2, shards)
+        places = [shard for shard, _, _ in rows]
         table = torch.zeros(2, shards, dtype=torch.float64, device=self.device)
-        for shard, total, items in rows:
-            table[0, shard] = total
-            table[1, shard] = items
+        if rows:
+            sums = torch.stack([total for _, total, _ in rows]).double()
+            table[0].index_copy_(0, self.kept(places, torch.int64), sums)
+            counts = self._counts([items for _, _, items in rows])
+            table[1].index_copy_(0, self.kept(places, torch.int64), counts)
         return table
+
+    def _counts(self, counts: list[Tensor | float]) -> Tensor:
+        if any(isinstance(count, Tensor) for count in counts):
+            each = [torch.as_tensor(count, device=self.device).double() for count in counts]
+            return torch.stack(each)
+        return self.kept(counts, torch.float64)
+
+    def kept(self, numbers: list[Any], kind: torch.dtype) -> Tensor:
+        """Return numbers on the device; the same ones come in every step, and copying waits."""
+        known = (kind, *numbers)
+        if known not in self._constants:
+            if len(self._constants) > 256:
+                self._constants.clear()
+            self._constants[known] = torch.tensor(numbers, dtype=kind, device=self.device)
+        return self._constants[known]
 
     def enter_whole(self, call: int) -> None:
         """Set all generators for code that sees the whole batch, the same on every replica."""
@@ -154,6 +174,8 @@ class Stepper:
         self.wire, self.exact, self.parts = wire, exact, computing.plan.accumulation
         self.divided = False
         """Whether the gradients of this step are divided already."""
+        self.items: float | None = None
+        """The items of the whole batch, if this process knows them without asking the device."""
         self.only = True
         """Whether the program has no other optimizer."""
         self.used = Used(optimizer, only=True)
@@ -173,10 +195,8 @@ class Stepper:
     def begin(self) -> None:
         """Look again which parameters the optimizer has, and which of them are trained now."""
         used = Used(self.optimizer, only=self.only)
-        same = len(used.parameters) == len(self.used.parameters) and all(
-            p is q for p, q in zip(used.parameters, self.used.parameters, strict=True)
-        )
-        if not same:
+        before = self.used.parameters
+        if len(used.parameters) != len(before) or not all(map(is_, used.parameters, before)):
             self.exchange = None
         self.used = used
 
@@ -211,6 +231,9 @@ class Stepper:
             rows.append((shards.start, found.total.detach(), found.items))
             if found.notes:
                 notes.add(shards.start, found.notes)
+        known = [items for _, _, items in rows if isinstance(items, float) and items.is_integer()]
+        # Whole numbers: their sum is the same in any order, and needs no device.
+        self.items = sum(known) if self.wire is None and len(known) == len(rows) else None
         return tree.total(), computing.table(rows)
 
     def exchanged(self, gradients: Gradients, table: Tensor) -> tuple[Gradients, Tensor]:
@@ -221,8 +244,11 @@ class Stepper:
                 self.exchange = GradientExchange(self.wire, self.used.parameters, shards)
             gradients, table = self.exchange(gradients, table)
         if not self.divided and (found := present(gradients)):
-            divide(found, table[1].sum(), exact=self.exact)
-        self.divided = False
+            known = self.items
+            kept = None if known is None else self.computing.kept([known], torch.float64)[0]
+            items = table[1].sum() if kept is None else kept
+            divide(found, items, exact=self.exact)
+        self.divided, self.items = False, None
         return gradients, table
 
     def update(self, gradients: Gradients) -> None:
@@ -250,6 +276,7 @@ def divide(gradients: list[Tensor], items: Tensor, *, exact: bool) -> None:
     if items.device.type == "cpu":
         torch._foreach_div_(gradients, items.item() or 1.0)
     else:
+        # By a tensor, also where the number is known: a GPU divides by a number in another way.
         torch._foreach_div_(gradients, torch.where(items > 0, items, 1.0).float())
     if exact:
         # A sum that starts from zero has no -0, one that starts from a gradient may.
