@@ -38,6 +38,15 @@ def fingerprint(tensor: Tensor) -> Tensor:
     return (rows * factors).sum() * signed(GOLDEN) + total
 
 
+def row_fingerprints(rows: Tensor) -> Tensor:
+    """Return a 64-bit hash of each row of a matrix."""
+    if rows.is_complex():
+        rows = torch.view_as_real(rows).flatten(1)
+    bits = rows.contiguous().view(_BITS[rows.element_size()]).long()
+    factors = torch.arange(1, 2 * bits.shape[1] + 1, 2, device=bits.device)
+    return (bits * factors * signed(GOLDEN)).sum(1)
+
+
 def relative_distance(
     whole: Sequence[Tensor | None], pieces: Sequence[Sequence[Tensor | None]]
 ) -> float:

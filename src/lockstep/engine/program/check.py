@@ -113,22 +113,27 @@ class Checks:
         """Compute the shards of `batch.checks` again; raise if their bits differ from the first."""
         if not (due := self._checked(batch)):
             return
-        suspects = Suspects(loss, stepper.computing.modules)
         again: Noted = {}
         for piece in batch.checks:
             if piece.shards.start not in due:
                 continue
             gradients = _gradients(stepper.computing, piece, loss, call, stepper)
-            found = fingerprints(gradients)
-            again[piece.shards.start] = (digest(piece.content), found)
-        every = self.group.objects((noted, again, suspects.changed()))
-        first = {shard: found for one, _, _ in every for shard, found in one.items()}
-        changed = sorted({name for _, _, names in every for name in names})
-        for rank, (_, second, _) in enumerate(every):
+            again[piece.shards.start] = (digest(piece.content), fingerprints(gradients))
+        every = self.group.objects((noted, again))
+        first = {shard: found for one, _ in every for shard, found in one.items()}
+        for rank, (_, second) in enumerate(every):
             for shard, found in second.items():
                 self.checked += 1
                 if shard in first and found != first[shard]:
+                    changed = self._changed_by(batch, loss, call, stepper)
                     self._refuse(batch, shard, rank, first[shard], found, stepper, changed)
+
+    def _changed_by(self, batch: Batch, loss: Loss, call: int, stepper: Stepper) -> list[str]:
+        """Return the names of what a third computation changes; all replicas call this."""
+        suspects = Suspects(loss, stepper.computing.modules)
+        for piece in (*batch.checks, *batch.pieces)[:1]:
+            _gradients(stepper.computing, piece, loss, call, stepper)
+        return sorted({name for names in self.group.objects(suspects.changed()) for name in names})
 
     def _refuse(
         self,

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from lockstep.engine.checks.fingerprint import fingerprint
+from lockstep.engine.checks.fingerprint import fingerprint, row_fingerprints
 from lockstep.engine.group import Group
 from lockstep.engine.program.tree import Gradients, present
 from lockstep.engine.run.atomic_write import replace_file
@@ -46,27 +46,24 @@ class Receipts:
         """Keep the receipt of a step on the device."""
         found = present(gradients)
         few = sum([gradient.numel() for gradient in found]) < FEW
-        if few and call % EVERY:
+        if few and call % EVERY and (small := [g for g in found if g.numel() <= SMALL]):
             # One small parameter in turn: what differs in one is in all of them a step later.
-            found = [g for g in found if g.numel() <= SMALL] or found
-            found = found[call % len(found) :][:1]
+            # A copy, hashed later with others: clipping changes the gradient in its place.
+            one = small[call % len(small)].detach().reshape(-1).clone()
+            self.waiting.append((step, call, one, table))
+            return
         kinds: dict[torch.dtype, list[Tensor]] = {}
         for gradient in found:
             kinds.setdefault(gradient.dtype, []).append(gradient.reshape(-1))
-        hashes = [
-            fingerprint(torch.cat(parts) if len(parts) > 1 else parts[0])
-            for parts in kinds.values()
-        ]
-        if len(hashes) != 1:
-            nothing = torch.zeros((), dtype=torch.int64, device=table.device)
-            hashes = [torch.stack([nothing, *hashes]).sum()]
-        self.waiting.append((step, call, hashes[0], table))
+        nothing = torch.zeros((), dtype=torch.int64, device=table.device)
+        hashes = [fingerprint(torch.cat(parts)) for parts in kinds.values()]
+        self.waiting.append((step, call, torch.stack([nothing, *hashes]).sum(), table))
 
     def settle(self) -> None:
         """Compare the receipts of all replicas, and write those of the first."""
         if not self.waiting:
             return
-        hashes = torch.stack([found for _, _, found, _ in self.waiting]).tolist()
+        hashes = _hashes([found for _, _, found, _ in self.waiting])
         sums = torch.stack([table for _, _, _, table in self.waiting]).sum(2)
         losses = (sums[:, 0] / sums[:, 1].clamp(min=1e-300)).tolist()
         places = [(step, call) for step, call, _, _ in self.waiting]
@@ -89,6 +86,21 @@ class Receipts:
         if self.group.world.is_first and self.path.exists():
             rows = [r for r in read(self.path) if r.call < calls]
             replace_file(self.path, b"".join(_FORMAT.pack(*row) for row in rows))
+
+
+def _hashes(found: list[Tensor]) -> list[int]:
+    """Return hashes as numbers, and hash small gradients of one shape together."""
+    hashes = [0] * len(found)
+    kinds: dict[tuple[torch.Size, torch.dtype], list[int]] = {}
+    for number, tensor in enumerate(found):
+        kinds.setdefault((tensor.shape, tensor.dtype), []).append(number)
+    for (shape, _), numbers in kinds.items():
+        rows = torch.stack([found[number] for number in numbers])
+        if shape:
+            rows = row_fingerprints(rows)
+        for number, value in zip(numbers, rows.tolist(), strict=True):
+            hashes[number] = value
+    return hashes
 
 
 def read(path: Path) -> list[Receipt]:

@@ -20,7 +20,7 @@ from lockstep.data.batches import check_indexed, check_pair
 from lockstep.engine.recipe.recipe import Precision, Recipe, build
 from lockstep.errors import DataError, RecipeError
 from lockstep.layers.batch_norm import ShardBatchNorm, SyncedBatchNorm
-from lockstep.world import use_deterministic_blas
+from lockstep.world import keep_freed_memory, use_deterministic_blas
 
 
 def seed_all(number: int) -> None:
@@ -95,6 +95,8 @@ def configure_torch(
 ) -> None:
     """Set threads, precision and determinism of torch."""
     torch.set_num_threads(threads)
+    if device.type == "cpu":
+        keep_freed_memory()
     # DDP warns of weights with one input channel, where both layouts are the same memory.
     warnings.filterwarnings("ignore", message="Grad strides do not match bucket view strides")
     # The recipe decides whether to use TF32, not the compiler.
