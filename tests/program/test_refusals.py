@@ -219,3 +219,24 @@ def test_asking_for_the_number_of_replicas_is_pointed_out(tmp_path: Path):
     path = written(tmp_path, changed("lr=1e-2", "lr=1e-2 * loop.replicas"))
     run(path, tmp_path / "out", console=Heard(tmp_path / "heard"))
     assert "lr=1e-2 * loop.replicas" in (tmp_path / "heard").read_text()
+
+
+def test_a_batch_that_is_unpacked_is_refused(tmp_path: Path):
+    path = written(tmp_path, changed("for batch in batches:", "for x, batch in batches:"))
+    with pytest.raises(LockstepError, match="cannot be unpacked"):
+        run(path, tmp_path / "out")
+
+
+def test_an_evaluation_on_one_replica_only_is_refused(tmp_path: Path):
+    measure = "lambda b: {'n': b[1].float()}"
+    body = f"{PLAIN}        if loop.is_first: loop.evaluate(DATA, {measure})\n"
+    with pytest.raises(LockstepError, match="do different things at the same time"):
+        run(written(tmp_path, body), tmp_path / "out", 2)
+
+
+def test_what_is_built_before_the_loop_is_the_same_in_every_run(tmp_path: Path):
+    body = "NET, NOISE = Net(), torch.randn(6) + random.random()\n"
+    body += changed("Net()", "NET").replace("model(x)", "model(x + NOISE)")
+    path = written(tmp_path, body)
+    hashes = {run(path, tmp_path / str(n), max(n, 1))["weights_sha256"] for n in (0, 1, 2)}
+    assert len(hashes) == 1

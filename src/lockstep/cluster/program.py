@@ -71,7 +71,9 @@ def _run(
     resume: bool = False,
 ) -> dict[str, Any]:
     """Run the program as one replica; return the summary of its loop."""
+    from lockstep.data.keyed import seed_generators
     from lockstep.engine.program.loop import finished
+    from lockstep.keys import key
 
     give(
         Given(
@@ -87,6 +89,8 @@ def _run(
     )
     finished.clear()
     announce_rank(world)
+    # What the program draws before it makes its Loop is the same on every replica, too.
+    seed_generators(key(program.flags.get("seed", 0), "program"))
     sys.argv = [str(program.path), *program.arguments]
     sys.path.insert(0, str(program.path.parent.resolve()))
     try:

@@ -14,7 +14,7 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.distributed import distributed_c10d
 
-from lockstep.errors import PlanError
+from lockstep.errors import PlanError, RunError
 from lockstep.world import World, restarts
 
 
@@ -73,13 +73,23 @@ class Group:
         dist.all_gather(parts, own)
         return torch.cat(parts).to(local.device)
 
-    def objects(self, value: Any) -> list[Any]:
-        """Return the values of all replicas, in the order of their ranks."""
+    def objects(self, value: Any, to: str = "") -> list[Any]:
+        """Return the values of all replicas, in the order of their ranks.
+
+        `to` says what for: replicas that do different things at once are refused.
+        """
         if self.alone:
             return [value]
         values: list[Any] = [None] * self.world.size
-        dist.all_gather_object(values, value)
-        return values
+        dist.all_gather_object(values, (to, value))
+        doing = {what for what, _ in values}
+        if len(doing) > 1:
+            raise RunError(
+                f"the replicas do different things at the same time: {', '.join(sorted(doing))}. "
+                "Is something that all of them must do, such as an evaluation, under a condition "
+                "that differs between them (if loop.is_first)?"
+            )
+        return [found for _, found in values]
 
     @contextmanager
     def first_on_machine(self) -> Iterator[None]:

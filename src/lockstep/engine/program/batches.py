@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from lockstep.data.readers import IndexedReader, StreamReader, Wanted
 from lockstep.engine.program.order import Order
 from lockstep.engine.recipe.plan import Plan, cut
+from lockstep.errors import RecipeError
 
 Part = tuple[range, tuple[int, ...], int]
 """Shards, the samples in each of them, and the first sample."""
@@ -42,6 +43,14 @@ class Batch:
     """Samples that this replica computes a second time, to compare the bits."""
     joined: tuple[Batch, ...] = field(repr=False, default=())
     """The batches that this one was joined from, if any."""
+
+    def __iter__(self) -> Iterator[Any]:
+        """Refuse to be unpacked: a batch is cut into shards, which only the loss sees."""
+        raise RecipeError(
+            "a batch of the loop cannot be unpacked, as in `for x, y in batches`: it is cut into "
+            "shards. Write `for batch in batches: loop.step(batch, loss, optimizer)`; the loss "
+            "gets what the collate function made of a shard, and can unpack that."
+        )
 
 
 def join(batches: Sequence[Batch]) -> Batch:

@@ -58,7 +58,7 @@ class Evaluation:
         for number, found in self._results(function):
             pairs = measured(found, name).items()
             rows[number] = {key: (float(total), float(count)) for key, (total, count) in pairs}
-        every = {n: row for part in self.group.objects(rows) for n, row in part.items()}
+        every = {n: row for part in self.group.objects(rows, "evaluate") for n, row in part.items()}
         names = list(every[0])
         if any(list(every[n]) != names for n in self.chunks):
             raise RecipeError(
@@ -77,7 +77,7 @@ class Evaluation:
             number: map_tensors(found, lambda t: t.detach().cpu())
             for number, found in self._results(function)
         }
-        every = {n: row for part in self.group.objects(rows) for n, row in part.items()}
+        every = {n: row for part in self.group.objects(rows, "evaluate") for n, row in part.items()}
         return _joined([every[n] for n in self.chunks])
 
 

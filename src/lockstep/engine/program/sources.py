@@ -29,7 +29,7 @@ def _is_stream(data: Any) -> bool:
 
 def check_length(data: Any, group: Group) -> None:
     """Refuse data without samples, or with other lengths on other replicas."""
-    if len(set(group.objects(len(data)))) > 1:
+    if len(set(group.objects(len(data), "read data"))) > 1:
         raise DataError(
             f"{type(data).__name__} has other lengths on other replicas: what builds it depends on "
             "something besides the seed."

@@ -97,7 +97,7 @@ class ProgramState:
             for name, model in self.models.items()
             for place, p in model.module.named_parameters()
         }
-        every = group.objects(own)
+        every = group.objects(own, "compare weights")
         if odd := [name for name in own if any(one.get(name) != own[name] for one in every)]:
             raise RunError(
                 f"the replicas have different weights after step {step}: {some(odd)}. "

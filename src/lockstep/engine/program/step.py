@@ -305,7 +305,7 @@ class Notes:
         """Return the sums of all replicas; all call this together."""
         own = {n: [[float(v) for v in row] for row in rows] for n, rows in self.sums.items()}
         found: Rows = {}
-        for one in group.objects(own):
+        for one in group.objects(own, "log"):
             for name, rows in one.items():
                 kept = found.setdefault(name, [[0.0, 0.0] for _ in range(self.shards)])
                 # Each shard is on one replica: the others add zeros.
