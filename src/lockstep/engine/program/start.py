@@ -214,6 +214,7 @@ def _described(settings: Settings) -> dict[str, object]:
     """Return the program in words and numbers, for run.json and the report."""
     return {
         "name": settings.name,
+        "program": Path(sys.argv[0]).name if sys.argv else "",
         "global_batch": settings.global_batch,
         "shards": settings.shards,
         "seed": settings.seed,
