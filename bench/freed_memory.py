@@ -12,9 +12,9 @@ import tempfile
 from pathlib import Path
 
 import torch
-from own_loop import by_recipe
 
 from lockstep.engine.recipe import prepare
+from own_loop import by_recipe
 
 
 def main() -> None:
