@@ -68,8 +68,8 @@ def test_a_clip_above_zero_or_none_is_accepted(clip):
 
 
 def test_an_unknown_precision_is_refused_with_those_that_are_known():
-    with pytest.raises(RecipeError, match="precision is 'fp16'; known: fp32, tf32, bf16"):
-        small(precision="fp16")
+    with pytest.raises(RecipeError, match="precision is 'fp8'; known: fp32, tf32, bf16"):
+        small(precision="fp8")
 
 
 def test_an_unknown_batch_norm_is_refused_with_those_that_are_known():

@@ -46,7 +46,7 @@ _FLAGS: dict[str, tuple[type, str]] = {
     "grow_from": (str, "Smallest global batch with --grow-to, or 'none'."),
     "shards": (int, "Number of slices of the global batch, a power of two."),
     "epochs": (int, "Passes over the training data."),
-    "precision": (str, "fp32, tf32 or bf16."),
+    "precision": (str, "fp32, tf32, bf16, fp16 or pure-bf16."),
     "seed": (int, "Seed of weights, order, augmentation and dropout."),
     "augment": (str, f"Augmentation, separated by ';', or 'none': {_FUNCTION}."),
     "batch_norm": (str, "Compute statistics per 'shard', or 'sync' them over the global batch."),

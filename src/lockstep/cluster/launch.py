@@ -116,6 +116,10 @@ def replica(job: Job, world: World, store: str | None, progress: Progress) -> di
     from lockstep.engine.group import Group
     from lockstep.engine.loop import train
 
+    if job.recipe.is_general:
+        from lockstep.engine.program.recipe_loop import train_by_loop
+
+        return train_by_loop(job, world, store, progress)
     group = Group(world, store=store, timeout=job.timeout, share_gpu=job.share_gpu)
     # Do not leave after an error: its traceback keeps DDP alive, and leaving may hang or abort.
     summary = train(job, group, progress)

@@ -127,5 +127,5 @@ def check_pair(sample: Any) -> None:
         raise DataError(
             f"a sample of the data set is {type(sample).__name__}: lockstep needs pairs of "
             "(input, target). Wrap the data set so that its __getitem__ returns such a pair, or "
-            "write the loop with lockstep.Loop, which takes samples of any structure."
+            "give the recipe a collate function, which takes samples of any structure."
         )

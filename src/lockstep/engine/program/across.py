@@ -45,7 +45,7 @@ def across(
     found = computing.loss(loss, _filled(structure, iter(joined.leaves)))
     if not found.total.requires_grad:
         raise RecipeError("the loss does not depend on what encode returned.")
-    found.total.backward()
+    computing.run_backward(found.total)
     own = take_gradients(stepper.used.parameters)
     tree = ShardTree(len(own))
     for shards in computing.plan.parts(group.world.rank):

@@ -78,17 +78,18 @@ class Evaluation:
             for number, found in self._results(function)
         }
         every = {n: row for part in self.group.objects(rows, "evaluate") for n, row in part.items()}
-        return _joined([every[n] for n in self.chunks])
+        return joined([every[n] for n in self.chunks])
 
 
-def _joined(parts: list[Any]) -> Any:
+def joined(parts: list[Any]) -> Any:
+    """Join tensors and lists over the chunks of a data set, inside tuples and dicts, too."""
     first = parts[0]
     if isinstance(first, Tensor):
         return torch.cat(parts)
     if isinstance(first, dict):
-        return {name: _joined([part[name] for part in parts]) for name in first}
+        return {name: joined([part[name] for part in parts]) for name in first}
     if isinstance(first, tuple):
-        return tuple(_joined(list(column)) for column in zip(*parts, strict=True))
+        return tuple(joined(list(column)) for column in zip(*parts, strict=True))
     if isinstance(first, list):
         return [item for part in parts for item in part]
     raise RecipeError(

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from lockstep.console import Console
+from lockstep.console import Console, Progress
 from lockstep.world import World
 
 
@@ -24,6 +24,10 @@ class Given:
     share_gpu: bool = False
     detail: int | None = None
     """A step whose hashes are written to details.json, for an audit."""
+    recipe: dict[str, Any] | None = None
+    """The recipe that the loop trains, in words and numbers; None for a program."""
+    progress: Progress | None = None
+    """Shows the progress; default: the console does."""
     flags: dict[str, Any] = field(default_factory=dict)
     """Arguments of `Loop` that the command replaces."""
     apart: bool = False

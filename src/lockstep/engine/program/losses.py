@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from lockstep.data.nested import map_tensors
 from lockstep.errors import RecipeError
 
 HOW = (
@@ -86,7 +87,8 @@ def measured(returned: Any, name: str) -> dict[str, tuple[Tensor, Tensor]]:
         )
     found = {}
     for key, value in returned.items():
-        one = weighed(value, f"{name}[{key!r}]")
-        total, count = one.total.detach().double(), torch.as_tensor(one.items, dtype=torch.float64)
+        # In double precision: the sum of a large chunk would lose digits.
+        one = weighed(map_tensors(value, Tensor.double), f"{name}[{key!r}]")
+        total, count = one.total.detach(), torch.as_tensor(one.items, dtype=torch.float64)
         found[str(key)] = (total, count)
     return found

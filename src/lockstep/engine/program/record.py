@@ -80,6 +80,8 @@ class ProgramRecord:
         """Losses and counts of each optimizer since the last log."""
         self.notes = notes
         self.metrics: dict[str, float] = {}
+        self.reached: float | None = None
+        """Seconds until the target of a recipe was reached."""
         self.last_line: dict[str, float] = {}
         """What was logged last about training."""
         self.first: tuple[float, int] | None = None
@@ -163,10 +165,9 @@ class ProgramRecord:
         facts = checkpoint.facts
         self.epoch, self.iterations, self.calls = (facts[n] for n in ("epoch", "step", "calls"))
         self.samples, self.metrics = facts["samples"], facts["metrics"]
-        self.lines = facts["lines"]
+        self.lines, self.reached = facts["lines"], facts.get("reached")
         self.last_line = facts["last_line"]
-        for name in self.metrics:
-            self.summary["recipe"]["metrics"].setdefault(name, name)
+        self._name_metrics(self.metrics)
         self.goals.load(facts.get("goals", {}))
         self.summary |= self.goals.described()
         self.sums = {name: list(sums) for name, sums in facts["sums"].items()}
@@ -310,6 +311,7 @@ class ProgramRecord:
                 "lines": self.lines,
                 "seconds": dict(self.clock.seconds),
                 "metrics": self.metrics,
+                "reached": self.reached,
                 "last_line": self.last_line,
                 "machine": self.machine,
                 "goals": self.goals.state_dict(),
@@ -323,8 +325,7 @@ class ProgramRecord:
     def evaluated(self, found: dict[str, float]) -> None:
         """Note the result of an evaluation."""
         self.metrics |= found
-        for name in found:
-            self.summary["recipe"]["metrics"].setdefault(name, name)
+        self._name_metrics(found)
         place = {"kind": "test", "step": self.iterations, "epoch": self.epochs()}
         self.write(place | {"seconds": self.clock.total()} | found)
         better = self.goals.see(found, self.iterations)
@@ -332,6 +333,12 @@ class ProgramRecord:
             self.goals.write()
             self.summary |= self.goals.described()
             self.folder.write_summary(self.summary)
+
+    def _name_metrics(self, found: dict[str, float]) -> None:
+        """Add what a program measures to its description; a recipe has named its metrics."""
+        if "program" in self.summary:
+            for name in found:
+                self.summary["recipe"]["metrics"].setdefault(name, name)
 
     def end(self) -> dict[str, Any]:
         """Write weights and summary; return the summary."""
@@ -359,7 +366,7 @@ class ProgramRecord:
             "time": {name: round(value, 6) for name, value in self.clock.seconds.items()},
             "samples_per_second": speed,
             "metrics": self.metrics,
-            "seconds_to_target": None,
+            "seconds_to_target": self.reached,
             "parameters": sum(
                 p.numel() for m in self.state.models.values() for p in m.module.parameters()
             ),

@@ -21,7 +21,8 @@ class Options(TypedDict, total=False):
     """Arguments of `Loop` that seldom need to change."""
 
     precision: PrecisionName
-    """`fp32`, `tf32` or `bf16` (autocast around the loss function)."""
+    """`fp32`, `tf32`, `bf16` or `fp16` (autocast around the loss function; `fp16` scales the
+    loss), or `pure-bf16` (weights and gradients in bfloat16)."""
     micro_batch: int | None
     """Samples that go through the loss together (fast mode); default: all of a replica's."""
     device: Literal["auto", "cpu", "cuda"]

@@ -26,7 +26,12 @@ from lockstep.engine.program.sources import check_length, has_index
 from lockstep.engine.program.state import ProgramState
 from lockstep.engine.program.step import Computing, Notes, Stepper
 from lockstep.engine.program.steps import Steps
-from lockstep.engine.recipe.prepare import check_layers, configure_torch, machine_facts
+from lockstep.engine.recipe.prepare import (
+    check_layers,
+    configure_torch,
+    in_bfloat16,
+    machine_facts,
+)
 from lockstep.engine.recipe.recipe import Precision
 from lockstep.engine.run.run_folder import new_folder
 from lockstep.errors import DataError, PlanError, RecipeError
@@ -74,6 +79,8 @@ class Parts:
         """Move a model to the device, and let its layers work per shard."""
         check_layers(module)
         module.to(self.group.device)
+        if self.computing.precision is Precision.PURE_BF16:
+            in_bfloat16(module)
         found = ShardedModel(module, self.computing.shards, self.group)
         if found.module is not module:
             raise RecipeError(
@@ -146,6 +153,8 @@ def start(settings: Settings, given: Given | None) -> Parts:
     )
     console = given.console if given is not None else Console(quiet=settings.quiet)
     progress = LiveProgress(console, settings.name) if world.is_first else Progress()
+    if given is not None and given.progress is not None:
+        progress = given.progress
     own = plan.shards_per_replica
     mine = range(world.rank * own, (world.rank + 1) * own)
     shards = Shards(own, group.device, first=mine.start, seed=settings.seed)
@@ -154,15 +163,19 @@ def start(settings: Settings, given: Given | None) -> Parts:
         plan, group, settings.seed, settings.check_every, progress, exact=settings.exact
     )
     state = ProgramState()
+    if computing.loss_scale is not None:
+        state.keep({"loss scale": computing.loss_scale})
     for name in ("global_batch", "shards", "seed", "exact"):
         state.fact(name, getattr(settings, name))
     folder = _folder(settings, group)
     # A launcher that restarts its processes wants them to continue.
     resume = settings.resume or bool(restarts() and (folder / "run.json").exists())
+    recipe = None if given is None else given.recipe
+    program = {"path": str(Path(sys.argv[0]).resolve()), "arguments": sys.argv[1:]}
     facts = {
-        "recipe": _described(settings),
+        "recipe": recipe or _described(settings),
         "exact": settings.exact,
-        "program": {"path": str(Path(sys.argv[0]).resolve()), "arguments": sys.argv[1:]},
+        **({} if recipe else {"program": program}),
         "replicas": world.size,
         "shards_per_replica": own,
         "machine": machine_facts(settings.threads, group.device),

@@ -14,6 +14,7 @@ from lockstep.data.keyed import seed_generators
 from lockstep.engine.group import Group
 from lockstep.engine.program.batches import Batch, Piece
 from lockstep.engine.program.exchange import GradientExchange, Wire
+from lockstep.engine.program.loss_scale import LossScale
 from lockstep.engine.program.losses import Weighed, weighed
 from lockstep.engine.program.tree import Gradients, ShardTree, present, take_gradients
 from lockstep.engine.recipe.plan import Plan
@@ -57,6 +58,8 @@ class Computing:
         """The models of the program."""
         self.parameters: list[Tensor] = []
         """All their parameters."""
+        self.loss_scale = LossScale() if precision is Precision.FP16 else None
+        """What every loss is multiplied by before backward, in fp16."""
         self._constants: dict[tuple[Any, ...], Tensor] = {}
 
     def enter(self, call: int, piece: Piece, *, again: bool = False) -> None:
@@ -106,10 +109,22 @@ class Computing:
         seed_generators(key(self.seed, call, "whole batch"), self.device)
 
     def autocast(self) -> AbstractContextManager[Any]:
-        """Return a context that computes in bf16 if the program asks for it."""
-        if self.precision is not Precision.BF16:
+        """Return a context that computes in 16 bits if the program asks for it."""
+        kinds = {Precision.BF16: torch.bfloat16, Precision.FP16: torch.float16}
+        if self.precision not in kinds:
             return nullcontext()
-        return torch.autocast(self.device.type, torch.bfloat16)
+        return torch.autocast(self.device.type, kinds[self.precision])
+
+    def run_backward(
+        self, total: Tensor, inputs: list[Tensor] | None = None, scale: float | None = None
+    ) -> None:
+        """Run backward from a summed loss, multiplied by `scale` and by the loss scale."""
+        if self.loss_scale is not None:
+            # In float32: a large scale does not fit into float16.
+            total = total.float()
+            scale = self.loss_scale.value * (1.0 if scale is None else scale)
+        start = None if scale is None else torch.full_like(total, scale)
+        total.backward(start, inputs=inputs)
 
     def loss(self, loss: Loss, content: Any) -> Weighed:
         """Call a user's loss function; name it in what it raises."""
@@ -140,8 +155,7 @@ class Computing:
                 "the loss does not depend on any parameter: it was computed without gradients, or "
                 "detached from the model."
             )
-        weight = None if scale is None else torch.full_like(found.total, scale)
-        found.total.backward(weight, inputs=used.inputs)
+        self.run_backward(found.total, used.inputs, scale)
         return take_gradients(used.parameters)
 
 
@@ -253,9 +267,18 @@ class Stepper:
 
     def update(self, gradients: Gradients) -> None:
         """Clip the gradients and let the optimizer change the weights."""
+        scale, found = self.computing.loss_scale, present(gradients)
+        # In fp16 a sum may overflow: then the step changes nothing, and the scale is halved.
+        if scale is None or not found or scale.accepts(found):
+            self._change_weights(gradients, found)
+        for p in self.computing.parameters:
+            # Also of parameters that no optimizer has.
+            p.grad = None
+
+    def _change_weights(self, gradients: Gradients, found: list[Tensor]) -> None:
         for p, gradient in zip(self.used.parameters, gradients, strict=True):
             p.grad = gradient
-        if self.clip is not None and (found := present(gradients)):
+        if self.clip is not None and found:
             if self.exact:
                 # Copies: a norm's bits may depend on how its operand lies in memory.
                 found = [g.clone(memory_format=torch.contiguous_format) for g in found]
@@ -266,9 +289,6 @@ class Stepper:
             self.optimizer.step()
         finally:
             self.inside = False
-        for p in self.computing.parameters:
-            # Also of parameters that no optimizer has.
-            p.grad = None
 
 
 def divide(gradients: list[Tensor], items: Tensor, *, exact: bool) -> None:

@@ -133,6 +133,7 @@ class Job:
                 "leave a replica, so the bits would depend on how many there are. Leave one out."
             )
         object.__setattr__(self, "loggers", checked(self.loggers))
+        self._refuse_if_general()
         plan = self.plan
         synced = self.recipe.batch_norm is BatchNorm.SYNC
         if synced and self.exact:
@@ -145,6 +146,23 @@ class Job:
                 f"--batch-norm sync needs the global batch in one pass, --micro-batch "
                 f"{plan.micro_batch} makes {plan.accumulation}. Leave --micro-batch out, or use "
                 "--batch-norm shard."
+            )
+
+    def _refuse_if_general(self) -> None:
+        """Refuse flags that only recorded steps know."""
+        if not self.recipe.is_general:
+            return
+        known = {"wire": "fp32", "bucket_mb": None, "noise": False, "timeline": False}
+        odd = [name for name, value in known.items() if getattr(self, name) != value]
+        if self.speed not in (Speed.AUTO, Speed.EAGER):
+            odd.append("speed")
+        if self.resident is not None:
+            odd.append("resident")
+        if odd:
+            raise PlanError(
+                f"--{odd[0].replace('_', '-')} cannot be with {self.recipe.why_general}: that "
+                "needs the general loop, whose steps are neither recorded nor looked into. Leave "
+                "the flag out."
             )
 
     @property

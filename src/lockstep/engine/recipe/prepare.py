@@ -69,6 +69,19 @@ def check_layers(module: nn.Module) -> None:
             )
 
 
+def in_bfloat16(module: nn.Module) -> None:
+    """Keep weights and buffers in bfloat16, except those of batch norm, which are statistics."""
+    for layer in module.modules():
+        if isinstance(layer, _BatchNorm):
+            continue
+        for p in layer.parameters(recurse=False):
+            if p.is_floating_point():
+                p.data = p.data.to(torch.bfloat16)
+        for name, buffer in layer.named_buffers(recurse=False):
+            if buffer.is_floating_point():
+                setattr(layer, name, buffer.to(torch.bfloat16))
+
+
 def load_data(recipe: Recipe, progress: Progress) -> Data:
     """Load and check the recipe's data; pass `progress` to a function that takes it."""
     listens = "progress" in inspect.signature(recipe.data).parameters
@@ -84,7 +97,7 @@ def load_data(recipe: Recipe, progress: Progress) -> Data:
     if not len(data.train) or not len(data.test):
         raise DataError(f"the data of {recipe.name} have no training or no test samples.")
     for samples in (data.train, data.test):
-        if not isinstance(samples, Resident):
+        if not isinstance(samples, Resident) and not recipe.is_general:
             # Here and not in a worker, from which the error would arrive wrapped and late.
             check_pair(build(f"the first sample of {recipe.name}", samples.__getitem__, 0))
     return data

@@ -20,6 +20,9 @@ from lockstep.scaling.batch.growth import Growth
 from lockstep.scaling.rates.schedules import Schedule, constant
 
 PerItem = Callable[[Tensor, Tensor], Tensor]
+"""From outputs and targets to one value per item."""
+Measured = Callable[[Any, Any], Any]
+"""From outputs and targets of any structure to one value per item, or (values, weights)."""
 MOST_DOUBLINGS = 10
 """How often a batch may double."""
 
@@ -32,9 +35,13 @@ class Precision(StrEnum):
     """Faster matrix products on NVIDIA GPUs."""
     BF16 = "bf16"
     """Autocast to bfloat16."""
+    FP16 = "fp16"
+    """Autocast to float16, with a loss scale that follows the gradients."""
+    PURE_BF16 = "pure-bf16"
+    """Weights, gradients and optimizer state in bfloat16, except those of batch norm."""
 
 
-PrecisionName = Precision | Literal["fp32", "tf32", "bf16"]
+PrecisionName = Precision | Literal["fp32", "tf32", "bf16", "fp16", "pure-bf16"]
 
 
 class BatchNorm(StrEnum):
@@ -55,13 +62,15 @@ class Recipe:
     """Builds the model; lockstep seeds torch before it calls this."""
     data: Callable[[], Data]
     """Loads the training and the test data."""
-    loss: PerItem
+    loss: Measured
     """Computes one loss per item (a sample, or a token) from outputs and targets: use
-    `reduction="none"`."""
-    metrics: Mapping[str, PerItem]
-    """Measured on the test data, one value per item; runs are compared by the first metric."""
+    `reduction="none"`. With `collate`, it may also return (values, weights) or (sum, count)."""
+    metrics: Mapping[str, Any]
+    """Measured on the test data, one value per item; runs are compared by the first metric. One
+    over the whole test set is `lockstep.metrics.whole(function)`, or an object of torchmetrics."""
     optimizer: Callable[..., torch.optim.Optimizer]
-    """Called with the parameters and `lr`; fix other arguments with functools.partial."""
+    """Called with the parameters and `lr`; fix other arguments with functools.partial. A function
+    whose first argument is called `model` gets the model, to form groups of parameters by name."""
     learning_rate: float
     """The peak learning rate, for this global batch."""
     schedule: Schedule = constant
@@ -81,7 +90,8 @@ class Recipe:
     epochs: int
     """Passes over the training data; with `grow_to`, as many as equal progress needs."""
     precision: PrecisionName = Precision.FP32
-    """`fp32`, `tf32` (faster matrix products on NVIDIA GPUs) or `bf16` (autocast)."""
+    """`fp32`, `tf32` (faster matrix products on NVIDIA GPUs), `bf16` or `fp16` (autocast; `fp16`
+    scales the loss), or `pure-bf16` (weights and gradients in bfloat16)."""
     seed: int = 0
     """Decides initial weights, order, augmentation and dropout."""
     augment: Sequence[Callable[[Tensor, SampleKeys], Tensor]] = ()
@@ -98,6 +108,9 @@ class Recipe:
     """Samples that are evaluated at once; default: four shards, and 1,024 or fewer."""
     lower_is_better: bool = False
     """Whether the first metric should fall (an error, bits per byte) or rise (accuracy)."""
+    collate: Callable[[list[Any]], Any] | None = None
+    """Makes a batch of a list of samples; then samples and batches may have any structure. A batch
+    is (inputs, targets), or a dict that is both. Inputs in a dict become `model(**inputs)`."""
 
     def __post_init__(self) -> None:
         """Refuse values that cannot work, and say what to type instead."""
@@ -142,10 +155,13 @@ class Recipe:
         if "test_loss" in self.metrics:
             raise RecipeError("a metric is called test_loss, which is the loss; rename it.")
         self._check_growth()
+        self.refuse_if_general()
         plain = ("model", "data", "loss", "optimizer", "schedule")
         functions = {name: getattr(self, name) for name in plain}
         functions |= {f"metric {name}": function for name, function in self.metrics.items()}
         functions |= {f"augment {n}": function for n, function in enumerate(self.augment)}
+        if self.collate is not None:
+            functions["collate"] = self.collate
         for name, function in functions.items():
             if not callable(function):
                 raise RecipeError(
@@ -184,6 +200,45 @@ class Recipe:
             )
 
     @property
+    def is_general(self) -> bool:
+        """Whether a `Loop` must train the recipe, because no recorded step can."""
+        return (
+            self.collate is not None
+            or self.precision in (Precision.FP16, Precision.PURE_BF16)
+            or any(is_whole(metric) for metric in self.metrics.values())
+        )
+
+    def refuse_if_general(self) -> None:
+        """Refuse fields that only recorded steps know."""
+        if not self.is_general:
+            return
+        instead = {
+            "augment": "augment in the data set or in collate: lockstep seeds both per sample",
+            "grow_to": "leave it out",
+            "channels_last": "leave it out, or convert the model and its inputs yourself",
+        }
+        for name, what in instead.items():
+            if getattr(self, name):
+                raise RecipeError(
+                    f"{name} cannot be with {self.why_general}: that needs the general loop, which "
+                    f"has no {name}. Instead, {what}."
+                )
+        if self.batch_norm is BatchNorm.SYNC:
+            raise RecipeError(
+                f"batch_norm='sync' cannot be with {self.why_general}: the general loop keeps "
+                "statistics per shard. Use 'shard', which depends on the replicas as little."
+            )
+
+    @property
+    def why_general(self) -> str:
+        """The first field that asks for the general loop."""
+        if self.collate is not None:
+            return "collate"
+        if self.precision in (Precision.FP16, Precision.PURE_BF16):
+            return f"precision {self.precision}"
+        return "a metric over the whole test set"
+
+    @property
     def grows(self) -> bool:
         """Whether a step may take more samples than the global batch."""
         return (self.grow_to or 0) > self.global_batch
@@ -215,12 +270,37 @@ class Recipe:
         """Return hashes of the code of the recipe's functions, to notice that one was edited."""
         functions = {name: getattr(self, name) for name in ("model", "data", "loss", "optimizer")}
         functions |= {"schedule": self.schedule, "augment": tuple(self.augment)}
+        if self.collate is not None:
+            functions["collate"] = self.collate
         functions |= {f"metric {name}": function for name, function in self.metrics.items()}
-        return {name: identity(function) for name, function in functions.items()}
+        return {
+            name: identity(f.function if isinstance(f, Whole) else f)
+            for name, f in functions.items()
+        }
 
     def described(self) -> dict[str, Any]:
         """Return the recipe in words and numbers, for run.json and to compare recipes."""
         return {field.name: describe(getattr(self, field.name)) for field in fields(self)}
+
+
+class Whole:
+    """A metric over the whole test set: a function of all outputs and all targets."""
+
+    def __init__(self, function: Measured) -> None:
+        self.function = function
+        self.__name__ = getattr(function, "__name__", type(function).__name__)
+
+    def __call__(self, outputs: Any, targets: Any) -> Any:
+        """Return a number, or a tensor or dict of numbers."""
+        return self.function(outputs, targets)
+
+
+def is_whole(metric: Any) -> bool:
+    """Tell whether a metric is over the whole test set: `Whole`, or an object of torchmetrics."""
+    return isinstance(metric, Whole) or (
+        not isinstance(metric, type)
+        and all(callable(getattr(metric, name, None)) for name in ("update", "compute", "reset"))
+    )
 
 
 def build(where: str, function: Callable[..., Any], *arguments: Any, **keywords: Any) -> Any:

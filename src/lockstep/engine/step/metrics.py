@@ -234,6 +234,13 @@ class Meter:
         )
 
 
+def chunk_size(recipe: Recipe, samples: int) -> int:
+    """Return how many of `samples` samples are evaluated at once."""
+    # A multiple of what training takes at once, so that it fits into memory as well.
+    shard = -(-recipe.global_batch // recipe.shards)
+    return recipe.evaluation_batch or max(1, min(1024, -(-samples // recipe.shards), 4 * shard))
+
+
 class Evaluation:
     """Means over all test samples, each counted once, with the same bits on any replica count.
 
@@ -243,9 +250,7 @@ class Evaluation:
 
     def __init__(self, loader: Loader, size: int, recipe: Recipe, group: Group) -> None:
         self.recipe, self.group = recipe, group
-        # A multiple of what training takes at once, so that it fits into memory as well.
-        some = min(1024, -(-size // recipe.shards), 4 * -(-recipe.global_batch // recipe.shards))
-        chunk = recipe.evaluation_batch or max(1, some)
+        chunk = chunk_size(recipe, size)
         self.chunks = range(-(-size // chunk))
         self.mine = self.chunks[group.world.rank :: group.world.size]
         order = torch.arange(size, device=loader.index_device)

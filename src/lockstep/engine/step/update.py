@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -25,7 +26,7 @@ class Update:
         self.optimizer: torch.optim.Optimizer = build(
             f"the optimizer of {recipe.name}",
             recipe.optimizer,
-            module.parameters(),
+            module if _takes_model(recipe.optimizer) else module.parameters(),
             lr=recipe.learning_rate,
         )
         # A group whose rate differs keeps its ratio to the recipe's rate.
@@ -151,6 +152,15 @@ class Update:
                 group.update(then)
 
         return go_back
+
+
+def _takes_model(optimizer: Callable[..., Any]) -> bool:
+    """Tell whether the first argument of a recipe's optimizer is called `model`."""
+    try:
+        names = inspect.signature(optimizer).parameters
+    except (TypeError, ValueError):
+        return False
+    return next(iter(names), "") == "model"
 
 
 def _as_laid_out(gradient: Tensor, p: Tensor) -> Tensor:

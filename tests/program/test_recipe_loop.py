@@ -1,0 +1,246 @@
+"""Recipes that a Loop trains: nested batches, weights, whole-set metrics, 16-bit precisions."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.nn.utils.rnn import pad_sequence
+from torch.utils.data import default_collate
+
+from lockstep import Data, Recipe, metrics
+from lockstep.cluster.launch import launch
+from lockstep.console import Console
+from lockstep.engine.recipe.job import Job
+from lockstep.engine.recipe.resolve import find_recipe
+from lockstep.errors import FolderError, PlanError, RecipeError, ReplicaDied
+from programs import killed_after
+
+
+def texts(number: int, seed: int) -> list[dict[str, Tensor]]:
+    generator = torch.Generator().manual_seed(seed)
+    found = []
+    for _ in range(number):
+        length = int(torch.randint(3, 12, (1,), generator=generator))
+        tokens = torch.randint(1, 20, (length,), generator=generator)
+        found.append({"tokens": tokens, "tags": tokens.cumsum(0) % 5})
+    return found
+
+
+def collate(samples: list[dict[str, Tensor]]) -> tuple[dict[str, Tensor], Tensor]:
+    tokens = pad_sequence([s["tokens"] for s in samples], batch_first=True)
+    tags = pad_sequence([s["tags"] for s in samples], batch_first=True, padding_value=-1)
+    return {"tokens": tokens, "mask": tokens > 0}, tags
+
+
+class Tagger(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed, self.drop = nn.Embedding(20, 16), nn.Dropout(0.1)
+        self.hidden, self.head = nn.Linear(16, 32), nn.Linear(32, 5)
+
+    def forward(self, tokens: Tensor, mask: Tensor) -> Tensor:
+        hidden = self.hidden(self.embed(tokens) * mask[..., None])
+        return self.head(self.drop(hidden.relu()))
+
+
+def masked(outputs: Tensor, tags: Tensor) -> tuple[Tensor, Tensor]:
+    """Return a loss for every place, and weight zero for padding."""
+    flat = tags.flatten()
+    values = functional.cross_entropy(outputs.flatten(0, 1), flat.clamp(min=0), reduction="none")
+    return values, (flat >= 0).float()
+
+
+def chosen(outputs: Tensor, tags: Tensor) -> Tensor:
+    """Return one loss for each tag that is there."""
+    there = tags >= 0
+    return functional.cross_entropy(outputs[there], tags[there], reduction="none")
+
+
+def summed(outputs: Tensor, tags: Tensor) -> tuple[Tensor, int]:
+    values = chosen(outputs, tags)
+    return values.sum(), len(values)
+
+
+def right(outputs: Tensor, tags: Tensor) -> Tensor:
+    return (outputs.argmax(-1) == tags)[tags >= 0].float()
+
+
+def by_name(model: nn.Module, lr: float) -> torch.optim.Optimizer:
+    slow = [p for name, p in model.named_parameters() if "embed" in name]
+    rest = [p for name, p in model.named_parameters() if "embed" not in name]
+    return torch.optim.AdamW([{"params": slow, "lr": lr / 10}, {"params": rest}], lr=lr)
+
+
+RECIPE = Recipe(
+    name="tagger",
+    model=Tagger,
+    data=lambda: Data(train=texts(150, 0), test=texts(37, 1)),
+    loss=masked,
+    metrics={"accuracy": right},
+    optimizer=by_name,
+    learning_rate=0.01,
+    global_batch=32,
+    epochs=2,
+    collate=collate,
+    clip=1.0,
+)
+
+
+def train(recipe: Recipe, out: Path, replicas: int = 1, **options: Any) -> dict[str, Any]:
+    job = Job(recipe=recipe, out=out, replicas=replicas, workers=0, **options)
+    return launch(job, device="cpu", console=Console(quiet=True))
+
+
+@pytest.mark.parametrize("precision", ["fp32", "fp16", "pure-bf16"])
+def test_nested_batches_have_the_same_bits_on_1_2_and_4_replicas(tmp_path: Path, precision: Any):
+    recipe = replace(RECIPE, precision=precision)
+    runs = [train(recipe, tmp_path / str(n), n, exact=True) for n in (1, 2, 4)]
+    assert len({run["weights_sha256"] for run in runs}) == 1
+    assert len({str(run["metrics"]) for run in runs}) == 1
+    assert runs[0]["metrics"]["test_loss"] < 1.7
+
+
+def test_a_plain_recipe_has_the_bits_of_the_recorded_steps(tmp_path: Path):
+    plain = replace(find_recipe("digits"), augment=(), channels_last=False, epochs=1)
+    general = replace(plain, collate=default_collate)
+    a, b = (
+        train(recipe, tmp_path / str(n), 2, exact=True, max_steps=12)
+        for n, recipe in enumerate((plain, general))
+    )
+    assert a["weights_sha256"] == b["weights_sha256"]
+    assert a["metrics"] == b["metrics"]
+
+
+def test_three_ways_to_count_tokens_give_one_gradient(tmp_path: Path):
+    losses = {"values and weights": masked, "values": chosen, "sum and count": summed}
+    found = [
+        train(replace(RECIPE, loss=loss), tmp_path / name, exact=True, max_steps=5)["metrics"]
+        for name, loss in losses.items()
+    ]
+    # They add up the same numbers in other orders.
+    assert found[0]["test_loss"] == pytest.approx(found[1]["test_loss"], rel=1e-5)
+    assert found[2]["test_loss"] == pytest.approx(found[1]["test_loss"], rel=1e-5)
+
+
+def test_a_killed_run_resumes_on_another_number_of_replicas(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    recipe = replace(RECIPE, precision="fp16")
+    whole = train(recipe, tmp_path / "whole", exact=True)
+    revive = killed_after(monkeypatch, 7, rank=1)
+    with pytest.raises(ReplicaDied):
+        train(recipe, tmp_path / "killed", 2, exact=True, checkpoint_every=3)
+    revive()
+    found = train(recipe, tmp_path / "killed", 4, exact=True, checkpoint_every=3, resume=True)
+    assert found["weights_sha256"] == whole["weights_sha256"]
+    assert found["metrics"] == whole["metrics"]
+
+
+def test_a_resume_with_another_loss_is_refused_by_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    revive = killed_after(monkeypatch, 4, rank=0)
+    with pytest.raises(ReplicaDied):
+        train(RECIPE, tmp_path / "run", 2, checkpoint_every=2)
+    revive()
+    with pytest.raises(FolderError, match="loss"):
+        train(replace(RECIPE, loss=chosen), tmp_path / "run", resume=True)
+
+
+def everything(outputs: Tensor, tags: Tensor) -> dict[str, float]:
+    return {"samples": float(len(tags)), "mean": float(outputs.double().mean())}
+
+
+def plain_pairs() -> Data:
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(90, 6, generator=generator)
+    y = (x.sum(1) > 0).long()
+    samples = list(zip(x, y, strict=True))
+    return Data(train=samples[:64], test=samples[64:])
+
+
+PAIRS = Recipe(
+    name="pairs",
+    model=partial(nn.Sequential, nn.Linear(6, 2)),
+    data=plain_pairs,
+    loss=metrics.cross_entropy,
+    metrics={"accuracy": metrics.accuracy, "all": metrics.whole(everything)},
+    optimizer=torch.optim.SGD,
+    learning_rate=0.1,
+    global_batch=16,
+    epochs=1,
+)
+
+
+def test_a_metric_over_the_whole_set_sees_every_sample_once(tmp_path: Path):
+    runs = [train(PAIRS, tmp_path / str(n), n, exact=True)["metrics"] for n in (1, 2, 4)]
+    assert runs[0]["all/samples"] == 26
+    assert runs[0] == runs[1] == runs[2]
+
+
+def test_torchmetrics_agree_with_a_count_by_hand(tmp_path: Path):
+    kinds = pytest.importorskip("torchmetrics.classification")
+    own = {"f1": kinds.MulticlassF1Score(num_classes=2, average="micro")}
+    table = {"confusion": kinds.MulticlassConfusionMatrix(num_classes=2)}
+    recipe = replace(PAIRS, metrics=own | table | {"accuracy": metrics.accuracy})
+    found = train(recipe, tmp_path / "run", 2, exact=True)["metrics"]
+    # F1 over all classes together is the accuracy, and the table counts every sample.
+    assert found["f1"] == pytest.approx(found["accuracy"])
+    cells = [found[f"confusion/{a}/{b}"] for a in (0, 1) for b in (0, 1)]
+    assert sum(cells) == 26
+    assert cells[0] + cells[3] == pytest.approx(26 * found["accuracy"])
+
+
+def test_an_optimizer_that_takes_the_model_keeps_the_ratio_of_its_rates(tmp_path: Path):
+    from lockstep.engine.step.update import Update
+
+    update = Update(RECIPE, Tagger(), torch.device("cpu"), exact=True)
+    update.set_rate(0.5)
+    assert [g["lr"] for g in update.optimizer.param_groups] == pytest.approx([0.05, 0.5])
+
+
+@pytest.mark.parametrize(
+    ("change", "word"),
+    [
+        ({"augment": (lambda images, keys: images,)}, "augment"),
+        ({"channels_last": True}, "channels_last"),
+        ({"batch_norm": "sync"}, "batch_norm"),
+        ({"grow_to": 64}, "grow_to"),
+        ({"collate": "pad"}, "collate"),
+    ],
+)
+def test_fields_that_only_recorded_steps_know_are_refused(change: dict[str, Any], word: str):
+    with pytest.raises(RecipeError, match=word):
+        replace(RECIPE, **change)
+
+
+@pytest.mark.parametrize(
+    "options", [{"wire": "bf16"}, {"noise": True}, {"timeline": True}, {"speed": "graph"}]
+)
+def test_flags_that_only_recorded_steps_know_are_refused(tmp_path: Path, options: dict[str, Any]):
+    with pytest.raises(PlanError, match=f"--{next(iter(options))}.*collate"):
+        Job(recipe=RECIPE, out=tmp_path, **options)
+
+
+def mean(outputs: Tensor, tags: Tensor) -> Tensor:
+    return chosen(outputs, tags).mean()
+
+
+def test_a_mean_without_a_count_is_refused(tmp_path: Path):
+    with pytest.raises(RecipeError, match="one value per item"):
+        train(replace(RECIPE, loss=mean), tmp_path / "run")
+
+
+def test_a_batch_that_is_no_pair_is_refused(tmp_path: Path):
+    def three(samples: list[Any]) -> tuple[Any, ...]:
+        return (*collate(samples), 1)
+
+    with pytest.raises(RecipeError, match=r"\(inputs, targets\)"):
+        train(replace(RECIPE, collate=three), tmp_path / "run")
