@@ -13,7 +13,7 @@ from lockstep.probes.names import COLLECTIVES
 from lockstep.probes.recorder import LEAVES, SIGNAL, STOPPED
 from lockstep.probes.settings import Settings
 from lockstep.processes import server
-from lockstep.processes.choose import reason_for_fresh
+from lockstep.processes.choose import imports, reason_for_fresh
 from lockstep.processes.fork import end_group
 from lockstep.processes.forked import start_forked
 from lockstep.processes.fresh import Process, start_fresh
@@ -32,6 +32,8 @@ ENTRY = Path(__file__).parent / "entry"
 """A folder whose sitecustomize.py installs the probes in a new interpreter."""
 PRELOAD = ("lockstep.probes.preload",)
 """Modules that a server imports, beside torch, before it forks scripts."""
+TORCHVISION = "lockstep.probes.preload_torchvision"
+"""What it imports as well if the script imports torchvision."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,7 +107,8 @@ def run(job: ScriptRun, progress: Callable[[], None] = lambda: None) -> Outcome:
 def _start(job: ScriptRun, env: dict[str, str], log: Path) -> Process:
     """Start one rank: forked if that is safe for its script, in a new interpreter otherwise."""
     command = [str(job.script), *job.arguments]
-    preload = (*PRELOAD, *job.settings.early)
+    vision = (TORCHVISION,) if imports(job.script, "torchvision") else ()
+    preload = (*PRELOAD, *vision, *job.settings.early)
     may_fork = job.fork and not job.on_gpus and reason_for_fresh(job.script, env, preload) is None
     with log.open("wb") as output:
         if not may_fork:

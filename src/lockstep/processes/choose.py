@@ -59,6 +59,16 @@ def reason_for_fresh(script: Path, env: dict[str, str], preload: Sequence[str] =
     return forked.obstacle(env, preload, frozenset(names))
 
 
+def imports(script: Path, package: str) -> bool:
+    """Return whether a script, or a module beside it that it imports, imports a package."""
+    try:
+        return any(
+            _imports(node, {package}) for tree in _program(script) for node in ast.walk(tree)
+        )
+    except (OSError, SyntaxError, ValueError):
+        return False
+
+
 def _program(script: Path) -> Iterator[ast.Module]:
     """Yield the script and the modules beside it that it imports, directly or not."""
     seen: set[Path] = set()

@@ -13,6 +13,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
+from lockstep.processes.lazy_dynamo import put_off_dynamo
 from lockstep.processes.signals import DeferredSignals
 from lockstep.world import die_with
 
@@ -20,9 +21,10 @@ from lockstep.world import die_with
 def prepare() -> None:
     """Import what replicas need, without starting threads: importing takes seconds per process."""
     with no_garbage_collection():
+        put_off_dynamo()
         import torch
-        import torch._dynamo  # the first optimizer imports it
-        import torch.distributed  # noqa: F401
+        import torch.distributed
+        import torch.nn.parallel.distributed  # noqa: F401
 
 
 @contextmanager

@@ -26,8 +26,8 @@ from lockstep.processes.fork import end_group
 from lockstep.processes.fresh import File
 from lockstep.processes.server import NUMBER
 
-TORCH = ("torch", "torch._dynamo", "torch.distributed", "torch.utils.data", "numpy")
-"""What every server imports. The first optimizer of a program would import torch._dynamo."""
+TORCH = ("torch", "torch.distributed", "torch.nn.parallel.distributed", "torch.utils.data", "numpy")
+"""What every server imports."""
 LOST = -9
 """The exit code of a program whose server has died, and took the program with it."""
 

@@ -37,6 +37,7 @@ from typing import Any, NoReturn
 
 from lockstep import world
 from lockstep.processes.fork import end_group, no_garbage_collection
+from lockstep.processes.lazy_dynamo import put_off_dynamo
 
 MOST_FILES = 64
 """Most file descriptors that one request carries."""
@@ -121,6 +122,7 @@ class Server:
             world.replace_environment(request["env"])
             os.chdir(request["cwd"])
             _renew()
+            world.keep_freed_memory()
             if request["hook"]:
                 module, function = request["hook"].split(":")
                 getattr(importlib.import_module(module), function)()
@@ -241,6 +243,7 @@ def main(control: int, modules: Sequence[str]) -> None:
         # Python put the folder that this process was started in first.
         del sys.path[0]
     with no_garbage_collection():
+        put_off_dynamo()
         for name in modules:
             importlib.import_module(name)
     with socket.socket(fileno=control) as connection:

@@ -41,6 +41,16 @@ def install() -> None:
             _supply(sys.modules[name])
 
 
+class OperatorFinder:
+    """Lets torchvision be imported where its compiled part does not load."""
+
+    name = "torchvision.extension"
+
+    def find_spec(self, name: str, path: Any, target: Any = None) -> ModuleSpec | None:
+        """Return the spec of the module that loads the compiled part, and supply the rest."""
+        return behind(PathFinder.find_spec(name, path), _supply) if name == self.name else None
+
+
 class _First:
     """Finds modules that are installed, and need something that is not."""
 

@@ -33,7 +33,7 @@ def declare_operators(extension: ModuleType) -> None:
     While it is imported, torchvision describes these operators to torch's compiler. A script that
     calls them still fails, with torchvision's own message.
     """
-    if not extension._has_ops():
+    if not extension._has_ops() and not _libraries:
         library = torch.library.Library("torchvision", "FRAGMENT")
         for name in ("nms", "qnms"):
             library.define(f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
