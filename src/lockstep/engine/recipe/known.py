@@ -1,7 +1,4 @@
-"""The functions that flags may name, by the recipe's field.
-
-Models, optimizers and schedules are found where they are defined.
-"""
+"""The functions that flags may name, by the recipe's field: each is found where it is defined."""
 
 from __future__ import annotations
 
@@ -28,20 +25,25 @@ def _schedules() -> Functions:
     return _by_name(f for f in own if next(iter(signature(f).parameters)) == "progress")
 
 
+def _data_sets() -> Functions:
+    """Return the functions that `lockstep.data` offers and that return `Data`."""
+    own = [f for f in (getattr(data, name) for name in data.__all__) if isfunction(f)]
+    found = _by_name(f for f in own if signature(f).return_annotation == "Data")
+    return {name.replace("_", "-"): function for name, function in found.items()}
+
+
+def _augmentations() -> Functions:
+    """Return the functions of augment.py that change images with the keys of their samples."""
+    own = [f for f in vars(augment).values() if isfunction(f)]
+    return _by_name(f for f in own if list(signature(f).parameters)[:2] == ["images", "keys"])
+
+
 KNOWN: dict[str, Functions] = {
     "model": _by_name(getattr(models, name) for name in models.__all__),
-    "data": {
-        "line": data.line,
-        "digits": data.digits,
-        "fashion-mnist": data.fashion_mnist,
-        "cifar10": data.cifar10,
-        "stdlib": data.stdlib,
-        "synthetic": data.synthetic,
-        "folder": data.folder,
-    },
+    "data": _data_sets(),
     "loss": _by_name(LOSSES),
     "metrics": _by_name(METRICS),
     "optimizer": optimizers(),
     "schedule": _schedules(),
-    "augment": _by_name((augment.pad_crop, augment.flip, augment.flip_alternating, augment.cutout)),
+    "augment": _augmentations(),
 }
