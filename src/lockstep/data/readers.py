@@ -21,6 +21,7 @@ from torch.utils.data._utils import worker
 from lockstep.data.dataset import Tensors
 from lockstep.data.keyed import generator_states, restore_generators, seed_generators
 from lockstep.data.nested import digest, move, rows_in, stack
+from lockstep.data.worker_process import WorkerContext
 from lockstep.data.workers import start_worker
 from lockstep.errors import DataError, LockstepError, raised
 from lockstep.keys import key
@@ -79,10 +80,17 @@ class IndexedReader:
     """Reads a data set with an index, in this process or in workers."""
 
     def __init__(
-        self, data: Any, collate: Collator, seed: int, device: torch.device, workers: int
+        self,
+        data: Any,
+        collate: Collator,
+        seed: int,
+        device: torch.device,
+        workers: int,
+        before_fork: Callable[[], None] = lambda: None,
     ) -> None:
+        """`before_fork` is called before workers are forked, to wait for other threads."""
         self.data, self.collate, self.seed = data, collate, seed
-        self.device, self.workers = device, workers
+        self.device, self.workers, self.before_fork = device, workers, before_fork
         self.columns: tuple[Tensor, ...] | None = None
         """The data as whole tensors on the device, if they are nothing else."""
         if collate.collate is None and type(data) in (TensorDataset, Tensors):
@@ -131,6 +139,7 @@ class IndexedReader:
         return [self._sample(0, index) for index in sorted({0, len(self.data) - 1})]
 
     def _from_workers(self, wanted: Iterable[Wanted]) -> Iterator[Any]:
+        self.before_fork()
         return _arriving(_Indexed(self.read), wanted, self.device, self.workers)
 
 
@@ -162,6 +171,7 @@ def _arriving(
         # Without it, DataLoader would turn arrays into tensors, which this process does not.
         collate_fn=_as_it_is,
         worker_init_fn=partial(start_worker, os.getpid()),
+        multiprocessing_context=WorkerContext(),
         pin_memory=device.type == "cuda",
         # Without it, DataLoader would draw from the generator of the training.
         generator=torch.Generator(),
@@ -206,9 +216,11 @@ class StreamReader:
         device: torch.device,
         workers: int,
         transform: Callable[[Any], Any] | None,
+        before_fork: Callable[[], None] = lambda: None,
     ) -> None:
         self.data, self.collate, self.seed = data, collate, seed
         self.device, self.workers, self.transform = device, workers, transform
+        self.before_fork = before_fork
 
     def stretches(
         self, epoch: int, start: int, size: int, cut: Cutter, head: str = ""
@@ -219,6 +231,7 @@ class StreamReader:
         """
         source = _Stream(self, epoch, start, size, cut, head)
         if self.workers:
+            self.before_fork()
             return _arriving(source, None, self.device, self.workers)
         return map(self._moved, iter(source))
 

@@ -21,6 +21,7 @@ from lockstep.data.keyed import (
     restore_generators,
     seed_generators,
 )
+from lockstep.data.worker_process import WorkerContext
 from lockstep.errors import DataError, LockstepError, raised
 from lockstep.keys import key
 from lockstep.world import die_with
@@ -58,6 +59,7 @@ class WorkerLoader:
             num_workers=self.workers,
             collate_fn=cast(Any, _collate),
             worker_init_fn=partial(start_worker, os.getpid()),
+            multiprocessing_context=WorkerContext() if self.workers else None,
             pin_memory=self.device.type == "cuda",
             # Without it, DataLoader would draw from the generator of the training.
             generator=torch.Generator(),

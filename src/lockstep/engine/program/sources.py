@@ -44,6 +44,7 @@ def make_batches(
     state: ProgramState,
     division: Division,
     control: Control,
+    before_fork: Callable[[], None],
     data: Any,
     *,
     collate: Collate | None,
@@ -67,7 +68,7 @@ def make_batches(
         if transform is not None:
             raise RecipeError("transform is for streams: a data set transforms in __getitem__.")
         check_length(data, group)
-        reader = IndexedReader(data, collator, seed, group.device, workers)
+        reader = IndexedReader(data, collator, seed, group.device, workers, before_fork)
         order = _order(settings, group, data, seed, sampler, batch_sampler)
         if order is None:
             size, place = len(data), reader.index_device
@@ -83,7 +84,7 @@ def make_batches(
                 f"the stream is a {kind}, which can be read only once. Pass an object whose "
                 "__iter__ starts anew, so that the next epoch and a resumed run can read it."
             )
-        reader = StreamReader(data, collator, seed, group.device, workers, transform)
+        reader = StreamReader(data, collator, seed, group.device, workers, transform, before_fork)
     if collate is not None:
         state.identify(f"collate function {number}", collate)
     state.identify(f"data set {number}", type(data))
