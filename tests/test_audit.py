@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+import lockstep as package
 from lockstep.audit import audit_run, compare_runs
 from lockstep.console import Console
-from lockstep.engine.program.receipts import _FORMAT
+from lockstep.engine.run.receipts import _FORMAT, read
 from lockstep.errors import FolderError, PlanError
 from programs import PLAIN, run, written
 from replicas import lockstep
@@ -37,8 +40,6 @@ def test_a_run_of_two_replicas_repeats_on_one(
 
 
 def test_a_step_that_was_computed_wrongly_is_found(finished: Path, tmp_path: Path):
-    import shutil
-
     copy = tmp_path / "copy"
     shutil.copytree(finished, copy)
     content = bytearray((copy / "receipts.bin").read_bytes())
@@ -107,3 +108,92 @@ def test_what_cannot_be_audited_is_refused(finished: Path, tmp_path: Path):
         audit_run(tmp_path / "fast", None, SILENT)
     with pytest.raises(FolderError, match="holds no run"):
         audit_run(tmp_path / "nothing", None, SILENT)
+
+
+RECIPE = """
+import functools, lockstep, torch
+from torch.utils.data import TensorDataset, default_collate
+X = torch.randn(96, 6, generator=torch.Generator().manual_seed(0))
+data = lockstep.Data(train=TensorDataset(X, X.sum(1, keepdim=True)), test=TensorDataset(X, X))
+recipe = lockstep.Recipe(
+    name="sums",
+    model=lambda: torch.nn.Sequential(torch.nn.Linear(6, 8), torch.nn.Dropout(0.2),
+                                      torch.nn.ReLU(), torch.nn.Linear(8, 1)),
+    data=lambda: data,
+    loss=lambda outputs, targets: (outputs - targets[:, :1]).square().sum(1),
+    metrics={"error": lambda outputs, targets: (outputs - targets[:, :1]).abs().sum(1)},
+    optimizer=torch.optim.Adam,
+    learning_rate=0.01,
+    global_batch=16,
+    epochs=2,
+    # COLLATE
+)
+"""
+
+
+@pytest.fixture(params=["recorded steps", "a Loop"], scope="module")
+def recipe(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A file with a recipe, which its own steps or a Loop train."""
+    path = tmp_path_factory.mktemp("recipe") / "sums.py"
+    general = "collate=default_collate," if request.param == "a Loop" else ""
+    path.write_text(RECIPE.replace("# COLLATE", general))
+    return path
+
+
+def train(recipe: Path, out: Path, replicas: int = 1, *flags: str) -> Path:
+    with pytest.MonkeyPatch.context() as patch:
+        given = ("--out", str(out), "--replicas", str(replicas), "--checkpoint-every", "4")
+        assert lockstep(patch, "train", str(recipe), "--exact", *given, *flags) == 0
+    return out
+
+
+def test_a_run_of_a_recipe_repeats_on_one_replica(recipe: Path, tmp_path: Path):
+    out = train(recipe, tmp_path / "run", 2, "--learning-rate", "0.02", "--seed", "3")
+    assert [receipt.step for receipt in read(out / "receipts.bin")] == list(range(12))
+    found = audit_run(out, (5, 9), SILENT)
+    assert found.equal
+    assert (found.compared, found.replayed_from) == (4, 4)
+    other = train(recipe, tmp_path / "other", 4, "--learning-rate", "0.02", "--seed", "3")
+    assert compare_runs(out, other, SILENT).equal
+    content = bytearray((out / "receipts.bin").read_bytes())
+    content[7 * _FORMAT.size + 16] ^= 1
+    (out / "receipts.bin").write_bytes(content)
+    assert audit_run(out, None, SILENT).differs_at == 7
+    assert compare_runs(out, other, SILENT).reasons[0].startswith(f"{out} cannot be repeated")
+
+
+@pytest.mark.parametrize(
+    ("flags", "step", "reason"),
+    [
+        (("--learning-rate", "0.02"), 1, "its settings differ: lr"),
+        (("--seed", "1"), 0, "the samples differ"),
+    ],
+)
+def test_two_runs_of_a_recipe_part_where_they_differ(
+    flags: tuple[str, ...], step: int, reason: str, recipe: Path, tmp_path: Path
+):
+    runs = [train(recipe, tmp_path / "one"), train(recipe, tmp_path / "other", 2, *flags)]
+    found = compare_runs(runs[0], runs[1], SILENT)
+    assert found.differs_at == step
+    assert reason in " ".join(found.reasons)
+
+
+def test_a_resumed_recipe_has_the_receipts_of_an_undisturbed_one(recipe: Path, tmp_path: Path):
+    whole = train(recipe, tmp_path / "whole")
+    parts = train(recipe, tmp_path / "parts", 2, "--max-steps", "7")
+    train(recipe, parts, 1, "--resume")
+    assert [r[:3] for r in read(whole / "receipts.bin")] == [
+        r[:3] for r in read(parts / "receipts.bin")
+    ]
+
+
+def test_a_recipe_that_was_an_object_must_be_named(recipe: Path, tmp_path: Path):
+    from lockstep.engine.recipe.resolve import find_recipe
+
+    found = replace(find_recipe(str(recipe)), epochs=1)
+    out = package.train(found, exact=True, out=tmp_path / "run", quiet=True).folder
+    with pytest.raises(FolderError, match=r"--recipe file\.py"):
+        audit_run(out, None, SILENT)
+    assert audit_run(out, None, SILENT, str(recipe)).equal
+    with pytest.raises(FolderError, match="another recipe: model was"):
+        audit_run(out, None, SILENT, "digits")

@@ -5,15 +5,21 @@ from __future__ import annotations
 import json
 import shutil
 import tempfile
-from dataclasses import dataclass, field
+from contextlib import chdir
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from lockstep.cluster.launch import launch
 from lockstep.cluster.program import Program, launch_program
 from lockstep.console import Console
-from lockstep.engine.program.receipts import Receipt, read
+from lockstep.engine.recipe.job import Job
+from lockstep.engine.recipe.recipe import Recipe
+from lockstep.engine.recipe.source import Source, with_numbers
 from lockstep.engine.run import checkpoint as checkpoints
 from lockstep.engine.run.atomic_write import replace_file
+from lockstep.engine.run.receipts import Receipt, read
+from lockstep.engine.run.resume import differences
 from lockstep.engine.run.run_folder import RunFolder
 from lockstep.errors import FolderError, PlanError
 
@@ -60,8 +66,13 @@ class Parting:
         return self.differs_at is None
 
 
-def audit_run(folder: Path, steps: tuple[int, int] | None, console: Console) -> Audit:
-    """Replay the steps from `steps[0]` up to, but without, `steps[1]`; compare the receipts."""
+def audit_run(
+    folder: Path, steps: tuple[int, int] | None, console: Console, recipe: str | None = None
+) -> Audit:
+    """Replay the steps from `steps[0]` up to, but without, `steps[1]`; compare the receipts.
+
+    `recipe` names the recipe of a run that was started with an object, or whose file has moved.
+    """
     summary, receipts = _recorded(folder)
     known = sorted({receipt.step for receipt in receipts})
     first, end = steps or (max(0, known[-1] + 1 - LAST), known[-1] + 1)
@@ -73,7 +84,7 @@ def audit_run(folder: Path, steps: tuple[int, int] | None, console: Console) -> 
         )
     console.say(f"Replaying steps {first} to {wanted[-1].step} of {folder} on one replica ...")
     with tempfile.TemporaryDirectory(prefix="lockstep-audit-") as place:
-        start, replayed = _replay(folder, summary, first, end, Path(place), console)
+        start, replayed = _replay(folder, summary, first, end, Path(place), recipe=recipe)
     pairs = {receipt.call: receipt for receipt in replayed}
     differs = next((r.step for r in wanted if not _same(r, pairs.get(r.call))), None)
     return Audit(
@@ -87,7 +98,7 @@ def audit_run(folder: Path, steps: tuple[int, int] | None, console: Console) -> 
     )
 
 
-def compare_runs(one: Path, other: Path, console: Console) -> Parting:
+def compare_runs(one: Path, other: Path, console: Console, recipe: str | None = None) -> Parting:
     """Find the first step in which two runs differ, and what differs there."""
     recorded = [_recorded(folder) for folder in (one, other)]
     lists = [receipts for _, receipts in recorded]
@@ -101,7 +112,7 @@ def compare_runs(one: Path, other: Path, console: Console) -> Parting:
     for folder, (summary, receipts) in zip((one, other), recorded, strict=True):
         with tempfile.TemporaryDirectory(prefix="lockstep-audit-") as place:
             _, replayed = _replay(
-                folder, summary, step, step + 1, Path(place), console, detail=step
+                folder, summary, step, step + 1, Path(place), detail=step, recipe=recipe
             )
             path = Path(place) / "run" / "details.json"
             # A loss over the whole batch has no shards to look at.
@@ -121,10 +132,10 @@ def _recorded(folder: Path) -> tuple[dict[str, Any], list[Receipt]]:
     summary = RunFolder(folder).summary()
     path = folder / "receipts.bin"
     receipts = read(path) if path.exists() else []
-    if not receipts or "program" not in summary:
+    if not receipts:
         raise FolderError(
-            f"{folder} has no receipts to compare. Programs with lockstep.Loop write them in exact "
-            "mode: run the program with exact=True, or with --exact."
+            f"{folder} has no receipts to compare. Runs write them in exact mode: train with "
+            "--exact, or with exact=True."
         )
     return summary, receipts
 
@@ -135,14 +146,13 @@ def _replay(
     first: int,
     end: int,
     place: Path,
-    console: Console,
+    *,
+    recipe: str | None = None,
     detail: int | None = None,
 ) -> tuple[int, list[Receipt]]:
     """Take the steps of a run again, from the nearest checkpoint; return its step, and receipts."""
-    out, program = place / "run", Path(summary["program"]["path"])
+    out = place / "run"
     (out / "checkpoints").mkdir(parents=True)
-    if not program.is_file():
-        raise FolderError(f"the program of {folder}, {program}, is gone: nothing can be replayed.")
     start = 0
     for path in sorted((folder / "checkpoints").glob("step-*.safetensors"), reverse=True):
         step = int(path.stem.removeprefix("step-"))
@@ -156,24 +166,59 @@ def _replay(
         replace_file(out / "run.json", json.dumps(running).encode())
     else:
         shutil.rmtree(out)
-    recipe = summary["recipe"]
-    flags = {"max_steps": end, "checkpoint_every": 0, "check_every": 0, "exact": True}
-    flags |= {name: recipe[name] for name in ("seed", "global_batch", "shards", "precision")}
-    flags["threads"] = summary["machine"]["threads"]
-    launch_program(
-        Program(
-            path=program,
-            arguments=summary["program"]["arguments"],
+    device = "cpu" if summary["machine"]["device"] == "cpu" else "cuda"
+    console, threads = Console(quiet=True), summary["machine"]["threads"]
+    if "program" in summary:
+        program = _program(folder, summary, out, bool(start), end)
+        program.flags["threads"] = threads
+        launch_program(replace(program, detail=detail), replicas=1, device=device, console=console)
+    else:
+        job = Job(
+            recipe=_recipe(folder, summary, recipe),
             out=out,
+            exact=True,
+            threads=threads,
+            speed="eager",
+            workers=0,
+            checkpoint_every=0,
             resume=bool(start),
-            flags=flags,
+            max_steps=end,
             detail=detail,
-        ),
-        replicas=1,
-        device="cpu" if summary["machine"]["device"] == "cpu" else "cuda",
-        console=Console(quiet=True),
-    )
+        )
+        launch(job, device=device, console=console)
     return start, read(out / "receipts.bin")
+
+
+def _program(folder: Path, summary: dict[str, Any], out: Path, resume: bool, end: int) -> Program:
+    """Return the program of a run, to be run again up to a step."""
+    path = Path(summary["program"]["path"])
+    if not path.is_file():
+        raise FolderError(f"the program of {folder}, {path}, is gone: nothing can be replayed.")
+    described = summary["recipe"]
+    flags = {"max_steps": end, "checkpoint_every": 0, "check_every": 0, "exact": True}
+    flags |= {name: described[name] for name in ("seed", "global_batch", "shards", "precision")}
+    arguments = summary["program"]["arguments"]
+    return Program(path=path, arguments=arguments, out=out, resume=resume, flags=flags)
+
+
+def _recipe(folder: Path, summary: dict[str, Any], named: str | None) -> Recipe:
+    """Return the recipe of a run: as `named`, or as the run was started."""
+    source = summary.get("source")
+    if named is None and source is None:
+        raise FolderError(
+            f"{folder} was started with a Recipe object, which its folder does not hold. Name the "
+            "recipe: lockstep audit RUN --recipe file.py (or package.module:recipe)."
+        )
+    if named is not None:
+        found = Source(recipe=named)
+    else:
+        assert source is not None
+        found = Source(recipe=source["recipe"], flags=source["flags"])
+    with chdir(source["folder"] if source and Path(source["folder"]).is_dir() else "."):
+        recipe = with_numbers(found.find(), summary["recipe"])
+    if odd := differences(recipe, summary["recipe"]):
+        raise FolderError(f"{folder} holds a run of another recipe: {'; '.join(odd)}.")
+    return recipe
 
 
 def _reasons(found: list[tuple[Path, list[dict[str, Any]], bool]]) -> list[str]:

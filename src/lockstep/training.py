@@ -16,6 +16,7 @@ from lockstep.engine.program import loop as program_loop
 from lockstep.engine.recipe.job import Job, SpeedName
 from lockstep.engine.recipe.recipe import Recipe
 from lockstep.engine.recipe.resolve import find_recipe
+from lockstep.engine.recipe.source import Source
 from lockstep.engine.run.open_loggers import Chosen
 from lockstep.engine.run.run_folder import RunFolder, copy_weights, new_folder
 from lockstep.errors import FolderError, PlanError, RunError
@@ -203,7 +204,8 @@ def train(
     """
     if device not in get_args(Device):
         raise PlanError(f"device is {device!r}; known: {', '.join(get_args(Device))}.")
-    found = find_recipe(recipe) if isinstance(recipe, str) else recipe
+    source = Source(recipe=recipe) if isinstance(recipe, str) else None
+    found = recipe if isinstance(recipe, Recipe) else find_recipe(recipe)
     found = replace(
         found,
         seed=found.seed if seed is None else seed,
@@ -225,6 +227,7 @@ def train(
         device=device,
         resume=resume,
         max_restarts=max_restarts,
+        source=source,
         **options,
     )
 
@@ -239,6 +242,7 @@ def train_here(
     device: str,
     resume: bool,
     max_restarts: int,
+    source: Source | None = None,
     **options: Unpack[Options],
 ) -> Run:
     """Train `recipe`, write its report, and return the run; progress goes to `console`."""
@@ -254,6 +258,7 @@ def train_here(
         replicas=replicas,
         exact=exact,
         resume=resume,
+        source=source,
         **options,
     )
     if out is None:

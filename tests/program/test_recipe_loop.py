@@ -129,6 +129,20 @@ def test_three_ways_to_count_tokens_give_one_gradient(tmp_path: Path):
     assert found[2]["test_loss"] == pytest.approx(found[1]["test_loss"], rel=1e-5)
 
 
+@pytest.mark.parametrize("steps", [3, 5, 7])
+def test_a_run_that_max_steps_ended_can_be_continued(tmp_path: Path, steps: int):
+    whole = train(RECIPE, tmp_path / "whole", exact=True)
+    out = tmp_path / "parts"
+    assert train(RECIPE, out, exact=True, max_steps=steps)["steps"] == steps
+    with pytest.raises(FolderError, match=f"has taken {steps} steps.*leave max_steps out"):
+        train(RECIPE, out, exact=True, max_steps=steps, resume=True)
+    again = train(RECIPE, out, 2, exact=True, resume=True)
+    assert again["weights_sha256"] == whole["weights_sha256"]
+    assert again["metrics"] == whole["metrics"]
+    with pytest.raises(FolderError, match="finished"):
+        train(RECIPE, out, exact=True, resume=True)
+
+
 def test_a_killed_run_resumes_on_another_number_of_replicas(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):

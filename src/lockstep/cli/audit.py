@@ -19,6 +19,10 @@ def command(
     steps: Annotated[
         str | None, typer.Option(help="Steps to replay, as FIRST:END. Default: the last ten.")
     ] = None,
+    recipe: Annotated[
+        str | None,
+        typer.Option(help="The run's recipe, if it was an object or its file has moved."),
+    ] = None,
     json: Json = False,
 ) -> None:
     """Replay steps of a run and compare them to the bit, or find where two runs part."""
@@ -29,9 +33,9 @@ def command(
         if other is not None:
             if steps is not None:
                 raise PlanError("--steps is for one run: two runs are compared from the beginning.")
-            _compare(run, other, console, json=json)
+            _compare(run, other, console, recipe, json=json)
         else:
-            _replay(run, _stretch(steps), console, json=json)
+            _replay(run, _stretch(steps), console, recipe, json=json)
 
 
 def _stretch(text: str | None) -> tuple[int, int] | None:
@@ -47,10 +51,12 @@ def _stretch(text: str | None) -> tuple[int, int] | None:
     return found
 
 
-def _replay(run: Path, steps: tuple[int, int] | None, console: Console, *, json: bool) -> None:
+def _replay(
+    run: Path, steps: tuple[int, int] | None, console: Console, recipe: str | None, *, json: bool
+) -> None:
     from lockstep.audit import audit_run
 
-    found = audit_run(run, steps, console)
+    found = audit_run(run, steps, console, recipe)
     if json:
         console.emit(asdict(found) | {"equal": found.equal})
     elif found.equal:
@@ -68,10 +74,10 @@ def _replay(run: Path, steps: tuple[int, int] | None, console: Console, *, json:
         raise typer.Exit(1)
 
 
-def _compare(run: Path, other: Path, console: Console, *, json: bool) -> None:
+def _compare(run: Path, other: Path, console: Console, recipe: str | None, *, json: bool) -> None:
     from lockstep.audit import compare_runs
 
-    found = compare_runs(run, other, console)
+    found = compare_runs(run, other, console, recipe)
     if json:
         console.emit(asdict(found) | {"equal": found.equal})
     elif found.equal:

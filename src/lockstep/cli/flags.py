@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable
-from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -17,7 +16,7 @@ from lockstep.source.own_loop import is_program
 from lockstep.world import fix_hashes
 
 if TYPE_CHECKING:
-    from lockstep.engine.recipe.recipe import Recipe
+    pass
 
 RecipeArgument = Annotated[
     str, typer.Argument(help="A built-in recipe, path/to/file.py, or package.module:recipe.")
@@ -97,14 +96,15 @@ def with_recipe_flags(
                 "arguments of its own."
             )
 
-        from lockstep.engine.recipe.resolve import find_recipe
+        from lockstep.engine.recipe.source import Source
 
         overrides = {n: v for n in _FLAGS if (v := given.pop(n)) is not None}
         run = {n: given.pop(n) for n in _RUN}
         if run["device"] not in ("auto", "cpu", "cuda"):
             raise RecipeError(f"--device {run['device']}: known are auto, cpu and cuda.")
         with reserved_output(given["json"]):
-            command(override(find_recipe(recipe), overrides), run=run, **given)
+            run["source"] = source = Source(recipe=recipe, flags=overrides)
+            command(source.find(), run=run, **given)
 
     given = inspect.signature(command).parameters
     taken = [p for n, p in given.items() if n not in ("recipe", "run") and p.kind != p.VAR_KEYWORD]
@@ -136,38 +136,3 @@ def _flag(
 
 def _parameter(name: str, kind: Any, default: Any) -> inspect.Parameter:
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind)
-
-
-def override(recipe: Recipe, given: dict[str, Any]) -> Recipe:
-    """Return `recipe` with the fields of the given flags; look functions up by name."""
-    from lockstep.engine.recipe import resolve
-    from lockstep.engine.recipe.known import KNOWN
-
-    changes: dict[str, Any] = {}
-    for name, value in given.items():
-        if name in ("clip", "target", "grow_to", "grow_from"):
-            number = _number(name, value)
-            if name.startswith("grow") and number is not None and number.is_integer():
-                number = int(number)
-            changes[name] = number
-        elif name in ("metrics", "augment"):
-            none = name == "augment" and value == "none"
-            texts = [] if none else [text.strip() for text in value.split(";")]
-            found = [(t, resolve.find_function(name, t, KNOWN[name])) for t in texts]
-            changes[name] = dict(found) if name == "metrics" else tuple(f for _, f in found)
-        elif name in KNOWN:
-            changes[name] = resolve.find_function(name, value, KNOWN[name])
-        else:
-            changes[name] = value
-    assert set(given) <= {field.name for field in fields(recipe)}
-    return replace(recipe, **changes)
-
-
-def _number(name: str, text: str) -> float | None:
-    if text == "none":
-        return None
-    try:
-        return float(text)
-    except ValueError:
-        flag = name.replace("_", "-")
-        raise RecipeError(f"--{flag} {text}: give a number, or none.") from None

@@ -6,6 +6,8 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
+from torch import Tensor
+
 from lockstep.console import Progress
 from lockstep.data import Arrival
 from lockstep.engine.checks.buffers import BufferWatch
@@ -18,6 +20,7 @@ from lockstep.engine.recipe.job import Job
 from lockstep.engine.recipe.prepare import configure_torch
 from lockstep.engine.recipe.recipe import Precision
 from lockstep.engine.run.checkpoint import Checkpoint, pack_optimizer, unpack_optimizer
+from lockstep.engine.run.details import Details
 from lockstep.engine.sampler import Step
 from lockstep.engine.step.first_step import FirstStep
 from lockstep.engine.step.metrics import Evaluation
@@ -46,6 +49,11 @@ class Replica:
         """Measures the parts of a step, if the job asks for a timeline."""
         self.update = Update(recipe, self.model.module, group.device, job.exact)
         self.first_step = FirstStep(self.model, self.update, progress, exact=job.exact)
+        self.details: Details | None = None
+        """Notes one step in detail, if an audit asks for it."""
+        if job.detail is not None:
+            names: dict[Tensor, str] = {p: name for name, p in self.model.module.named_parameters()}
+            self.details = Details(job.out / "details.json", job.detail, lambda: names)
         self.buffers = BufferWatch(progress, exact=job.exact)
         """Notices buffers that the forward pass changes."""
         self.buffers.add(self.model.module)

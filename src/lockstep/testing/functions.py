@@ -132,7 +132,7 @@ def _loops(folder: Path) -> list[dict[str, Any]]:
 
 def _receipts(one: Path, other: Path) -> Difference | None:
     """Return the first difference between the receipts and the weights of two exact loops."""
-    from lockstep.engine.program import receipts
+    from lockstep.engine.run import receipts
 
     files = [sorted(folder.glob("loops/*/receipts.bin")) for folder in (one, other)]
     rows = [[row for file in both for row in receipts.read(file)] for both in files]

@@ -11,7 +11,8 @@ from lockstep.keys import GOLDEN, signed
 
 TOLERANCE = 2e-3
 """How far gradients of two divisions may be apart, as a share, and still differ by rounding."""
-_BITS = {8: torch.int64, 4: torch.int32, 2: torch.int16, 1: torch.uint8}
+BITS = {8: torch.int64, 4: torch.int32, 2: torch.int16, 1: torch.uint8}
+"""The whole numbers of as many bytes as an element has."""
 _ROW = 256
 
 
@@ -26,7 +27,7 @@ def fingerprint(tensor: Tensor) -> Tensor:
     # Eight bytes at a time, which is faster than to widen every element.
     each = 8 // flat.element_size()
     even = len(flat) // each * each if flat.storage_offset() * flat.element_size() % 8 == 0 else 0
-    wide, rest = flat[:even].view(torch.int64), flat[even:].view(_BITS[flat.element_size()])
+    wide, rest = flat[:even].view(torch.int64), flat[even:].view(BITS[flat.element_size()])
     whole = len(wide) // _ROW * _ROW
     total = wide[whole:].sum()
     if len(rest):
@@ -42,7 +43,7 @@ def row_fingerprints(rows: Tensor) -> Tensor:
     """Return a 64-bit hash of each row of a matrix."""
     if rows.is_complex():
         rows = torch.view_as_real(rows).flatten(1)
-    bits = rows.contiguous().view(_BITS[rows.element_size()]).long()
+    bits = rows.contiguous().view(BITS[rows.element_size()]).long()
     factors = torch.arange(1, 2 * bits.shape[1] + 1, 2, device=bits.device)
     return (bits * factors * signed(GOLDEN)).sum(1)
 

@@ -134,6 +134,9 @@ class Control:
         """Tell whether the run has come to its end."""
         return False
 
+    def cut_short(self) -> None:
+        """Note that the run ends before its last batch."""
+
     def before_body(self, *, disturbed: bool = True) -> None:
         """Set what the body depends on; `disturbed` says that reading has drawn random numbers."""
 
@@ -184,6 +187,7 @@ class Batches:
         for batch in self._epoch(self.passes, self.next):
             control.after_body()
             if control.over():
+                control.cut_short()
                 return
             self.next += 1
             control.before_body(disturbed=disturbed)

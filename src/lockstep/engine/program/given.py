@@ -26,6 +26,8 @@ class Given:
     """A step whose hashes are written to details.json, for an audit."""
     recipe: dict[str, Any] | None = None
     """The recipe that the loop trains, in words and numbers; None for a program."""
+    source: dict[str, Any] | None = None
+    """How that recipe was named; None if it was an object of a program."""
     progress: Progress | None = None
     """Shows the progress; default: the console does."""
     flags: dict[str, Any] = field(default_factory=dict)

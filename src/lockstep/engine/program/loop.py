@@ -19,7 +19,7 @@ from lockstep.engine.program.settings import Options, Settings
 from lockstep.engine.program.sources import make_batches
 from lockstep.engine.program.start import Parts, start
 from lockstep.engine.program.step import Loss, StepLoss
-from lockstep.errors import PlanError, RecipeError
+from lockstep.errors import FolderError, PlanError, RecipeError
 from lockstep.keys import key
 
 Module = TypeVar("Module", bound=nn.Module)
@@ -178,6 +178,7 @@ class Loop(Around):
             parts.state,
             Division(parts.computing.plan, self.rank, parts.checks.pieces),
             self,
+            parts.record.checkpoints.finish,
             data,
             collate=collate,
             sampler=sampler,
@@ -207,6 +208,8 @@ class Loop(Around):
             self.after_body()
             self._call("epoch")
             record.after_epoch()
+        if record.epoch < number:
+            self.cut_short()
 
     def begin(self) -> None:
         """Compare the replicas and restore a checkpoint, before the first batch."""
@@ -219,14 +222,26 @@ class Loop(Around):
             )
         self._begun = True
         self._parts.begin(self._epochs, self.settings)
+        if self.steps and self._parts.record.epoch < self._epochs and self._has_most(self.steps):
+            raise FolderError(
+                f"{self.folder} has taken {self.steps} steps, and max_steps is "
+                f"{self.settings.max_steps}. Give more of them, or leave max_steps out."
+            )
 
     def over(self) -> bool:
         """Return whether `max_steps` batches are done, or training stops early."""
         return self._over_after(self.steps)
 
     def _over_after(self, steps: int) -> bool:
+        return self._has_most(steps) or bool(self._parts.record.goals.lost)
+
+    def _has_most(self, steps: int) -> bool:
         most = self.settings.max_steps
-        return (most is not None and steps >= most) or bool(self._parts.record.goals.lost)
+        return most is not None and steps >= most
+
+    def cut_short(self) -> None:
+        """Note that `max_steps` ends the run before its last batch: it can be resumed."""
+        self._parts.record.cut_short = not self._parts.record.goals.lost
 
     def before_body(self, *, disturbed: bool = True) -> None:
         """Seed all generators, so that the body draws the same numbers on every replica."""

@@ -88,7 +88,10 @@ def measured(returned: Any, name: str) -> dict[str, tuple[Tensor, Tensor]]:
     found = {}
     for key, value in returned.items():
         # In double precision: the sum of a large chunk would lose digits.
-        one = weighed(map_tensors(value, Tensor.double), f"{name}[{key!r}]")
+        value = map_tensors(value, Tensor.double)
+        if isinstance(value, tuple) and len(value) == 2 and isinstance(value[0], int | float):
+            value = (torch.tensor(float(value[0]), dtype=torch.float64), value[1])
+        one = weighed(value, f"{name}[{key!r}]")
         total, count = one.total.detach(), torch.as_tensor(one.items, dtype=torch.float64)
         found[str(key)] = (total, count)
     return found

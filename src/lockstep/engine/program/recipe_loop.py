@@ -42,6 +42,8 @@ def train_by_loop(job: Job, world: World, store: str | None, progress: Progress)
             out=job.out,
             share_gpu=job.share_gpu,
             recipe=described,
+            source=None if job.source is None else job.source.described(),
+            detail=job.detail,
             progress=progress,
         )
     )

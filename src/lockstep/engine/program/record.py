@@ -87,6 +87,7 @@ class ProgramRecord:
         self.first: tuple[float, int] | None = None
         """Seconds of training and samples after the first step."""
         self.logged = (0.0, 0)
+        self.cut_short = False  # by `max_steps`, before the last batch
         self.saved_epoch_end = False
         """Whether the last checkpoint was made after the last batch of an epoch."""
         self.next_control = 0
@@ -99,11 +100,10 @@ class ProgramRecord:
                 self.folder.lock()
             else:
                 self.folder.claim()
-        if self.resume and self.folder.summary().get("status") == "finished":
-            raise FolderError(
-                f"{self.folder.path} holds a run that is finished. Start a new run in another "
-                "folder."
-            )
+        if self.resume:
+            before, path = self.folder.summary(), self.folder.path
+            if before.get("status") == "finished" and before.get("ended_by") != "max_steps":
+                raise FolderError(f"{path} holds a finished run. Start a new one elsewhere.")
         if not self.resume:
             self._own()
         self.stop.listen()
@@ -343,12 +343,12 @@ class ProgramRecord:
     def end(self) -> dict[str, Any]:
         """Write weights and summary; return the summary."""
         self.clock.turn_to("the end")
+        if not self.owned and self.checkpoints.files():
+            raise FolderError(
+                f"{self.folder.path} holds a run that trains, and this program only evaluates. "
+                "Give it another folder, and load that run: loop.load(...)."
+            )
         if not self.owned:
-            if self.checkpoints.files():
-                raise FolderError(
-                    f"{self.folder.path} holds a run that trains, and this program only evaluates. "
-                    "Give it another folder, and load that run: loop.load(...)."
-                )
             self._take_over(None)
         self.receipts.settle()
         self.state.refuse_drift(self.group, self.iterations)
@@ -372,6 +372,8 @@ class ProgramRecord:
             ),
             **self.goals.described(),
         }
+        if self.cut_short:
+            self.summary["ended_by"] = "max_steps"
         if self.group.world.is_first:
             module = self.state.module()
             self.summary["weights_sha256"] = (

@@ -16,7 +16,6 @@ from lockstep.engine.checks.buffers import BufferWatch
 from lockstep.engine.group import Group
 from lockstep.engine.model import ShardedModel
 from lockstep.engine.program.check import Checks
-from lockstep.engine.program.details import Details
 from lockstep.engine.program.evaluate import Evaluation
 from lockstep.engine.program.exchange import Wire
 from lockstep.engine.program.given import Given
@@ -33,6 +32,7 @@ from lockstep.engine.recipe.prepare import (
     machine_facts,
 )
 from lockstep.engine.recipe.recipe import Precision
+from lockstep.engine.run.details import Details
 from lockstep.engine.run.run_folder import new_folder
 from lockstep.errors import DataError, PlanError, RecipeError
 from lockstep.layers.shards import Shards
@@ -132,7 +132,9 @@ class Parts:
             model.merge_batch_norm()
         seed = self.computing.seed
         collator = Collator(collate, seed, may_drop=True)
-        reader = IndexedReader(data, collator, seed, self.group.device, workers)
+        # A fork would copy a lock that the thread which writes a checkpoint holds, for ever locked.
+        wait = self.record.checkpoints.finish
+        reader = IndexedReader(data, collator, seed, self.group.device, workers, wait)
         chunk = batch or self.computing.plan.shard_size
         return Evaluation(self.computing, self.group, reader, len(data), chunk)
 
@@ -175,7 +177,7 @@ def start(settings: Settings, given: Given | None) -> Parts:
     facts = {
         "recipe": recipe or _described(settings),
         "exact": settings.exact,
-        **({} if recipe else {"program": program}),
+        **({"source": given.source} if recipe and given else {"program": program}),
         "replicas": world.size,
         "shards_per_replica": own,
         "machine": machine_facts(settings.threads, group.device),
@@ -198,7 +200,7 @@ def start(settings: Settings, given: Given | None) -> Parts:
     steps = Steps(group, state, computing, record, checks, buffers)
     steps.accept_changes = settings.accept_changes
     if given is not None and given.detail is not None:
-        steps.details = Details(folder / "details.json", given.detail, state)
+        steps.details = Details(folder / "details.json", given.detail, state.names)
     return Parts(
         group=group,
         progress=progress,

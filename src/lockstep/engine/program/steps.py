@@ -14,12 +14,12 @@ from lockstep.engine.group import Group
 from lockstep.engine.program.across import across
 from lockstep.engine.program.batches import Batch, Piece, join
 from lockstep.engine.program.check import Checks, Noted, fingerprints
-from lockstep.engine.program.details import Details
 from lockstep.engine.program.record import ProgramRecord
 from lockstep.engine.program.state import ProgramState
 from lockstep.engine.program.step import Computing, Loss, StepLoss, Stepper
 from lockstep.engine.program.tree import Gradients, present
 from lockstep.engine.recipe.prepare import some
+from lockstep.engine.run.details import Details
 from lockstep.errors import RecipeError
 from lockstep.keys import key
 
@@ -54,11 +54,11 @@ class Steps:
 
         details = self.details
         if details is not None:
-            details.before(self.record.iterations, call, name, stepper)
+            details.before(self.record.iterations, call, name, stepper.optimizer)
 
         def look(piece: Piece, gradients: Gradients) -> None:
             if details is not None:
-                details.piece(piece, gradients, stepper.used.parameters)
+                details.piece(piece.shards.start, piece.content, gradients, stepper.used.parameters)
             if (shard := piece.shards.start) in watched:
                 found = fingerprints(gradients)
                 noted[shard] = (digest(piece.content), found)

@@ -10,6 +10,7 @@ from typing import Literal
 from lockstep.engine.exchange.compression import COMPRESSIONS, Compression
 from lockstep.engine.recipe.plan import Plan, make_plan
 from lockstep.engine.recipe.recipe import BatchNorm, Recipe
+from lockstep.engine.recipe.source import Source
 from lockstep.engine.run.open_loggers import Chosen, checked
 from lockstep.errors import PlanError
 
@@ -75,6 +76,10 @@ class Job:
     """Let all replicas use one GPU, over gloo. This is for tests: it is slow."""
     loggers: Chosen = ()
     """Where the lines of metrics.jsonl go besides: names, or functions of a line."""
+    source: Source | None = None
+    """How the recipe was named, so that an audit can find it again."""
+    detail: int | None = None
+    """A step whose hashes are written to details.json, for an audit."""
 
     def __post_init__(self) -> None:
         """Refuse options that contradict each other."""

@@ -19,6 +19,7 @@ from lockstep.engine.run.checkpoint import Checkpoint, Checkpoints
 from lockstep.engine.run.control import Control
 from lockstep.engine.run.open_loggers import Loggers
 from lockstep.engine.run.position import Position
+from lockstep.engine.run.receipts import ReceiptFile
 from lockstep.engine.run.resume import (
     find_checkpoint,
     forget_after,
@@ -46,6 +47,7 @@ class Record:
         self.meter = Meter(job.plan, group)
         self.folder = RunFolder(job.out)
         self.checkpoints = Checkpoints(self.folder.checkpoints, job.keep)
+        self.receipts = ReceiptFile(job.out / "receipts.bin", group)
         self.loggers = Loggers(job.loggers, job.out, progress)
         self.folder.listeners.append(self.loggers)
         self.clock = Stopwatch()
@@ -95,6 +97,7 @@ class Record:
             "micro_batch": plan.micro_batch,
             "accumulation": plan.accumulation,
             "machine": self.machine,
+            "source": None if (named := self.job.source) is None else named.described(),
             **replica.described(),
         }
         if self.group.world.is_first:
@@ -139,6 +142,7 @@ class Record:
             step, samples = int(facts["step"]), facts["samples"]
             self.owes_evaluation = bool(facts.get("evaluates"))
         forget_after(step, self.group, self.folder, self.checkpoints)
+        self.receipts.forget_after(step)
         return step, samples
 
     def after(self, step: Step, taken: Taken) -> None:
@@ -177,6 +181,8 @@ class Record:
         """Take steps that were put off, then agree with the other replicas."""
         self.paths.flush()
         totals = self.control.agree(self.meter, self.position.done, self.stop.asked)
+        self.receipts.settle(self.meter.receipts)
+        self.meter.receipts.clear()
         if totals.uneven:
             raise RecipeError(UNEVEN)
         if totals.bad_step is not None:

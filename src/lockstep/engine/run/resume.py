@@ -7,6 +7,7 @@ from typing import Any
 from lockstep.console import Progress
 from lockstep.engine.group import Group
 from lockstep.engine.recipe.job import Job
+from lockstep.engine.recipe.recipe import Recipe
 from lockstep.engine.run.checkpoint import Checkpoint, Checkpoints
 from lockstep.engine.run.run_folder import RunFolder
 from lockstep.errors import CheckpointError, FolderError
@@ -19,16 +20,12 @@ def find_checkpoint(
 
     `before` is the run.json of the run. Refuse a run of another recipe.
     """
-    differences = [
-        f"{name} was {before['recipe'].get(name)!r}, now {value!r}"
-        for name, value in job.recipe.described().items()
-        if before["recipe"].get(name) != value and name != "epochs"
-    ]
+    odd = differences(job.recipe, before["recipe"])
     if before.get("exact") != job.exact:
-        differences.append(f"exact was {before.get('exact')}, now {job.exact}")
-    if differences:
+        odd.append(f"exact was {before.get('exact')}, now {job.exact}")
+    if odd:
         raise FolderError(
-            f"{job.out} holds a run of another recipe: {'; '.join(differences)}. "
+            f"{job.out} holds a run of another recipe: {'; '.join(odd)}. "
             "Resume with the same recipe and flags, or name another folder."
         )
     if before["recipe"]["epochs"] != job.recipe.epochs:
@@ -44,6 +41,15 @@ def find_checkpoint(
     for text in warnings:
         progress.warn(text)
     return checkpoint
+
+
+def differences(recipe: Recipe, before: dict[str, Any]) -> list[str]:
+    """Return how a recipe differs from what run.json has of it, besides its epochs."""
+    return [
+        f"{name} was {before.get(name)!r}, now {value!r}"
+        for name, value in recipe.described().items()
+        if before.get(name) != value and name != "epochs"
+    ]
 
 
 def refuse_other_code(job: Job, facts: dict[str, Any], samples: int, python: str) -> None:

@@ -12,9 +12,11 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from lockstep.data import Loader, Request
+from lockstep.engine.checks.fingerprint import BITS
 from lockstep.engine.group import Group
 from lockstep.engine.recipe.plan import Plan
 from lockstep.engine.recipe.recipe import PerItem, Precision, Recipe
+from lockstep.engine.run.receipts import Receipt
 from lockstep.errors import RecipeError
 
 
@@ -151,6 +153,10 @@ class Meter:
         """Where among them an interval ends, and its items."""
         self.closed: list[tuple[list[float], int]] = []
         """Sums and items of the intervals that have not been exchanged yet."""
+        self.hashes = torch.zeros(CAPACITY, dtype=torch.int64, device=group.device)
+        self.receipts: list[Receipt] = []
+        """Hashes of steps, in exact mode, that have been read and not been written yet."""
+        self.hashed = False
 
     def note(self, part: int, loss: Tensor, parts: int) -> None:
         """Keep the summed loss of one part of a step on the device.
@@ -160,6 +166,12 @@ class Meter:
         slot, number = divmod(part, parts // len(self.slots))
         at = self.at + number if number else self.at
         self.rows[slot].index_copy_(0, at, loss.detach().double().view(1))
+
+    def hash(self, gradient: Tensor) -> None:
+        """Keep a hash of a step's gradient on the device: the sum of its bits, read as numbers."""
+        bits = gradient.detach().view(BITS[gradient.element_size()]).sum(dtype=torch.int64)
+        self.hashes.index_copy_(0, self.at, bits.view(1))
+        self.hashed = True
 
     def turn(self, parts: int) -> None:
         """Complete a step of `parts` parts, as the device sees it."""
@@ -195,6 +207,11 @@ class Meter:
             self.sums = [0.0] * self.shards
             start = end
         self._add(start, columns[start:])
+        if self.hashed:
+            found = zip(self.waiting, self.hashes[: len(self.waiting)].tolist(), strict=True)
+            # A step of several rounds has one hash, in the place of its first round.
+            each = dict(reversed(list(found)))
+            self.receipts += [Receipt(n, n, each[n], math.nan) for n in sorted(each)]
         self.waiting.clear()
         self.closing.clear()
         self.at.zero_()

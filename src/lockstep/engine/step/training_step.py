@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -41,6 +41,16 @@ class Losses(NamedTuple):
     """Losses for each sample."""
 
 
+HASHED = 1 << 16
+"""The most elements of the parameter whose gradient is hashed in each step, in exact mode."""
+
+
+def hashed(parameters: Sequence[Tensor]) -> Tensor:
+    """Return the parameter by which steps are compared: what differs in one is in all of them."""
+    few = [p for p in parameters if p.numel() <= HASHED]
+    return max(few, key=Tensor.numel) if few else min(parameters, key=Tensor.numel)
+
+
 class TrainingStep:
     """Takes one optimizer step after the other."""
 
@@ -52,7 +62,8 @@ class TrainingStep:
         self.watch, self.first, self.meter = replica.watch, replica.first_step, meter
         self.look_again, self.buffers = SecondLook(replica), replica.buffers
         self.scores_needed = scores_needed(self.recipe, self.feed.classes)
-        self.compiled = compiled
+        self.compiled, self.details = compiled, replica.details
+        self.hashed = hashed(self.update.parameters) if self.first.exact else None
         self.read: Callable[[Arrival], Batch] = self.feed.read
         self.forward: Callable[[Tensor, Tensor, bool], Losses] = self._forward
         if compiled:
@@ -77,6 +88,9 @@ class TrainingStep:
         first, parts = not self.first.done, len(step.parts)
         read, forward = (self.read, self.forward) if not first else self._named_in_errors()
         items = 0
+        if (details := self.details) is not None:
+            name = type(self.update.optimizer).__name__
+            details.before(step.number, step.number, name, self.update.optimizer)
         self.buffers.begin()
         for number, (part, arrival) in enumerate(zip(step.parts, arrivals, strict=True)):
             self.model.enter(step, part)
@@ -89,6 +103,9 @@ class TrainingStep:
                 items = step.samples * losses.items
                 self.watch.mark("loss")
                 self.reduce.backward(losses.sum, items)
+                if details is not None:
+                    each, shard = self.update.parameters, part.shards.start
+                    details.piece(shard, (inputs, targets), [p.grad for p in each], each)
             self.watch.backward_ends(number + 1 == parts and not self.alone)
             self.meter.note(number, losses.sum, parts)
             if self.noise is not None:
@@ -103,6 +120,8 @@ class TrainingStep:
             self.look_again(step, arrivals)
         elif not self.alone and not self.compiled:
             self.first.refuse_missing(step.number)
+        if self.hashed is not None and self.hashed.grad is not None:
+            self.meter.hash(self.hashed.grad)
         self.update.clip()
         self.watch.mark("optimizer step")
         self.update.step()

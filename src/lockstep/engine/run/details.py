@@ -3,48 +3,53 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from lockstep.data.nested import digest
 from lockstep.engine.checks.fingerprint import fingerprint
-from lockstep.engine.program.batches import Piece
-from lockstep.engine.program.state import ProgramState
-from lockstep.engine.program.step import Stepper
-from lockstep.engine.program.tree import Gradients
 
 
 class Details:
     """Writes details.json for the step whose number an audit asks for; on one replica only."""
 
-    def __init__(self, path: Path, step: int, state: ProgramState) -> None:
-        self.path, self.step, self.state = path, step, state
+    def __init__(self, path: Path, step: int, names: Callable[[], dict[Tensor, str]]) -> None:
+        """`names` returns the name of every parameter."""
+        self.path, self.step, self.names = path, step, names
         self.found: list[dict[str, Any]] = []
         """One entry for each optimizer that takes a step."""
         self.looking = False
 
-    def before(self, step: int, call: int, name: str, stepper: Stepper) -> None:
+    def before(self, step: int, call: int, name: str, optimizer: torch.optim.Optimizer) -> None:
         """Note the weights and the optimizer's settings before a step."""
         self.looking = step == self.step
         if not self.looking:
             return
         groups = [
-            {n: repr(v) for n, v in group.items() if n != "params"}
-            for group in stepper.optimizer.param_groups
+            {n: _shown(v) for n, v in group.items() if n != "params"}
+            for group in optimizer.param_groups
         ]
-        weights = {name: int(fingerprint(p)) for p, name in self.state.names().items()}
+        weights = {name: int(fingerprint(p)) for p, name in self.names().items()}
         entry = {"call": call, "optimizer": name, "groups": groups, "weights": weights}
         self.found.append(entry | {"shards": {}})
 
-    def piece(self, piece: Piece, gradients: Gradients, parameters: list[Tensor]) -> None:
-        """Note the samples and the gradients of one shard."""
+    def piece(
+        self,
+        shard: int,
+        content: Any,
+        gradients: Sequence[Tensor | None],
+        parameters: Sequence[Tensor],
+    ) -> None:
+        """Note the samples of one shard, and the gradients up to it or of it alone."""
         if not self.looking:
             return
-        names = self.state.names()
-        self.found[-1]["shards"][str(piece.shards.start)] = {
-            "samples": digest(piece.content),
+        names = self.names()
+        self.found[-1]["shards"][str(shard)] = {
+            "samples": digest(content),
             "gradients": {
                 names[p]: int(fingerprint(g))
                 for p, g in zip(parameters, gradients, strict=True)
@@ -52,3 +57,8 @@ class Details:
             },
         }
         self.path.write_text(json.dumps(self.found))
+
+
+def _shown(value: Any) -> str:
+    """Return a setting as text; a rate on a device reads as a number."""
+    return repr(value.item() if isinstance(value, Tensor) and value.numel() == 1 else value)
