@@ -67,7 +67,7 @@ def test_the_options_of_train_are_those_of_a_job():
     from lockstep.engine.recipe.job import Job
     from lockstep.training import Options
 
-    explicit = {"recipe", "out", "replicas", "exact", "resume"}
+    explicit = {"recipe", "out", "replicas", "exact", "resume", "source", "detail"}
     job = {name: kind for name, kind in get_type_hints(Job).items() if name not in explicit}
     assert get_type_hints(Options) == job
 

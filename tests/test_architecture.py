@@ -13,7 +13,8 @@ ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "src" / "lockstep"
 ROWS = [
     ["errors", "world", "console", "keys", "rounding"],
-    ["processes", "data", "models", "layers", "scaling", "source"],
+    ["processes"],
+    ["data", "models", "layers", "scaling", "source"],
     ["engine", "predict", "probes"],
     ["doctor", "cluster", "report"],
     ["convert", "bench", "tune", "training", "audit"],

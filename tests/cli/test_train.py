@@ -39,6 +39,7 @@ def test_train_writes_a_folder_and_one_json_document(tmp_path, monkeypatch, capf
         "metrics.jsonl",
         "weights.safetensors",
         "checkpoints",
+        "receipts.bin",
         "report.html",
     }
     content = (out / "weights.safetensors").read_bytes()

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from lockstep.engine.program.receipts import read
+from lockstep.engine.run.receipts import read
 from lockstep.errors import FolderError, LockstepError, ReplicaDied
 from programs import HEAD, PLAIN, killed_after, run, written
 

@@ -30,7 +30,7 @@ _OWN: Flags = {
 
 _FOR_PROGRAMS = {
     *("seed", "global_batch", "shards", "exact", "precision", "micro_batch", "threads", "workers"),
-    *("checkpoint_every", "keep", "max_steps", "timeout", "device", "loggers"),
+    *("checkpoint_every", "keep", "max_steps", "timeout", "device", "loggers", "speed"),
 }
 """Flags that replace arguments of a program's Loop."""
 

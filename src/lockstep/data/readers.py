@@ -21,10 +21,10 @@ from torch.utils.data._utils import worker
 from lockstep.data.dataset import Tensors
 from lockstep.data.keyed import generator_states, restore_generators, seed_generators
 from lockstep.data.nested import digest, move, rows_in, stack
-from lockstep.data.worker_process import WorkerContext
 from lockstep.data.workers import start_worker
 from lockstep.errors import DataError, LockstepError, raised
 from lockstep.keys import key
+from lockstep.processes.data_worker import WorkerContext
 
 Collate = Callable[[list[Any]], Any]
 

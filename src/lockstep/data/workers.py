@@ -21,9 +21,9 @@ from lockstep.data.keyed import (
     restore_generators,
     seed_generators,
 )
-from lockstep.data.worker_process import WorkerContext
 from lockstep.errors import DataError, LockstepError, raised
 from lockstep.keys import key
+from lockstep.processes.data_worker import WorkerContext
 from lockstep.world import die_with
 
 AHEAD = 2

@@ -98,6 +98,10 @@ class Checks:
         first = self.group.world.rank * self.plan.shards_per_replica // 2 * 2
         return [range(first, first + 2), range(first, first + 1), range(first + 1, first + 2)]
 
+    def is_due(self, batch: Batch) -> bool:
+        """Return whether something of a batch is computed twice."""
+        return bool(self._checked(batch))
+
     def watches(self, batch: Batch) -> list[int]:
         """Return the shards of this replica that another one computes too."""
         if not self.exact:

@@ -222,7 +222,7 @@ class Loop(Around):
             )
         self._begun = True
         self._parts.begin(self._epochs, self.settings)
-        if self.steps and self._parts.record.epoch < self._epochs and self._has_most(self.steps):
+        if self._parts.record.was_cut_short and self._has_most(self.steps):
             raise FolderError(
                 f"{self.folder} has taken {self.steps} steps, and max_steps is "
                 f"{self.settings.max_steps}. Give more of them, or leave max_steps out."
@@ -349,6 +349,7 @@ class Loop(Around):
         try:
             if error is None:
                 self.after_body(ends_epoch=True)
+                record.summary["speed"] = self._parts.speed()
                 self.summary = record.end()
                 self._call("end")
                 finished.append(self.summary)

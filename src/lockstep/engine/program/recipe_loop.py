@@ -21,7 +21,7 @@ from lockstep.engine.group import Group
 from lockstep.engine.program.evaluate import joined
 from lockstep.engine.program.given import Given, give
 from lockstep.engine.program.loop import Loop
-from lockstep.engine.recipe.job import Job
+from lockstep.engine.recipe.job import Job, Speed
 from lockstep.engine.recipe.prepare import check_model, seed_all
 from lockstep.engine.recipe.recipe import Precision, Whole, build, is_whole
 from lockstep.engine.step.metrics import chunk_size
@@ -65,6 +65,7 @@ def train_by_loop(job: Job, world: World, store: str | None, progress: Progress)
             max_steps=job.max_steps,
             timeout=job.timeout,
             loggers=job.loggers,
+            speed="graph" if job.speed is Speed.GRAPH else "eager",
         ) as loop:
             parts = loop._parts
             data = load_shared_data(job, parts.group, parts.progress)
@@ -101,7 +102,6 @@ class _Training:
         loop._parts.record.summary |= {
             "train_samples": len(self.data.train),
             "test_samples": len(self.data.test),
-            "speed": {"path": "eager"},
         }
         for _ in loop.epochs(recipe.epochs):
             for batch in self.batches:

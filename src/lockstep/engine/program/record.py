@@ -87,9 +87,8 @@ class ProgramRecord:
         self.first: tuple[float, int] | None = None
         """Seconds of training and samples after the first step."""
         self.logged = (0.0, 0)
-        self.cut_short = False  # by `max_steps`, before the last batch
-        self.saved_epoch_end = False
-        """Whether the last checkpoint was made after the last batch of an epoch."""
+        self.cut_short = self.was_cut_short = False  # by `max_steps`, now and before a resume
+        self.saved_epoch_end = False  # whether the last checkpoint came after an epoch's last batch
         self.next_control = 0
         self.last_control = (time.perf_counter(), 0)
 
@@ -101,9 +100,11 @@ class ProgramRecord:
             else:
                 self.folder.claim()
         if self.resume:
-            before, path = self.folder.summary(), self.folder.path
-            if before.get("status") == "finished" and before.get("ended_by") != "max_steps":
-                raise FolderError(f"{path} holds a finished run. Start a new one elsewhere.")
+            before = self.folder.summary()
+            self.was_cut_short = before.get("ended_by") == "max_steps"
+            if before.get("status") == "finished" and not self.was_cut_short:
+                where = f"{self.folder.path} holds a run that is finished"
+                raise FolderError(f"{where}. Start a new run in another folder.")
         if not self.resume:
             self._own()
         self.stop.listen()

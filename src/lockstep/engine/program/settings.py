@@ -41,6 +41,8 @@ class Options(TypedDict, total=False):
     """Stop after this many batches."""
     check_every: int
     """Batches, on average, between two checks that compute a shard again; 0: never."""
+    speed: Literal["eager", "graph"]
+    """`graph` records the loss as a CUDA graph; it must depend on its batch and tensors alone."""
     accept_changes: bool
     """Resume even if the program has changed since the checkpoint."""
     timeout: float
@@ -72,6 +74,7 @@ class Settings:
     log_every: int = 50
     max_steps: int | None = None
     check_every: int = CHECK_EVERY
+    speed: str = "eager"
     accept_changes: bool = False
     timeout: float = 600.0
     quiet: bool = False
@@ -81,6 +84,10 @@ class Settings:
         """Refuse values that cannot work."""
         if self.precision not in tuple(Precision):
             raise PlanError(f"precision is {self.precision!r}; known: {', '.join(Precision)}.")
+        if self.speed not in ("eager", "graph"):
+            raise PlanError(
+                f"speed is {self.speed!r}; a Loop knows 'eager', and 'graph' to record its losses."
+            )
         if self.device not in ("auto", "cpu", "cuda"):
             raise PlanError(f"device is {self.device!r}; known: auto, cpu, cuda.")
         for name in ("threads", "keep", "max_steps", "log_every", "micro_batch"):

@@ -20,6 +20,7 @@ from lockstep.engine.program.evaluate import Evaluation
 from lockstep.engine.program.exchange import Wire
 from lockstep.engine.program.given import Given
 from lockstep.engine.program.record import ProgramRecord
+from lockstep.engine.program.recorded import Recordings
 from lockstep.engine.program.settings import Settings
 from lockstep.engine.program.sources import check_length, has_index
 from lockstep.engine.program.state import ProgramState
@@ -53,6 +54,8 @@ class Parts:
     buffers: BufferWatch
     record: ProgramRecord
     steps: Steps
+    recorded: bool = False
+    """Whether losses are recorded as CUDA graphs."""
 
     def begin(self, epochs: int, settings: Settings) -> None:
         """Compare the replicas, restore a checkpoint, and show the progress."""
@@ -110,11 +113,21 @@ class Parts:
         if name in state.steppers:
             raise RecipeError(f"two optimizers are called {name!r}. Give one of them a name=.")
         state.fact(f"optimizer {name}", kind)
-        state.steppers[name] = Stepper(
-            self.computing, optimizer, self.wire, clip, exact=self.checks.exact
-        )
+        stepper = Stepper(self.computing, optimizer, self.wire, clip, exact=self.checks.exact)
+        if self.recorded:
+            stepper.recordings = Recordings(
+                self.computing.modules, self.group.device, self.progress, exact=self.checks.exact
+            )
+        state.steppers[name] = stepper
         for stepper in state.steppers.values():
             stepper.only = len(state.steppers) == 1
+
+    def speed(self) -> dict[str, str]:
+        """Return how the steps were computed, for run.json."""
+        every = [s.recordings for s in self.state.steppers.values() if s.recordings is not None]
+        why = next((found.refused for found in every if found.refused), "")
+        recorded = any(found.known for found in every)
+        return {"name": "graph" if recorded and not why else "eager", "why": why}
 
     def evaluation(
         self, data: Any, collate: Collate | None, batch: int | None, workers: int
@@ -211,7 +224,15 @@ def start(settings: Settings, given: Given | None) -> Parts:
         buffers=buffers,
         record=record,
         steps=steps,
+        recorded=_is_recorded(settings, group, progress),
     )
+
+
+def _is_recorded(settings: Settings, group: Group, progress: Progress) -> bool:
+    """Return whether losses are recorded, and say why not if the program asked for it."""
+    if settings.speed == "graph" and group.device.type != "cuda":
+        progress.say("Speed: eager: the replicas compute on the CPU.")
+    return settings.speed == "graph" and group.device.type == "cuda"
 
 
 def _own_files() -> list[Path]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from operator import is_
 from typing import Any
 
@@ -16,6 +17,7 @@ from lockstep.engine.program.batches import Batch, Piece
 from lockstep.engine.program.exchange import GradientExchange, Wire
 from lockstep.engine.program.loss_scale import LossScale
 from lockstep.engine.program.losses import Weighed, weighed
+from lockstep.engine.program.recorded import Recordings
 from lockstep.engine.program.tree import Gradients, ShardTree, present, take_gradients
 from lockstep.engine.recipe.plan import Plan
 from lockstep.engine.recipe.recipe import Precision
@@ -80,20 +82,16 @@ class Computing:
             for shard, total, items in rows:
                 values[shard], values[shards + shard] = float(total), float(items)
             return torch.tensor(values, dtype=torch.float64).view(2, shards)
-        places = [shard for shard, _, _ in rows]
-        table = torch.zeros(2, shards, dtype=torch.float64, device=self.device)
-        if rows:
-            sums = torch.stack([total for _, total, _ in rows]).double()
-            table[0].index_copy_(0, self.kept(places, torch.int64), sums)
-            counts = self._counts([items for _, _, items in rows])
-            table[1].index_copy_(0, self.kept(places, torch.int64), counts)
+        # Few launches: counts that the host knows come in one copy, sums and others one by one.
+        counts = [0.0] * shards
+        for shard, _, items in rows:
+            counts[shard] = items if isinstance(items, float) else 0.0
+        table = self.kept([0.0] * shards + counts, torch.float64).view(2, shards).clone()
+        for shard, total, items in rows:
+            table[0, shard] = total
+            if isinstance(items, Tensor):
+                table[1, shard] = items
         return table
-
-    def _counts(self, counts: list[Tensor | float]) -> Tensor:
-        if any(isinstance(count, Tensor) for count in counts):
-            each = [torch.as_tensor(count, device=self.device).double() for count in counts]
-            return torch.stack(each)
-        return self.kept(counts, torch.float64)
 
     def kept(self, numbers: list[Any], kind: torch.dtype) -> Tensor:
         """Return numbers on the device; the same ones come in every step, and copying waits."""
@@ -194,6 +192,8 @@ class Stepper:
         """Whether the program has no other optimizer."""
         self.used = Used(optimizer, only=True)
         self.exchange: GradientExchange | None = None
+        self.recordings: Recordings | None = None
+        """Losses that were recorded as CUDA graphs, if the program asks for it."""
         self.inside = False
         optimizer.register_step_pre_hook(self._refuse_outside)
 
@@ -212,6 +212,8 @@ class Stepper:
         before = self.used.parameters
         if len(used.parameters) != len(before) or not all(map(is_, used.parameters, before)):
             self.exchange = None
+            if self.recordings is not None:
+                self.recordings.clear()
         self.used = used
 
     def gradients(
@@ -227,18 +229,22 @@ class Stepper:
         pieces = {piece.shards.start: piece for piece in batch.pieces}
         # One part of the batch, and nothing to exchange: the loss can be divided instead.
         self.divided = not self.exact and self.wire is None and len(pieces) == self.parts == 1
-        for shards in computing.plan.parts(computing.group.world.rank):
+        if (recordings := self.recordings) is not None:
+            scale = computing.loss_scale
+            recordings.begin(self.divided, None if scale is None else scale.value)
+        for number, shards in enumerate(parts := computing.plan.parts(computing.group.world.rank)):
             piece = pieces.get(shards.start)
             if piece is None:
                 tree.add(None)
                 continue
-            computing.enter(call, piece)
-            found = computing.loss(loss, piece.content)
-            scale = None
+            if recordings is None:
+                computing.enter(call, piece)
+                found, mine = self.compute(loss, piece.content)
+            else:
+                enter, compute = partial(computing.enter, call, piece), partial(self.compute, loss)
+                last = number + 1 == len(parts)
+                found, mine = recordings(loss, piece, enter, compute, last=last)
             self.divided = self.divided and isinstance(found.items, float)
-            if self.divided:
-                scale = 1.0 / (float(found.items) or 1.0)
-            mine = computing.backward(found, used, scale)
             if look is not None:
                 look(piece, mine)
             tree.add(mine)
@@ -249,6 +255,14 @@ class Stepper:
         # Whole numbers: their sum is the same in any order, and needs no device.
         self.items = sum(known) if self.wire is None and len(known) == len(rows) else None
         return tree.total(), computing.table(rows)
+
+    def compute(self, loss: Loss, content: Any) -> tuple[Weighed, Gradients]:
+        """Return loss and gradients of a part of the batch."""
+        found = self.computing.loss(loss, content)
+        scale = None
+        if self.divided and isinstance(found.items, float):
+            scale = 1.0 / (found.items or 1.0)
+        return found, self.computing.backward(found, self.used, scale)
 
     def exchanged(self, gradients: Gradients, table: Tensor) -> tuple[Gradients, Tensor]:
         """Add gradients and tables over the replicas; divide the gradients by the items."""

@@ -56,7 +56,15 @@ class Steps:
         if details is not None:
             details.before(self.record.iterations, call, name, stepper.optimizer)
 
+        recordings = stepper.recordings
+        first: Gradients | None = None
+        # In exact mode all checks compare with an eager computation anyway.
+        spot = recordings is not None and not checks.exact and checks.is_due(batch)
+
         def look(piece: Piece, gradients: Gradients) -> None:
+            nonlocal first
+            if spot and first is None:
+                first = [None if g is None else g.clone() for g in gradients]
             if details is not None:
                 details.piece(piece.shards.start, piece.content, gradients, stepper.used.parameters)
             if (shard := piece.shards.start) in watched:
@@ -65,11 +73,15 @@ class Steps:
 
         self.buffers.begin()
         found = stepper.gradients(
-            batch, loss, call, self.record.notes, look if watched or details else None
+            batch, loss, call, self.record.notes, look if watched or details or spot else None
         )
         self.buffers.check()
         checks.compare_shards(batch, loss, call, stepper, noted)
         checks.compare_divisions(batch, loss, call, stepper)
+        if first is not None and recordings is not None:
+            self.computing.enter(call, batch.pieces[0], again=True)
+            where = f"batch {batch.number} of epoch {batch.epoch}"
+            recordings.check(first, stepper.compute(loss, batch.pieces[0].content)[1], where)
         return self._finish(name, stepper, batch, *found)
 
     def take_across(

@@ -159,14 +159,14 @@ class Job:
             return
         known = {"wire": "fp32", "bucket_mb": None, "noise": False, "timeline": False}
         odd = [name for name, value in known.items() if getattr(self, name) != value]
-        if self.speed not in (Speed.AUTO, Speed.EAGER):
+        if self.speed is Speed.COMPILE:
             odd.append("speed")
         if self.resident is not None:
             odd.append("resident")
         if odd:
             raise PlanError(
                 f"--{odd[0].replace('_', '-')} cannot be with {self.recipe.why_general}: that "
-                "needs the general loop, whose steps are neither recorded nor looked into. Leave "
+                "needs the general loop, whose steps are neither compiled nor looked into. Leave "
                 "the flag out."
             )
 

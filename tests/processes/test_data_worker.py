@@ -9,9 +9,9 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, TensorDataset
 
-from lockstep.data import worker_process
-from lockstep.data.worker_process import WorkerContext, checked_fork
 from lockstep.errors import RunError
+from lockstep.processes import data_worker
+from lockstep.processes.data_worker import WorkerContext, checked_fork
 
 
 @pytest.fixture
@@ -28,8 +28,8 @@ def hanging(monkeypatch: pytest.MonkeyPatch) -> list[int]:
             left[0] -= 1
         return pid
 
-    monkeypatch.setattr(worker_process, "_fork", fork)
-    monkeypatch.setattr(worker_process, "SECONDS", 0.2)
+    monkeypatch.setattr(data_worker, "_fork", fork)
+    monkeypatch.setattr(data_worker, "SECONDS", 0.2)
     return left
 
 
@@ -43,7 +43,7 @@ def test_a_child_that_hangs_in_its_fork_is_replaced(hanging: list[int]):
 
 
 def test_children_that_always_hang_are_given_up(hanging: list[int]):
-    hanging[0] = worker_process.TRIES
+    hanging[0] = data_worker.TRIES
     with pytest.raises(RunError, match=r"hung.*--workers 0"):
         checked_fork()
     assert hanging == [0]
