@@ -29,6 +29,7 @@ from lockstep.engine.loop import train
 from lockstep.engine.recipe.builtin import RECIPES
 from lockstep.engine.recipe.job import Job
 from lockstep.engine.recipe.recipe import Recipe
+from lockstep.engine.run.receipts import read
 from lockstep.processes.replicas import run_replicas
 from lockstep.scaling.optimizers.layerwise import norms
 from lockstep.world import World, gpu_count, use_deterministic_blas
@@ -46,6 +47,13 @@ def on_gpu(recipe: Recipe, out: Path, replicas: int = 1, **options: Any) -> dict
     return launch(job, device="cuda", console=Console(as_json=True))
 
 
+def same_receipts(folder: Path, *runs: str) -> bool:
+    """Return whether the runs hold equal receipts, of all their steps."""
+    found = [[r[:3] for r in read(folder / run / "receipts.bin")] for run in runs]
+    steps = [place[0] for place in found[0]]
+    return steps == list(range(len(steps))) and all(one == found[0] for one in found)
+
+
 @pytest.mark.parametrize(
     "changes",
     [
@@ -61,6 +69,7 @@ def test_1_2_and_4_replicas_end_in_the_same_bits(tmp_path: Path, changes: dict):
     recipe = small(100, **changes)
     runs = [on_gpu(recipe, tmp_path / str(n), n, exact=True) for n in (1, 2, 4)]
     assert len({run["weights_sha256"] for run in runs}) == 1
+    assert same_receipts(tmp_path, "1", "2", "4")
 
 
 def test_a_norm_has_the_same_bits_wherever_its_operand_lies():
@@ -228,6 +237,7 @@ def test_a_recorded_step_is_the_written_one(tmp_path: Path, micro_batch: int | N
     ]
     assert runs[1]["speed"]["name"] == "graph"
     assert runs[0]["weights_sha256"] == runs[1]["weights_sha256"]
+    assert same_receipts(tmp_path, "eager", "graph")
     fast = on_gpu(without_chance(), tmp_path / "fast", speed="graph", micro_batch=micro_batch)
     assert fast["speed"]["name"] == "graph"
     assert fast["metrics"]["test_loss"] == pytest.approx(runs[0]["metrics"]["test_loss"], abs=0.1)
@@ -263,6 +273,7 @@ def test_blocks_of_recorded_steps_are_the_written_ones(tmp_path: Path):
     ]
     assert "8 steps in one launch" in runs[1]["speed"]["why"]
     assert len({run["weights_sha256"] for run in runs}) == 1
+    assert same_receipts(tmp_path, "0", "1", "2")
 
 
 @pytest.mark.parametrize("exact", [True, False])
