@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 import torch
@@ -19,7 +23,7 @@ from lockstep.cluster.launch import launch
 from lockstep.console import Console
 from lockstep.engine.recipe.job import Job
 from lockstep.engine.recipe.resolve import find_recipe
-from lockstep.errors import FolderError, PlanError, RecipeError, ReplicaDied
+from lockstep.errors import DataError, FolderError, PlanError, RecipeError, ReplicaDied
 from programs import killed_after
 
 
@@ -258,3 +262,97 @@ def test_a_batch_that_is_no_pair_is_refused(tmp_path: Path):
 
     with pytest.raises(RecipeError, match=r"\(inputs, targets\)"):
         train(replace(RECIPE, collate=three), tmp_path / "run")
+
+
+class Pair(NamedTuple):
+    tokens: Tensor
+    mask: Tensor
+
+
+@dataclass
+class Scores:
+    values: Tensor
+
+
+class Wrapped(nn.Module):
+    """Returns a dataclass; takes the parts of a named tuple one by one, or the tuple as one."""
+
+    def __init__(self, *, whole: bool) -> None:
+        super().__init__()
+        self.tagger = Tagger()
+        if whole:
+            self.forward = self.of_pair
+
+    def forward(self, tokens: Tensor, mask: Tensor) -> Scores:
+        return Scores(self.tagger(tokens, mask))
+
+    def of_pair(self, pair: Pair) -> Scores:
+        return Scores(self.tagger(pair.tokens, pair.mask))
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_named_tuples_and_dataclasses_keep_their_kind(tmp_path: Path, whole: bool):
+    def named(samples: list[dict[str, Tensor]]) -> tuple[Pair, Tensor]:
+        inputs, tags = collate([{n: nn.functional.pad(t, (0, 12 - len(t))) for n, t in s.items()}
+                                for s in samples])  # fmt: skip
+        return Pair(**inputs), tags
+
+    recipe = replace(
+        RECIPE,
+        model=partial(Wrapped, whole=whole),
+        collate=named,
+        loss=lambda outputs, tags: masked(outputs.values, tags),
+        metrics={"right": metrics.whole(lambda outputs, tags: right(outputs.values, tags).mean())},
+        optimizer=torch.optim.Adam,
+    )
+    runs = [train(recipe, tmp_path / str(n), n, exact=True, max_steps=4) for n in (1, 2)]
+    assert runs[0]["weights_sha256"] == runs[1]["weights_sha256"]
+    assert runs[0]["metrics"] == runs[1]["metrics"]
+
+
+class Remembers:
+    """A collate function that scales by all samples that it has seen."""
+
+    def __init__(self) -> None:
+        self.seen = 0
+
+    def __call__(self, samples: list[dict[str, Tensor]]) -> Any:
+        self.seen += len(samples)
+        inputs, tags = collate(samples)
+        return {**inputs, "mask": inputs["mask"] / self.seen}, tags
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_collate_function_with_a_memory_is_refused(tmp_path: Path, workers: int):
+    job = Job(
+        recipe=replace(RECIPE, collate=Remembers()),
+        out=tmp_path / "run",
+        replicas=4,
+        exact=True,
+        workers=workers,
+    )
+    with pytest.raises(DataError, match="remembers what it read before"):
+        launch(job, device="cpu", console=Console(quiet=True))
+
+
+def test_a_recipe_may_number_the_words_of_a_set(tmp_path: Path):
+    path = tmp_path / "words.py"
+    path.write_text(
+        "import lockstep, torch\n"
+        "words = {f'word {n}' for n in range(50)}\n"
+        "X = torch.tensor([[float(w[5:])] for w in words])\n"
+        "data = lockstep.Tensors(X, X)\n"
+        "recipe = lockstep.Recipe(name='words', model=lambda: torch.nn.Linear(1, 1),\n"
+        "    data=lambda: lockstep.Data(train=data, test=data), learning_rate=1e-5,\n"
+        "    loss=lockstep.metrics.squared_error, optimizer=torch.optim.SGD, global_batch=8,\n"
+        "    metrics={'error': lockstep.metrics.squared_error}, epochs=1, lower_is_better=True)\n"
+    )
+    env = {name: value for name, value in os.environ.items() if name != "PYTHONHASHSEED"}
+    found = set()
+    for run in "ab":
+        command = [sys.executable, "-m", "lockstep", "train", str(path), "--exact", "--json"]
+        done = subprocess.run(
+            [*command, "--out", str(tmp_path / run)], env=env, capture_output=True, check=True
+        )
+        found.add(json.loads(done.stdout)["weights_sha256"])
+    assert len(found) == 1

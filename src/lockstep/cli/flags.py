@@ -96,6 +96,10 @@ def with_recipe_flags(
                 "arguments of its own."
             )
 
+        if recipe.endswith(".py") or ":" in recipe:
+            # A recipe may number the words of a set, whose order follows the hashes of strings.
+            fix_hashes()
+
         from lockstep.engine.recipe.source import Source
 
         overrides = {n: v for n in _FLAGS if (v := given.pop(n)) is not None}

@@ -67,7 +67,7 @@ class Collator:
             raise DataError(
                 f"the collate function {_name(self.collate)} made {rows} rows of {len(samples)} "
                 "samples: it drops samples, which nobody would notice. Drop them from the data "
-                "set, or pass may_drop=True if that is what you want."
+                "set, or pass may_drop=True to loop.batches if that is what you want."
             )
         return content
 
@@ -137,6 +137,18 @@ class IndexedReader:
     def probe(self) -> list[Any]:
         """Return the first and the last sample, as epoch 0 reads them."""
         return [self._sample(0, index) for index in sorted({0, len(self.data) - 1})]
+
+    def reads_twice_alike(self, size: int) -> bool:
+        """Return whether some samples read the same again, after others were read.
+
+        Here and not in workers: each of them would remember something else.
+        """
+        size = max(1, min(size, len(self.data) // 2))
+        if self.columns is not None or len(self.data) < 2 * size:
+            return True
+        first, other = (Wanted(0, list(range(n * size, (n + 1) * size)), 0, n) for n in range(2))
+        contents = [self.read(wanted) for wanted in (first, other, first)]
+        return digest(contents[0]) == digest(contents[2])
 
     def _from_workers(self, wanted: Iterable[Wanted]) -> Iterator[Any]:
         self.before_fork()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
 import torch
@@ -89,11 +90,16 @@ def joined(parts: list[Any]) -> Any:
     if isinstance(first, dict):
         return {name: joined([part[name] for part in parts]) for name in first}
     if isinstance(first, tuple):
-        return tuple(joined(list(column)) for column in zip(*parts, strict=True))
+        columns = [joined(list(column)) for column in zip(*parts, strict=True)]
+        return type(first)(*columns) if hasattr(first, "_fields") else tuple(columns)
+    if is_dataclass(first) and not isinstance(first, type):
+        names = [field.name for field in fields(first)]
+        columns = [joined([getattr(part, name) for part in parts]) for name in names]
+        return replace(first, **dict(zip(names, columns, strict=True)))
     if isinstance(first, list):
         return [item for part in parts for item in part]
     raise RecipeError(
-        f"loop.collect can join tensors and lists, and tuples and dicts of them, not "
+        f"loop.collect can join tensors and lists, and tuples, dicts and dataclasses of them, not "
         f"{type(first).__name__}."
     )
 

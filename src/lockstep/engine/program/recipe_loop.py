@@ -6,8 +6,10 @@ Recipes whose batches are two tensors have steps of their own, which can be reco
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Mapping
+from functools import cache
 from typing import Any
 
 import torch
@@ -196,9 +198,19 @@ def _called(model: nn.Module, inputs: Any) -> Any:
     """Call the model: with keywords for a dict, with several arguments for a tuple."""
     if isinstance(inputs, Mapping):
         return model(**inputs)
-    if isinstance(inputs, tuple) and not hasattr(inputs, "_fields"):
+    if isinstance(inputs, tuple) and _takes(model, len(inputs)):
         return model(*inputs)
     return model(inputs)
+
+
+@cache
+def _takes(model: nn.Module, arguments: int) -> bool:
+    """Return whether a model takes so many arguments: a named tuple may be meant as one."""
+    try:
+        inspect.signature(model.forward).bind(*range(arguments))
+    except TypeError:
+        return False
+    return True
 
 
 def _in_order(seen: list[Any], group: Group) -> list[Any]:

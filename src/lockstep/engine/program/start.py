@@ -61,6 +61,8 @@ class Parts:
         """Compare the replicas, restore a checkpoint, and show the progress."""
         self.state.compare_weights(self.group)
         self.state.compare_samples(self.group)
+        if settings.exact and settings.check_every:
+            self.state.refuse_memories(self.computing.plan.shard_size)
         self.checks.names = self.state.names()
         if settings.exact and (found := reads_of_world_size(_own_files())):
             self.progress.warn(
@@ -106,7 +108,8 @@ class Parts:
             raise RecipeError(
                 f"{kind} holds {len(odd)} parameter(s) of no model of this loop, the first of "
                 f"shape {tuple(odd[0].shape)}. Call model = loop.model(model) before you make the "
-                "optimizer, also for a loss that has parameters."
+                "optimizer, also for a loss that has parameters; in a recipe, give the optimizer "
+                "only parameters of its model."
             )
         number = len(state.steppers)
         name = name or (kind.lower() + (f"_{number + 1}" if number else ""))

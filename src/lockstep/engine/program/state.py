@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from lockstep.data.nested import digest
+from lockstep.data.readers import IndexedReader
 from lockstep.engine.checks.fingerprint import fingerprint
 from lockstep.engine.checks.identity import identity, spoken
 from lockstep.engine.group import Group
@@ -116,6 +117,18 @@ class ProgramState:
                     "order of a set of strings, which is another one in every process (sort it)."
                 )
             self.fact(f"first samples of data set {number}", own)
+
+    def refuse_memories(self, samples: int) -> None:
+        """Refuse data or collate functions that remember what they read before."""
+        for batches in self.batches:
+            reader = batches.reader
+            if isinstance(reader, IndexedReader) and not reader.reads_twice_alike(samples):
+                raise DataError(
+                    f"the same samples of {type(reader.data).__name__}, read and collated twice, "
+                    "differ: the data set or the collate function remembers what it read before "
+                    "(a running mean, a cache, a counter), or draws from a generator of its own. "
+                    "Exact mode cannot keep its promise with these data."
+                )
 
     def identify(self, name: str, value: Any) -> None:
         """Remember the code of a function or class; note if a checkpoint had another."""
