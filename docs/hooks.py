@@ -17,7 +17,7 @@ from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
 ROOT = Path(__file__).parent.parent
-ADDED = ("*.md", "LICENSE", "bench/*.py", "bench/results/*", "examples/*.py")
+ADDED = ("*.md", "LICENSE", "bench/*.py", "bench/results/*", "examples/**/*.py")
 DOCTEST = re.compile(r"^>>> .*(?:\n.+)*", re.MULTILINE)
 LINK = re.compile(r"(?<!`)\[([^\]]*)\]\(([^)#\s:]+)(#[^)]*)?\)")
 

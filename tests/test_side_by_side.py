@@ -69,10 +69,9 @@ def test_one_gpu_and_accelerate_on_one_process_end_in_the_same_weights(name: str
     assert math.isfinite(alone["loss"])
     assert math.isfinite(theirs["loss"])
     if name == READS_AHEAD:
-        # Other random numbers, the same training: the last epoch's loss over 300 noisy images
-        # varies by 0.02 between seeds, which is 6%.
+        # Other random numbers, the same training: six seeds gave losses from 0.33 to 0.37.
         assert alone["weights"] != theirs["weights"]
-        assert alone["loss"] == pytest.approx(theirs["loss"], rel=0.1)
+        assert alone["loss"] == pytest.approx(theirs["loss"], rel=0.15)
     else:
         # The same operations on one thread: no tolerance.
         assert alone["weights"] == theirs["weights"]
@@ -95,8 +94,8 @@ def test_two_processes_differ_by_rounding_without_the_causes(
     name: str, bench: ModuleType, tmp_path: Path
 ):
     needed(name)
-    # Sums in another order differ by 6e-8 in one operation of float32. 26 steps of these small
-    # models, without chaos, keep that below 1e-6.
+    # Sums in another order: 6e-8 is half a unit of float32, and these small models were within it
+    # after 26 steps. Another processor gets a factor of ten.
     assert bench.measured(name, bench.without(name), tmp_path) < 1e-6
 
 
@@ -134,9 +133,11 @@ def test_the_lines_of_the_programs_are_those_that_were_measured(bench: ModuleTyp
         }
 
 
-def test_the_table_of_the_page_holds_what_was_measured(bench: ModuleType):
+def test_the_tables_of_the_page_hold_what_was_measured(bench: ModuleType):
     shown = [line for line in PAGE.splitlines() if line.startswith("| [")]
     assert shown == bench.rows(MEASURED)
+    for row in bench.metric_rows(MEASURED):
+        assert row in PAGE.splitlines()
 
 
 def test_the_text_of_the_page_holds_what_was_measured():
