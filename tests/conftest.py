@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -48,8 +49,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def children() -> set[int]:
     """The processes that this one has started, dead ones that nobody has waited for too."""
-    lists = Path("/proc/self/task").glob("*/children")
-    return {int(pid) for one in lists for pid in one.read_text().split()}
+    found: set[int] = set()
+    for one in Path("/proc/self/task").glob("*/children"):
+        # A thread may end while its list is read.
+        with suppress(FileNotFoundError, ProcessLookupError):
+            found |= {int(pid) for pid in one.read_text().split()}
+    return found
 
 
 @pytest.fixture(autouse=True)

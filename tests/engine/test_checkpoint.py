@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from threading import Event
 
 import pytest
 import torch
@@ -51,6 +52,17 @@ def test_the_state_is_that_of_the_moment_of_saving(tmp_path: Path):
     tensor.fill_(1.0)  # training goes on
     checkpoints.finish()
     assert checkpoints.newest()[0].tensors["weights"].sum() == 0
+
+
+def test_the_facts_are_those_of_the_moment_of_saving(tmp_path: Path):
+    checkpoints, goes_on = Checkpoints(tmp_path), Event()
+    checkpoints._writer.submit(goes_on.wait, 10)
+    sums = [1.0]
+    checkpoints.save(Checkpoint({}, {"step": 1, "sums": sums}))
+    sums[0] = 2.0  # training goes on before the writer begins
+    goes_on.set()
+    checkpoints.finish()
+    assert checkpoints.newest()[0].facts["sums"] == [1.0]
 
 
 def test_the_last_k_are_kept(tmp_path: Path):

@@ -51,7 +51,10 @@ class Checkpoints:
             torch.cuda.current_stream().wait_stream(self._stream)
         else:
             copies = _host_copies(checkpoint.tensors)
-        self._pending = self._writer.submit(self._write, copies, checkpoint.facts, ready)
+        # As text, now: the training goes on to change lists and dicts that the facts hold.
+        text = json.dumps(checkpoint.facts, sort_keys=True)
+        step = checkpoint.facts["step"]
+        self._pending = self._writer.submit(self._write, copies, step, text, ready)
 
     def finish(self) -> None:
         """Wait until everything is on disk; raise any error of the writer."""
@@ -86,15 +89,14 @@ class Checkpoints:
             path.unlink(missing_ok=True)
 
     def _write(
-        self, tensors: dict[str, Tensor], facts: dict[str, Any], ready: torch.cuda.Event | None
+        self, tensors: dict[str, Tensor], step: int, text: str, ready: torch.cuda.Event | None
     ) -> None:
         from safetensors.torch import save
 
         if ready is not None:
             ready.synchronize()
-        text = json.dumps(facts, sort_keys=True)
         content = save(tensors, {"facts": text, "sha256": _digest(tensors, text)})
-        replace_file(self.folder / f"step-{facts['step']:08d}.safetensors", content)
+        replace_file(self.folder / f"step-{step:08d}.safetensors", content)
         for old in self.files()[: -self.keep]:
             old.unlink(missing_ok=True)
 
