@@ -137,9 +137,11 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--speed", default="eager", choices=("eager", "graph"))
+    parser.add_argument("--sides", default="recipe,loop,loop without checks")
     parser.add_argument("--out", type=Path, required=True)
     given = parser.parse_args()
-    sides = {"recipe": by_recipe, "loop": by_loop, "loop without checks": without_checks}
+    known = {"recipe": by_recipe, "loop": by_loop, "loop without checks": without_checks}
+    sides = {side: known[side] for side in given.sides.split(",")}
     found = []
     for name, steps in zip(given.work.split(","), map(int, given.steps.split(",")), strict=True):
         for replicas in map(int, given.replicas.split(",")):
@@ -158,6 +160,8 @@ def main() -> None:
                 row["speed"] = given.speed
                 row["samples_per_second"] = {s: statistics.median(r) for s, r in rates.items()}
                 for one, other in (("loop", "recipe"), ("loop", "loop without checks")):
+                    if other not in sides:
+                        continue
                     ratios = [a / b for a, b in zip(rates[one], rates[other], strict=True)]
                     row[f"{one} / {other}"] = [
                         round(v, 4) for v in (statistics.median(ratios), min(ratios), max(ratios))
