@@ -24,6 +24,7 @@ def prepare() -> None:
         put_off_dynamo()
         import torch
         import torch.distributed
+        import torch.fx.experimental.symbolic_shapes  # backward imports it when it gets a weight
         import torch.nn.parallel.distributed  # noqa: F401
 
 
