@@ -22,6 +22,8 @@ REFUSED = {
     "a mean": (changed(LOSS, "return F.cross_entropy(model(x), y)"), "one number without a count"),
     "a string": (changed(LOSS, "return 'loss', 1"), "returned a tuple of str, int"),
     "a negative count": (changed("len(y)", "-1"), "returned -1 as its count"),
+    "a sum over nothing": (changed("len(y)", "(y * 0).sum()"), "its count is 0"),
+    "a count below zero": (changed("len(y)", "-y.sum() - 1"), "its count is -"),
     "weights of another shape": (
         changed(LOSS, "return F.cross_entropy(model(x), y, reduction='none'), torch.ones(1)"),
         "Give each loss its weight",
@@ -188,6 +190,16 @@ class Heard(Console):
 
     def say(self, text: str) -> None:
         """Stay silent."""
+
+
+@pytest.mark.parametrize("exact", [True, False])
+def test_a_batch_without_items_trains_with_a_warning(exact: bool, tmp_path: Path):
+    masked = (
+        'return F.cross_entropy(model(x), y * 0, reduction="sum", ignore_index=0), (y * 0).sum()'
+    )
+    path = written(tmp_path, changed(LOSS, masked))
+    run(path, tmp_path / "out", 2, exact=exact, console=Heard(tmp_path / "heard"))
+    assert "has no items" in (tmp_path / "heard").read_text()
 
 
 PAIRS = """

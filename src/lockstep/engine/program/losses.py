@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -15,6 +15,13 @@ HOW = (
     "Return (total, count): the sum of the losses and the number of items that it is over "
     '(samples, tokens, boxes), as in `return F.cross_entropy(scores, y, reduction="sum"), len(y)`.'
 )
+
+
+class Warns(Protocol):
+    """Something that can print a warning."""
+
+    def warn(self, text: str) -> None:
+        """Print `text`."""
 
 
 class Weighed(NamedTuple):
@@ -60,6 +67,28 @@ def weighed(returned: Any, name: str) -> Weighed:
         raise RecipeError(f"{name} returned {weights} as its count. {HOW}")
     count = weights.detach().double() if isinstance(weights, Tensor) else float(weights)
     return Weighed(values.sum() if values.dim() else values, count, notes)
+
+
+class CountCheck:
+    """Looks at the counts of whole batches: those of a single shard may well be zero."""
+
+    def __init__(self, progress: Warns) -> None:
+        self.progress = progress
+        self.warned = False
+
+    def look(self, name: str, total: float, count: float) -> None:
+        """Refuse a count that cannot belong to its sum; warn once of a batch without items."""
+        if count < 0 or (count == 0 and total != 0):
+            raise RecipeError(
+                f"the loss of {name} over a whole batch is {total:g}, and its count is {count:g}. "
+                f"{HOW}"
+            )
+        if count == 0 and not self.warned:
+            self.warned = True
+            self.progress.warn(
+                f"a batch of {name} has no items (are all its tokens masked?). Its loss and its "
+                "gradient are zero; momentum and weight decay still change the weights."
+            )
 
 
 def _note(value: Any, count: Any, name: str, key: Any) -> tuple[Any, Any]:

@@ -15,6 +15,7 @@ from torch import Tensor
 from lockstep.console import Progress
 from lockstep.engine.group import Group
 from lockstep.engine.program.goals import Goals
+from lockstep.engine.program.losses import CountCheck
 from lockstep.engine.program.receipts import Receipts
 from lockstep.engine.program.state import ProgramState
 from lockstep.engine.program.step import Notes, StepLoss
@@ -68,8 +69,7 @@ class ProgramRecord:
         """Whether the folder is this run's: one to resume may turn out to hold another."""
         self.early: list[dict[str, Any]] = []
         """Lines from before that was known."""
-        self.lines = 0
-        """Lines of metrics.jsonl."""
+        self.lines = 0  # of metrics.jsonl
         self.trains = False
         """Whether the program has begun to train; one that only evaluates never does."""
         self.epoch = 0
@@ -78,10 +78,9 @@ class ProgramRecord:
         """The losses of steps that have not been read from the device yet."""
         self.sums: dict[str, list[float]] = {}
         """Losses and counts of each optimizer since the last log."""
-        self.notes = notes
+        self.notes, self.counts = notes, CountCheck(progress)
         self.metrics: dict[str, float] = {}
-        self.reached: float | None = None
-        """Seconds until the target of a recipe was reached."""
+        self.reached: float | None = None  # seconds to the target of a recipe
         self.last_line: dict[str, float] = {}
         """What was logged last about training."""
         self.first: tuple[float, int] | None = None
@@ -242,6 +241,7 @@ class ProgramRecord:
         for name, tables in self.tables.items():
             sums = self.sums.setdefault(name, [0.0, 0.0])
             for total, count in torch.stack(tables).sum(2).tolist():
+                self.counts.look(name, total, count)
                 sums[0], sums[1] = sums[0] + total, sums[1] + count
         self.tables = {}
 
