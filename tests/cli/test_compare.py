@@ -62,7 +62,7 @@ def test_accuracy_that_is_not_retained_is_exit_code_1(tmp_path, monkeypatch, cap
         (["--seeds", "0"], "1 or more"),
         (["--margin", "-1"], "0 or more"),
         (["--exact", "--batch-norm", "sync"], "--batch-norm shard"),
-        (["--exact", "--wire", "bf16"], "cannot be with --exact"),
+        (["--exact", "--wire", "bf16"], "does not work with --exact"),
     ],
 )
 def test_misuse_ends_in_code_2_before_anything_runs(

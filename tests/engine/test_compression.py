@@ -103,7 +103,7 @@ def test_float32_is_left_to_ddp_itself(tmp_path: Path, wire: str, hooks: int):
 
 @pytest.mark.parametrize("wire", ["bf16", "powersgd"])
 def test_exact_mode_refuses_wires_that_round(tmp_path: Path, wire: str):
-    with pytest.raises(PlanError, match=f"--wire {wire} cannot be with --exact"):
+    with pytest.raises(PlanError, match=f"--wire {wire} does not work with --exact"):
         Job(recipe=small(), out=tmp_path, exact=True, wire=wire)
 
 

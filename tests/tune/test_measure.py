@@ -55,6 +55,19 @@ def test_every_doubling_is_timed_up_to_the_last(tmp_path: Path):
     assert found.limit == "no more than 48 were asked for"
 
 
+def test_a_recipe_with_a_collate_function_is_measured_too(tmp_path: Path):
+    def collate(samples: list[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
+        images, labels = zip(*samples, strict=True)
+        return torch.stack(images), torch.stack(labels)
+
+    found = probe(plain(collate=collate, channels_last=False), tmp_path)
+    noise, summary = found.noise(40)
+    assert noise.value > 0
+    assert noise.source == "parts of the batch"
+    assert summary["parameters"] > 0
+    assert list(found.sizes(16).seconds) == [8, 16]
+
+
 def test_the_end_of_memory_ends_the_search_and_not_the_command(tmp_path: Path):
     recipe = plain(model=partial(Limited, 16, no_memory))
     found = probe(recipe, tmp_path).sizes(128)

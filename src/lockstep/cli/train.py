@@ -30,7 +30,7 @@ _OWN: Flags = {
 
 _FOR_PROGRAMS = {
     *("seed", "global_batch", "shards", "exact", "precision", "micro_batch", "threads", "workers"),
-    *("checkpoint_every", "keep", "max_steps", "timeout", "device", "loggers", "speed"),
+    *("checkpoint_every", "keep", "max_steps", "timeout", "device", "loggers", "speed", "noise"),
 }
 """Flags that replace arguments of a program's Loop."""
 

@@ -97,9 +97,10 @@ class Probe:
         curve = [(r["step"], r["noise_scale"]) for r in lines if r.get("noise_scale") is not None]
         found = summary["noise"]
         if found["value"] is None or not curve:
+            longer = "--steps" if summary["steps"] >= steps else "--epochs"
             raise PlanError(
                 f"the noise scale cannot be told from {summary['steps']} steps: the gradients are "
-                "all zero, or drown in noise. Give more --steps, or look at the loss first."
+                f"all zero, or drown in noise. Give more {longer}, or look at the loss first."
             )
         noise = Noise(
             critical_batch=from_noise([v for _, v in curve], recipe.global_batch).critical_batch,

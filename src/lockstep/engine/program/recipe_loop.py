@@ -67,6 +67,7 @@ def train_by_loop(job: Job, world: World, store: str | None, progress: Progress)
             max_steps=job.max_steps,
             timeout=job.timeout,
             loggers=job.loggers,
+            noise=job.noise,
             speed="graph" if job.speed is Speed.GRAPH else "eager",
         ) as loop:
             parts = loop._parts

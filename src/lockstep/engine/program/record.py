@@ -15,12 +15,14 @@ from torch import Tensor
 from lockstep.console import Progress
 from lockstep.engine.group import Group
 from lockstep.engine.program.goals import Goals
+from lockstep.engine.program.log_line import losses_of, noise_of, rates_of
 from lockstep.engine.program.losses import CountCheck
 from lockstep.engine.program.receipts import Receipts
 from lockstep.engine.program.state import ProgramState
 from lockstep.engine.program.step import Notes, StepLoss
 from lockstep.engine.run.checkpoint import Checkpoint, Checkpoints
 from lockstep.engine.run.open_loggers import Chosen, Loggers
+from lockstep.engine.run.peak_memory import peak_memory
 from lockstep.engine.run.resume import forget_after, warn_of_another_machine
 from lockstep.engine.run.run_folder import RunFolder, weights_sha256
 from lockstep.engine.run.stop_request import StopRequest
@@ -257,14 +259,9 @@ class ProgramRecord:
             "seconds": self.clock.total(),
         }
         self._read_losses()
-        for name, (total, count) in self.sums.items():
-            line["loss" if len(self.state.steppers) == 1 else f"loss_{name}"] = total / (count or 1)
-        line |= self.notes.means(self.group)
+        line |= losses_of(self.sums, several=len(self.state.steppers) > 1)
+        line |= self.notes.means(self.group) | rates_of(self.state.steppers)
         self.sums = {}
-        for name, stepper in self.state.steppers.items():
-            rate = float(stepper.optimizer.param_groups[0]["lr"])
-            several = len(self.state.steppers) > 1
-            line[f"learning_rate_{name}" if several else "learning_rate"] = rate
         self.last_line = {n: v for n, v in line.items() if n not in ("kind", "seconds")}
         line["samples_per_second"] = samples / seconds if seconds > 0 else None
         self.write(line)
@@ -368,6 +365,8 @@ class ProgramRecord:
             "samples_per_second": speed,
             "metrics": self.metrics,
             "seconds_to_target": self.reached,
+            "peak_memory_bytes": peak_memory(self.group.device),
+            "noise": noise_of(self.state.steppers),
             "parameters": sum(
                 p.numel() for m in self.state.models.values() for p in m.module.parameters()
             ),

@@ -43,6 +43,8 @@ class Options(TypedDict, total=False):
     """Batches, on average, between two checks that compute a shard again; 0: never."""
     speed: Literal["eager", "graph"]
     """`graph` records the loss as a CUDA graph; it must depend on its batch and tensors alone."""
+    noise: bool
+    """Measure the gradient noise scale while training."""
     accept_changes: bool
     """Resume even if the program has changed since the checkpoint."""
     timeout: float
@@ -75,6 +77,7 @@ class Settings:
     max_steps: int | None = None
     check_every: int = CHECK_EVERY
     speed: str = "eager"
+    noise: bool = False
     accept_changes: bool = False
     timeout: float = 600.0
     quiet: bool = False

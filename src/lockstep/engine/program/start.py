@@ -19,6 +19,7 @@ from lockstep.engine.program.check import Checks
 from lockstep.engine.program.evaluate import Evaluation
 from lockstep.engine.program.exchange import Wire
 from lockstep.engine.program.given import Given
+from lockstep.engine.program.noise import ProgramNoise
 from lockstep.engine.program.record import ProgramRecord
 from lockstep.engine.program.recorded import Recordings
 from lockstep.engine.program.settings import Settings
@@ -56,6 +57,8 @@ class Parts:
     steps: Steps
     recorded: bool = False
     """Whether losses are recorded as CUDA graphs."""
+    noise: bool = False
+    """Whether the noise scale is measured."""
 
     def begin(self, epochs: int, settings: Settings) -> None:
         """Compare the replicas, restore a checkpoint, and show the progress."""
@@ -121,6 +124,10 @@ class Parts:
             stepper.recordings = Recordings(
                 self.computing.modules, self.group.device, self.progress, exact=self.checks.exact
             )
+        if self.noise:
+            plan = self.computing.plan
+            parts = plan.accumulation * self.group.world.size
+            stepper.noise = ProgramNoise(self.group, optimizer, parts, plan.global_batch)
         state.steppers[name] = stepper
         for stepper in state.steppers.values():
             stepper.only = len(state.steppers) == 1
@@ -228,6 +235,7 @@ def start(settings: Settings, given: Given | None) -> Parts:
         record=record,
         steps=steps,
         recorded=_is_recorded(settings, group, progress),
+        noise=settings.noise,
     )
 
 

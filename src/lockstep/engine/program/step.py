@@ -17,6 +17,7 @@ from lockstep.engine.program.batches import Batch, Piece
 from lockstep.engine.program.exchange import GradientExchange, Wire
 from lockstep.engine.program.loss_scale import LossScale
 from lockstep.engine.program.losses import Weighed, weighed
+from lockstep.engine.program.noise import ProgramNoise
 from lockstep.engine.program.recorded import Recordings
 from lockstep.engine.program.tree import Gradients, ShardTree, present, take_gradients
 from lockstep.engine.recipe.plan import Plan
@@ -194,6 +195,8 @@ class Stepper:
         self.exchange: GradientExchange | None = None
         self.recordings: Recordings | None = None
         """Losses that were recorded as CUDA graphs, if the program asks for it."""
+        self.noise: ProgramNoise | None = None
+        """Measures the noise scale, if the program asks for it."""
         self.inside = False
         optimizer.register_step_pre_hook(self._refuse_outside)
 

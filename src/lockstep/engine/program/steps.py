@@ -52,7 +52,7 @@ class Steps:
         watched = checks.watches(batch)
         noted: Noted = {}
 
-        details = self.details
+        details, noise = self.details, stepper.noise
         if details is not None:
             details.before(self.record.iterations, call, name, stepper.optimizer)
 
@@ -65,6 +65,8 @@ class Steps:
             nonlocal first
             if spot and first is None:
                 first = [None if g is None else g.clone() for g in gradients]
+            if noise is not None:
+                noise.part(piece.shards.start, stepper.used.parameters, gradients)
             if details is not None:
                 details.piece(piece.shards.start, piece.content, gradients, stepper.used.parameters)
             if (shard := piece.shards.start) in watched:
@@ -73,7 +75,11 @@ class Steps:
 
         self.buffers.begin()
         found = stepper.gradients(
-            batch, loss, call, self.record.notes, look if watched or details or spot else None
+            batch,
+            loss,
+            call,
+            self.record.notes,
+            look if watched or details or spot or noise else None,
         )
         self.buffers.check()
         checks.compare_shards(batch, loss, call, stepper, noted)
@@ -145,6 +151,8 @@ class Steps:
             self._refuse_none(name, stepper, used)
         if self.checks.exact:
             self.record.receipts.note(self.record.iterations, self.record.calls, used, table)
+        if stepper.noise is not None:
+            stepper.noise.step(stepper.used.parameters, used, table[1], batch.samples)
         stepper.update(used)
         found = StepLoss(table)
         self.record.step(name, found)

@@ -88,8 +88,8 @@ class Job:
         object.__setattr__(self, "speed", Speed(self.speed))
         if self.speed is Speed.COMPILE and self.exact:
             raise PlanError(
-                "--speed compile cannot be with --exact: a compiler may order sums differently on "
-                "another machine or day. Use --speed graph, eager or auto."
+                "--speed compile does not work with --exact: a compiler may order sums differently "
+                "on another machine or day. Use --speed graph, eager or auto."
             )
         if self.timeline and self.speed not in (Speed.AUTO, Speed.EAGER):
             raise PlanError(
@@ -134,7 +134,7 @@ class Job:
             raise PlanError(f"--wire {self.wire}: known are {', '.join(WIRES)}.")
         if self.compression.changes_gradients and self.exact:
             raise PlanError(
-                f"--wire {self.wire} cannot be with --exact: gradients are rounded when they "
+                f"--wire {self.wire} does not work with --exact: gradients are rounded when they "
                 "leave a replica, so the bits would depend on how many there are. Leave one out."
             )
         object.__setattr__(self, "loggers", checked(self.loggers))
@@ -157,7 +157,7 @@ class Job:
         """Refuse flags that only recorded steps know."""
         if not self.recipe.is_general:
             return
-        known = {"wire": "fp32", "bucket_mb": None, "noise": False, "timeline": False}
+        known = {"wire": "fp32", "bucket_mb": None, "timeline": False}
         odd = [name for name, value in known.items() if getattr(self, name) != value]
         if self.speed is Speed.COMPILE:
             odd.append("speed")
@@ -165,9 +165,9 @@ class Job:
             odd.append("resident")
         if odd:
             raise PlanError(
-                f"--{odd[0].replace('_', '-')} cannot be with {self.recipe.why_general}: that "
-                "needs the general loop, whose steps are neither compiled nor looked into. Leave "
-                "the flag out."
+                f"--{odd[0].replace('_', '-')} does not work with {self.recipe.why_general}: "
+                "such a recipe trains by a Loop, whose steps are neither compiled nor timed part "
+                "by part. Leave the flag out."
             )
 
     @property

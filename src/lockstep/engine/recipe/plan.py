@@ -84,7 +84,7 @@ def make_plan(
     if exact:
         if micro_batch not in (None, size):
             raise PlanError(
-                f"--micro-batch {micro_batch} cannot be with --exact, which computes shard by "
+                f"--micro-batch {micro_batch} does not work with --exact, which computes shard by "
                 f"shard: here {size} samples. Leave it out, or change --shards."
             )
         together = 1

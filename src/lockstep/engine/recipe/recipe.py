@@ -220,13 +220,14 @@ class Recipe:
         for name, what in instead.items():
             if getattr(self, name):
                 raise RecipeError(
-                    f"{name} cannot be with {self.why_general}: that needs the general loop, which "
-                    f"has no {name}. Instead, {what}."
+                    f"{name} does not work with {self.why_general}: a Loop trains such a "
+                    f"recipe, and has no {name}. Instead, {what}."
                 )
         if self.batch_norm is BatchNorm.SYNC:
             raise RecipeError(
-                f"batch_norm='sync' cannot be with {self.why_general}: the general loop keeps "
-                "statistics per shard. Use 'shard', which depends on the replicas as little."
+                f"batch_norm='sync' does not work with {self.why_general}: a Loop trains such a "
+                "recipe, and keeps statistics per shard. Use 'shard', which depends on "
+                "the replicas as little."
             )
 
     @property

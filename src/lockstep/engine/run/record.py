@@ -8,8 +8,6 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Any, NoReturn, Self
 
-import torch
-
 from lockstep.console import Progress
 from lockstep.engine.group import Group
 from lockstep.engine.recipe.job import Job
@@ -18,6 +16,7 @@ from lockstep.engine.replica import Replica
 from lockstep.engine.run.checkpoint import Checkpoint, Checkpoints
 from lockstep.engine.run.control import Control
 from lockstep.engine.run.open_loggers import Loggers
+from lockstep.engine.run.peak_memory import peak_memory
 from lockstep.engine.run.position import Position
 from lockstep.engine.run.receipts import ReceiptFile
 from lockstep.engine.run.resume import (
@@ -312,12 +311,7 @@ class Record:
 
     def peak_memory(self) -> int:
         """Return the most bytes used at once: allocated on the GPU, resident on the CPU."""
-        if self.group.device.type == "cuda":
-            most = torch.cuda.max_memory_allocated(self.group.device)
-            return max(most, self.paths.peak_bytes)
-        import resource
-
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+        return max(peak_memory(self.group.device), self.paths.peak_bytes)
 
     def __exit__(
         self,
