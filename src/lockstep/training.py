@@ -51,6 +51,8 @@ class Options(TypedDict, total=False):
     """What carries gradients in fast mode: `fp32`, `bf16`, or `powersgd` for thin links."""
     bucket_mb: float | None
     """Mebibytes of gradients exchanged at once; default: from the measured link."""
+    check_every: int
+    """In exact mode, steps between two checks that compute a shard again, on average; 0: none."""
     noise: bool
     """Measure the gradient noise scale while training."""
     timeline: bool

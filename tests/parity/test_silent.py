@@ -11,7 +11,9 @@ from typing import Any
 import numpy
 import pytest
 import torch
+import torch.distributed as dist
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 
 from lockstep.data import Data
 from lockstep.engine.recipe.recipe import Recipe
@@ -41,6 +43,12 @@ class Net(nn.Module):
             h = h + self.generator.random()
         if self.odd == "late buffer" and self.calls > 14:
             self.count += 1
+        if self.odd == "late counter" and self.calls > 20:
+            h = h / self.calls
+        if self.odd == "rank" and dist.is_initialized():
+            h = h * (1 + dist.get_rank())
+        if self.odd == "reentrant" and self.training:
+            h = checkpoint(torch.tanh, h, use_reentrant=True)
         if self.odd == "mean":
             h = h - h.mean(0)
         if self.odd == "depth" and torch.rand(()) < 0.5 and self.calls > 4:
@@ -74,6 +82,49 @@ def test_what_counts_in_the_forward_pass_is_refused(
 ):
     with pytest.raises(RecipeError, match=message):
         train(odd(kind), tmp_path / "out", replicas, exact=True)
+
+
+def test_code_that_knows_its_rank_is_refused(tmp_path: Path):
+    with pytest.raises(RecipeError, match="computed by replica 0 and replica 1, the gradients"):
+        train(odd("rank"), tmp_path / "out", 2, exact=True)
+
+
+@pytest.mark.parametrize("replicas", [1, 2])
+def test_a_counter_that_matters_late_is_refused_at_a_later_check(replicas: int, tmp_path: Path):
+    recipe = odd("late counter")
+    with pytest.raises(RecipeError, match=r"step \d+, shard .* this changed: Net\.calls"):
+        train(recipe, tmp_path / "checked", replicas, exact=True, check_every=1)
+    train(recipe, tmp_path / "unchecked", replicas, exact=True, check_every=0)
+
+
+CALLS = 0
+
+
+def remembers(images: torch.Tensor, _: Any) -> torch.Tensor:
+    """An augmentation that counts."""
+    global CALLS
+    CALLS += 1
+    return images + CALLS
+
+
+def test_an_augmentation_that_remembers_is_refused(tmp_path: Path):
+    with pytest.raises(RecipeError, match="the samples differ"):
+        train(small(96, augment=(remembers,)), tmp_path / "out", exact=True)
+
+
+@pytest.mark.parametrize("replicas", [1, 2])
+def test_checks_leave_no_trace_in_the_weights(replicas: int, tmp_path: Path):
+    runs = [
+        train(small(), tmp_path / str(n), replicas, exact=True, check_every=n)["weights_sha256"]
+        for n in (0, 1)
+    ]
+    assert runs[0] == runs[1]
+
+
+@pytest.mark.parametrize("exact", [True, False])
+@pytest.mark.parametrize("replicas", [1, 2])
+def test_reentrant_checkpoints_of_activations_train(replicas: int, exact: bool, tmp_path: Path):
+    train(odd("reentrant"), tmp_path / "out", replicas, exact=exact)
 
 
 @pytest.mark.parametrize("exact", [True, False])

@@ -24,6 +24,7 @@ _OWN: Flags = {
     "max_restarts": (int, 0, "How often to restart from the last checkpoint if a replica dies."),
     "timeline": (bool, False, "Measure how long each of the fifteen parts of a step takes."),
     "noise": (bool, False, "Measure the gradient noise scale while training."),
+    "check_every": (int, 256, "Steps, on average, between two checks in exact mode. 0: none."),
     "loggers": (str, "", "Also log to csv, tensorboard, mlflow, wandb; with commas between them."),
 }
 
@@ -31,6 +32,7 @@ _OWN: Flags = {
 _FOR_PROGRAMS = {
     *("seed", "global_batch", "shards", "exact", "precision", "micro_batch", "threads", "workers"),
     *("checkpoint_every", "keep", "max_steps", "timeout", "device", "loggers", "speed", "noise"),
+    "check_every",
 }
 """Flags that replace arguments of a program's Loop."""
 

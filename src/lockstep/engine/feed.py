@@ -8,9 +8,12 @@ from functools import partial
 from itertools import islice
 from typing import Any
 
+from torch import Tensor
+
 from lockstep.console import Progress
 from lockstep.data import Arrival, Data, EpochKeys, Finish, Loader, Request, Watch, make_loader
 from lockstep.data.batches import Batch
+from lockstep.data.loaders import ResidentLoader
 from lockstep.engine.group import Group
 from lockstep.engine.recipe.job import Job
 from lockstep.engine.recipe.prepare import load_data, seed_all
@@ -47,6 +50,15 @@ class Feed:
         plain = Finish(recipe.seed, (), data.prepare, recipe.channels_last)
         load = partial(make_loader, device=group.device, workers=job.workers, resident=job.resident)
         self.loader: Loader = load(data.train, finish=finish, watch=watch)
+        # To read a sample once more, beside workers that read ahead and beside a timeline.
+        resident = self.loader.data if isinstance(self.loader, ResidentLoader) else None
+        self.second_loader: Loader = make_loader(
+            data.train if resident is None else resident,
+            device=group.device,
+            finish=finish,
+            watch=Watch(),
+            resident=resident is not None,
+        )
         self.test_loader: Loader = load(data.test, finish=plain, watch=Watch())
         self.epoch = EpochKeys(recipe.seed, group.device)
         self.samples, self.test_samples = len(data.train), len(data.test)
@@ -117,6 +129,11 @@ class Feed:
     def read(self, arrival: Arrival) -> Batch:
         """Return inputs and targets as the model sees them."""
         return self.loader.batch(arrival, self.epoch)
+
+    def read_again(self, epoch: int, samples: Tensor) -> Batch:
+        """Return inputs and targets of any samples, beside the training."""
+        arrival = next(iter(self.second_loader.arrivals([Request(epoch, samples)])))
+        return self.second_loader.batch(arrival, self.epoch)
 
     @property
     def starved(self) -> float:

@@ -138,6 +138,12 @@ class RecipeModel(ShardedModel):
             return
         seed_generators(self.generator_seed(step, part), self.device)
 
+    def visit(self, step: Step, shard: int, size: int) -> None:
+        """Set everything to one shard, of any replica, to compute it once more without a trace."""
+        self.shards.turn_to(step.stride.round)
+        self.shards.visit(range(shard, shard + 1), (size,))
+        seed_generators(key(self.seed, step.stride.round, shard, "torch"), self.device)
+
     def generator_seed(self, step: Step, part: Part) -> int:
         """Return the seed for code that draws from Python's, NumPy's or torch's own generator."""
         return key(self.seed, step.stride.round + part.round, part.shards.start, "torch")

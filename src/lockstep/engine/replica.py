@@ -25,6 +25,7 @@ from lockstep.engine.sampler import Step
 from lockstep.engine.step.first_step import FirstStep
 from lockstep.engine.step.metrics import Evaluation
 from lockstep.engine.step.shard_norms import ShardNorms
+from lockstep.engine.step.spot_check import SpotCheck
 from lockstep.engine.step.timeline import StepWatch, Timeline
 from lockstep.engine.step.update import Update
 
@@ -83,12 +84,19 @@ class Replica:
                 growth, recipe, group, self.model, self.feed, self.update, self.watch
             )
 
+        self.spot_check: SpotCheck | None = None
+        """Computes a shard on two replicas now and then, in exact mode."""
+        if job.exact:
+            self.spot_check = SpotCheck(job, group, self.model, self.feed, self.update, self.watch)
+
     def steps(self, start: int) -> Iterator[tuple[Step, list[Arrival]]]:
         """Return the steps from `start` on, with what arrived for their parts."""
         return self.feed.steps(start)
 
     def follow(self, step: Step) -> None:
-        """After a step, let the batch follow what was measured."""
+        """After a step, check it now and then, and let the batch follow what was measured."""
+        if self.spot_check is not None:
+            self.spot_check(step)
         if self.shard_norms is not None:
             self.shard_norms.follow(step)
 

@@ -68,6 +68,7 @@ def train_by_loop(job: Job, world: World, store: str | None, progress: Progress)
             timeout=job.timeout,
             loggers=job.loggers,
             noise=job.noise,
+            check_every=job.check_every,
             speed="graph" if job.speed is Speed.GRAPH else "eager",
         ) as loop:
             parts = loop._parts

@@ -8,13 +8,10 @@ from pathlib import Path
 from typing import Literal, TypedDict
 
 from lockstep.engine.program.given import Given
-from lockstep.engine.recipe.plan import Plan, make_plan
+from lockstep.engine.recipe.plan import CHECK_EVERY, Plan, make_plan
 from lockstep.engine.recipe.recipe import Precision, PrecisionName
 from lockstep.engine.run.open_loggers import Chosen, checked
 from lockstep.errors import PlanError
-
-CHECK_EVERY = 256
-"""Batches between two checks, on average: each costs one shard of one replica."""
 
 
 class Options(TypedDict, total=False):

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 from lockstep.engine.exchange.compression import COMPRESSIONS, Compression
-from lockstep.engine.recipe.plan import Plan, make_plan
+from lockstep.engine.recipe.plan import CHECK_EVERY, Plan, make_plan
 from lockstep.engine.recipe.recipe import BatchNorm, Recipe
 from lockstep.engine.recipe.source import Source
 from lockstep.engine.run.open_loggers import Chosen, checked
@@ -66,6 +66,8 @@ class Job:
     """How gradients travel in fast mode: fp32, bf16, or powersgd for slow links."""
     bucket_mb: float | None = None
     """Mebibytes of gradients exchanged at once; default: from the measured link."""
+    check_every: int = CHECK_EVERY
+    """Steps, on average, between two checks that compute a shard again; 0: never."""
     noise: bool = False
     """Measure the gradient noise scale while training."""
     timeline: bool = False
@@ -115,7 +117,7 @@ class Job:
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise PlanError(f"--{name.replace('_', '-')} {value}: it must be 1 or more.")
-        for name in ("workers", "checkpoint_every"):
+        for name in ("workers", "checkpoint_every", "check_every"):
             value = getattr(self, name)
             if value is not None and value < 0:
                 raise PlanError(f"--{name.replace('_', '-')} {value}: it must be 0 or more.")

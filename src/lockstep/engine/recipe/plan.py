@@ -6,6 +6,9 @@ from dataclasses import dataclass
 
 from lockstep.errors import PlanError
 
+CHECK_EVERY = 256
+"""Steps between two checks, on average: each costs one or two shards of one replica."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:

@@ -19,8 +19,10 @@ from lockstep.engine.exchange.noise import described
 from lockstep.engine.feed import Feed
 from lockstep.engine.group import Group
 from lockstep.engine.model import RecipeModel
+from lockstep.engine.program.tree import Gradients
 from lockstep.engine.recipe.recipe import Recipe
 from lockstep.engine.sampler import Part, Step
+from lockstep.engine.step.beside import gradients_beside
 from lockstep.engine.step.metrics import autocast
 from lockstep.engine.step.timeline import StepWatch
 from lockstep.engine.step.update import Update
@@ -75,7 +77,7 @@ class ShardNorms:
         length = self._squared(list(whole), list(whole.values()))
         self.waiting.append((torch.stack(own), length, step.samples))
 
-    def _shards(self, step: Step, part: Part, arrival: Arrival) -> Iterator[Sequence[Tensor]]:
+    def _shards(self, step: Step, part: Part, arrival: Arrival) -> Iterator[Gradients]:
         """Yield the gradient of each shard's mean loss; change nothing else."""
         inputs, targets = self.feed.read(arrival)
         # The first round of each shard.
@@ -87,9 +89,7 @@ class ShardNorms:
             rows = slice(first, first + size)
             with autocast(self.recipe, self.group.device):
                 losses = self.recipe.loss(self.model.module(inputs[rows]), targets[rows])
-            yield torch.autograd.grad(
-                losses.sum() / losses.numel(), self.update.parameters, allow_unused=True
-            )
+            yield gradients_beside(losses.sum() / losses.numel(), self.update.parameters)
 
     @torch.no_grad()
     def _squared(self, parameters: Sequence[Tensor], gradients: Sequence[Tensor | None]) -> Tensor:

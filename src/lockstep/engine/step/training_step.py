@@ -20,7 +20,7 @@ from lockstep.engine.step.metrics import (
     items_per_sample,
     scores_needed,
 )
-from lockstep.engine.step.second_look import SecondLook
+from lockstep.engine.step.second_division import SecondDivision
 from lockstep.errors import LockstepError, RecipeError, raised
 
 
@@ -60,7 +60,7 @@ class TrainingStep:
         self.ddp, self.reduce, _, _ = replica.exchange
         self.noise, self.shard_norms = replica.noise, replica.shard_norms
         self.watch, self.first, self.meter = replica.watch, replica.first_step, meter
-        self.look_again, self.buffers = SecondLook(replica), replica.buffers
+        self.divide_again, self.buffers = SecondDivision(replica), replica.buffers
         self.scores_needed = scores_needed(self.recipe, self.feed.classes)
         self.compiled, self.details = compiled, replica.details
         self.hashed = hashed(self.update.parameters) if self.first.exact else None
@@ -117,7 +117,7 @@ class TrainingStep:
             self.shard_norms.measure(step, arrivals)
         if first:
             self.first.after_backward()
-            self.look_again(step, arrivals)
+            self.divide_again(step, arrivals)
         elif not self.alone and not self.compiled:
             self.first.refuse_missing(step.number)
         if self.hashed is not None and self.hashed.grad is not None:

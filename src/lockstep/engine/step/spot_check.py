@@ -1,0 +1,148 @@
+"""In exact mode, let two replicas of a recipe compute the same shard, and compare the bits.
+
+This finds what no rule knows: code that depends on its rank or its process, a counter that matters
+late, a race, a faulty device. It runs beside the steps and changes nothing.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+
+from lockstep.data.nested import digest
+from lockstep.engine.checks.fingerprint import fingerprint
+from lockstep.engine.checks.suspects import Suspects
+from lockstep.engine.feed import Feed
+from lockstep.engine.group import Group
+from lockstep.engine.model import RecipeModel
+from lockstep.engine.recipe.job import Job
+from lockstep.engine.recipe.plan import cut
+from lockstep.engine.recipe.prepare import some
+from lockstep.engine.sampler import Step
+from lockstep.engine.step.beside import gradients_beside
+from lockstep.engine.step.metrics import autocast
+from lockstep.engine.step.timeline import StepWatch
+from lockstep.engine.step.update import Update
+from lockstep.errors import RecipeError
+from lockstep.keys import key
+from lockstep.layers.batch_norm import SyncedBatchNorm
+
+
+class Found(NamedTuple):
+    """What a replica found when it computed a shard."""
+
+    rank: int
+    shard: int
+    samples: str
+    """A hash of inputs and targets."""
+    gradients: list[int]
+    """A hash for each parameter."""
+
+
+class SpotCheck:
+    """Computes a shard twice on the replica that owns it, and once on the next replica."""
+
+    def __init__(
+        self,
+        job: Job,
+        group: Group,
+        model: RecipeModel,
+        feed: Feed,
+        update: Update,
+        watch: StepWatch,
+    ) -> None:
+        self.recipe, self.plan, self.every = job.recipe, job.plan, job.check_every
+        self.group, self.model, self.feed, self.watch = group, model, feed, watch
+        self.parameters = update.parameters
+        if any(isinstance(layer, SyncedBatchNorm) for layer in model.module.modules()):
+            # Its statistics are over all replicas: a shard alone is something else.
+            self.every = 0
+        self.begun = False
+
+    def __call__(self, step: Step) -> None:
+        """Check a shard of the batch of `step`, if it is due; all replicas call this together."""
+        if not (due := self._due(step)):
+            return
+        # A recorded step may not have been launched yet.
+        self.feed.turn_to(step)
+        mine = self._shards_to_compute(due)
+        own = [found for shard in mine if (found := self._computed(step, shard)) is not None]
+        # Hooks of backward have fired, for no step of the training.
+        self.watch.backward_ends(False)
+        first: dict[int, Found] = {}
+        for other in (found for every in self.group.objects(own) for found in every):
+            one = first.setdefault(other.shard, other)
+            if (one.samples, one.gradients) != (other.samples, other.gradients):
+                self._refuse(step, one, other, self._changed_by(step, mine))
+
+    def _shards_to_compute(self, due: list[int]) -> list[int]:
+        """Return what this replica computes of the shards that are due: its own ones twice."""
+        rank, size = self.group.world.rank, self.plan.replicas
+        owners = {shard: shard // self.plan.shards_per_replica for shard in due}
+        own = [shard for shard, owner in owners.items() if owner == rank for _ in "ab"]
+        others = [s for s, owner in owners.items() if owner != rank == (owner + 1) % size]
+        return own + others
+
+    def _due(self, step: Step) -> list[int]:
+        """Return the shards to check, the same on every replica; in the first step one of each."""
+        if not self.every:
+            return []
+        if not self.begun:
+            self.begun = True
+            own = self.plan.shards_per_replica
+            return [rank * own for rank in range(self.plan.replicas)]
+        number = key(self.recipe.seed, step.number, "check")
+        return [number // self.every % self.plan.shards] if number % self.every == 0 else []
+
+    def _computed(self, step: Step, shard: int) -> Found | None:
+        """Compute a shard; return None if it is empty, or if there is no memory to compute it."""
+        order = self.feed.order.batch(step.epoch, step.batch, self.feed.loader.index_device)
+        bounds = cut(len(order), self.plan.shards)
+        samples = order[bounds[shard] : bounds[shard + 1]]
+        if not len(samples):
+            return None
+        try:
+            inputs, targets = self.feed.read_again(step.epoch, samples)
+            self.model.visit(step, shard, len(samples))
+            with autocast(self.recipe, self.group.device):
+                losses = self.recipe.loss(self.model.module(inputs), targets)
+            found = gradients_beside(losses.sum(), self.parameters)
+            hashes = [0 if g is None else int(fingerprint(g)) for g in found]
+        except torch.OutOfMemoryError:
+            # A recorded step keeps its memory. A run that fits must not end because of a check.
+            return None
+        return Found(self.group.world.rank, shard, digest((inputs, targets)), hashes)
+
+    def _changed_by(self, step: Step, shards: list[int]) -> list[str]:
+        """Return the names of what another computation changes; all replicas call this."""
+        suspects = Suspects(self.recipe.loss, [self.model.module])
+        for shard in shards[:1]:
+            self._computed(step, shard)
+        return sorted({name for names in self.group.objects(suspects.changed()) for name in names})
+
+    def _refuse(self, step: Step, one: Found, other: Found, changed: list[str]) -> None:
+        who = f"replica {one.rank} and replica {other.rank}"
+        if one.rank == other.rank:
+            who = f"replica {one.rank} twice"
+        place = f"step {step.number + 1}, shard {one.shard}"
+        if one.samples != other.samples:
+            raise RecipeError(
+                f"{place}: read by {who}, the samples differ. The data set or the augmentation "
+                "remembers what it read before (a cache of random values, a counter), draws from "
+                "a generator of its own, or depends on its process (its rank, the order of a "
+                "set). Exact mode cannot keep its promise with these data."
+            )
+        names = {p: name for name, p in self.model.module.named_parameters()}
+        pairs = zip(self.parameters, one.gradients, other.gradients, strict=True)
+        differing = [names[p] for p, a, b in pairs if a != b]
+        cause = (
+            f"Between the two, this changed: {some(changed)}."
+            if changed
+            else "The code may count in a variable, draw from a generator of its own, depend on "
+            "its rank or on the order of a set, or the device may have made an error."
+        )
+        raise RecipeError(
+            f"{place}: computed by {who}, the gradients differ, first in {some(differing)}. Exact "
+            f"mode cannot keep its promise with this recipe. {cause}"
+        )
