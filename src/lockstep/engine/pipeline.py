@@ -13,19 +13,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from itertools import pairwise
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
-import torch.distributed as dist
 from torch import Tensor, nn
-from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGPipe
-from torch.distributed.pipelining.schedules import PipelineScheduleSingle
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.dropout import _DropoutNd
 
 from lockstep.engine.exchange.traffic import Traffic
 from lockstep.engine.group import Group
 from lockstep.errors import PlanError
+
+if TYPE_CHECKING:
+    # It takes more than a second to import, and torch's tensor parallelism with it.
+    from torch.distributed.pipelining.schedules import PipelineScheduleSingle
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 
@@ -44,9 +45,12 @@ class Pipeline:
         *,
         loss: Loss,
         micro_batches: int = 4,
-        schedule: type[PipelineScheduleSingle] = Schedule1F1B,
+        schedule: type[PipelineScheduleSingle] | None = None,
     ) -> None:
-        """Keep the layers of this process; `loss` gives one number for each sample."""
+        """Keep the layers of this process; `loss` gives one number for each sample.
+
+        `schedule` is a class of torch.distributed.pipelining; default: Schedule1F1B.
+        """
         size, rank = group.world.size, group.world.rank
         if micro_batches < 1:
             raise PlanError(f"{micro_batches} micro-batches: give 1 or more.")
@@ -106,32 +110,18 @@ class Pipeline:
         # A stage receives one fixed shape: an uneven last batch needs another schedule.
         shape = tuple(inputs.shape)
         if shape not in self._schedules:
+            from torch.distributed.pipelining import Schedule1F1B, ScheduleGPipe
+
+            from lockstep.engine.pipeline_stage import CountedStage
+
             world = self.group.world
-            stage = _Stage(self.module, world.rank, world.size, self.group.device)
+            stage = CountedStage(self.module, world.rank, world.size, self.group.device)
             stage.traffic = self.traffic
             # 1F1B refuses fewer micro-batches than stages, where it would gain nothing.
-            kind = self._schedule if number >= world.size else ScheduleGPipe
+            chosen = self._schedule or Schedule1F1B
+            kind = chosen if number >= world.size else ScheduleGPipe
             self._schedules[shape] = kind(stage, number, loss_fn=self._part, scale_grads=False)
         return self._schedules[shape]
-
-
-class _Stage(PipelineStage):
-    """A stage that counts what it sends."""
-
-    traffic: Traffic
-
-    def get_fwd_send_ops(self, fwd_chunk_id: int) -> list[dist.P2POp]:
-        """Count the activations for the next stage."""
-        return self._count(super().get_fwd_send_ops(fwd_chunk_id))
-
-    def get_bwd_send_ops(self, bwd_chunk_id: int) -> list[dist.P2POp]:
-        """Count the gradients of activations for the stage before."""
-        return self._count(super().get_bwd_send_ops(bwd_chunk_id))
-
-    def _count(self, operations: list[dist.P2POp]) -> list[dist.P2POp]:
-        for operation in operations:
-            self.traffic.note(operation.tensor.nbytes)
-        return operations
 
 
 def cut(sizes: Sequence[int], parts: int) -> list[int]:

@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 import numpy
 from scipy.optimize import minimize_scalar
-from scipy.stats import t as student
+from scipy.special import stdtrit
 
 from lockstep.errors import UsageError
 from lockstep.predict.power_law import Array, Points
@@ -138,7 +138,7 @@ def fit(
     )
     least, free = float(found.fun), len(m) - 3
     noise = least / free if spreads is None else max(1.0, least / free)
-    limit = least + noise * float(student.ppf(0.5 + level / 2, free)) ** 2
+    limit = least + noise * float(stdtrit(free, 0.5 + level / 2)) ** 2
     slope = numpy.array([found.x])
     nearest = points.at(slope)
     c = nearest.within(nearest.middle)
