@@ -58,7 +58,7 @@ class Found:
 
 
 @dataclass(frozen=True)
-class Seen:
+class Sighting:
     """A bug that a rule found while a script ran."""
 
     place: str
@@ -136,13 +136,15 @@ def located(rule: Rule, found: Found) -> Finding:
     return Finding(rule, script.path, *start, *end, found.reason, found.certain, where, found.fix)
 
 
-def witnessed(rule: Rule, seen: Seen, script: Path) -> Finding:
+def witnessed(rule: Rule, sighting: Sighting, script: Path) -> Finding:
     """Return a finding of a run; without a place, it points to the script."""
-    path, _, line = seen.place.rpartition(":")
+    path, _, line = sighting.place.rpartition(":")
     number = int(line) if line.isdigit() else 1
     here = near(Path(path)) if path else script
     at = (number, 0)
-    return Finding(rule, here, *at, *at, seen.reason, seen.certain, str(number), running=True)
+    return Finding(
+        rule, here, *at, *at, sighting.reason, sighting.certain, str(number), running=True
+    )
 
 
 def near(path: Path) -> Path:

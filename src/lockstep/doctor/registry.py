@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from lockstep.doctor import rules
 from lockstep.doctor import watchers as package
-from lockstep.doctor.findings import Rule, Seen
+from lockstep.doctor.findings import Rule, Sighting
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -27,9 +27,9 @@ def _functions(folder: ModuleType, name: str) -> dict[str, Any]:
 
 
 @cache
-def watchers() -> dict[str, Callable[[Trace], Iterator[Seen]]]:
+def watchers() -> dict[str, Callable[[Trace], Iterator[Sighting]]]:
     """Return the functions that find bugs in a run, by rule name."""
-    return _functions(package, "seen")
+    return _functions(package, "look")
 
 
 _LOOKS = _functions(rules, "look")

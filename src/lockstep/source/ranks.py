@@ -40,12 +40,12 @@ def divides(test: cst.CSTNode) -> bool:
         return divides(test.expression) or _is_rank(test.expression)
     if isinstance(test, cst.BooleanOperation):
         parts = (test.left, test.right)
-        told = [divides(part) for part in parts]
-        rest = [code(p) for p, t in zip(parts, told, strict=True) if not t]
+        divided = [divides(part) for part in parts]
+        rest = [code(p) for p, t in zip(parts, divided, strict=True) if not t]
         if isinstance(test.operator, cst.And):
             # `rank == 0 and world_size == 1`: there are no other ranks.
-            return any(told) and not any(_ALONE.search(r) and _NO.search(r) for r in rest)
-        return any(told) and all(_ALONE.search(r) for r in rest)
+            return any(divided) and not any(_ALONE.search(r) and _NO.search(r) for r in rest)
+        return any(divided) and all(_ALONE.search(r) for r in rest)
     if isinstance(test, cst.Comparison):
         return _compares(test)
     name = dotted(test.func if isinstance(test, cst.Call) and not test.args else test)

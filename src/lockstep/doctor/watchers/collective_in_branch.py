@@ -6,28 +6,28 @@ import re
 from collections.abc import Iterator
 from itertools import zip_longest
 
-from lockstep.doctor.findings import Seen, near_place
+from lockstep.doctor.findings import Sighting, near_place
 from lockstep.probes.trace import Event, Rank, Trace
 
 _IN_MODEL = ("forward at ", "backward at ")
 _EXCHANGE = re.compile(r"gloo|nccl|connection|timed? ?out|DistBackend|collective|store", re.I)
 
 
-def seen(trace: Trace) -> Iterator[Seen]:
+def look(trace: Trace) -> Iterator[Sighting]:
     """Find the first collective, DDP's included, that differs between the ranks."""
     found = next(_by_calls(trace), None) or next(_by_stacks(trace), None)
     if found is not None:
         yield found
 
 
-def _by_calls(trace: Trace) -> Iterator[Seen]:
+def _by_calls(trace: Trace) -> Iterator[Sighting]:
     lists = [[e for e in rank.of("collective") if e["group"] == trace.size] for rank in trace.ranks]
     for same in zip_longest(*lists):
         there = [(n, event) for n, event in enumerate(same) if event is not None]
         number, first = there[0]
         other = next(((n, e) for n, e in there if _kind(e) != _kind(first)), None)
         if other is not None:
-            yield Seen(
+            yield Sighting(
                 first["place"],
                 f"rank {number} calls {first['name']} here while rank {other[0]} calls "
                 f"{other[1]['name']} at {near_place(other[1]['place'])}",
@@ -37,11 +37,11 @@ def _by_calls(trace: Trace) -> Iterator[Seen]:
             absent = next(n for n, event in enumerate(same) if event is None)
             if trace.outcome.how != "finished" and not _failed(trace.ranks[absent]):
                 reason = f"rank {number} calls {first['name']} and waits; rank {absent} never does"
-                yield Seen(first["place"], reason)
+                yield Sighting(first["place"], reason)
             return
 
 
-def _by_stacks(trace: Trace) -> Iterator[Seen]:
+def _by_stacks(trace: Trace) -> Iterator[Sighting]:
     """Find a rank that hung inside the wrapped model while another rank had left the loop."""
     ranks = {rank.pid: rank for rank in trace.ranks}
     hung = [(ranks[one.pid], one.doing) for one in trace.outcome.stuck if one.pid in ranks]
@@ -50,7 +50,7 @@ def _by_stacks(trace: Trace) -> Iterator[Seen]:
     if trace.outcome.how == "hung" and waiting and others:
         (rank, doing), (other, elsewhere) = waiting[0], others[0]
         what, _, place = elsewhere.partition(" at ")
-        yield Seen(
+        yield Sighting(
             doing.partition(" at ")[2],
             f"rank {rank.number} waits here, inside the wrapped model, for rank {other.number}, "
             f"which is elsewhere: {what} at {near_place(place)}",

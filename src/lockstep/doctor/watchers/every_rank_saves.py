@@ -6,11 +6,11 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from lockstep.doctor.findings import Seen
+from lockstep.doctor.findings import Sighting
 from lockstep.probes.trace import Event, Trace
 
 
-def seen(trace: Trace) -> Iterator[Seen]:
+def look(trace: Trace) -> Iterator[Sighting]:
     """Find checkpoints and other files that more than one rank wrote."""
     writers: dict[str, dict[int, Event]] = {}
     for rank in trace.ranks:
@@ -18,16 +18,16 @@ def seen(trace: Trace) -> Iterator[Seen]:
             kept = writers.setdefault(event["path"], {})
             if rank.number not in kept or event["how"] == "saved":
                 kept[rank.number] = event
-    told = set()
+    reported = set()
     for path, events in writers.items():
         if len(events) < 2:
             continue
         first = events[min(events)]
         ours = any(event["how"] == "saved" for event in events.values())
-        if first["place"] in told or (not ours and _harmless(path, events)):
+        if first["place"] in reported or (not ours and _harmless(path, events)):
             continue
-        told.add(first["place"])
-        yield Seen(
+        reported.add(first["place"])
+        yield Sighting(
             first["place"],
             f"{Path(path).name} is written by ranks {', '.join(map(str, sorted(events)))}",
             certain=ours,

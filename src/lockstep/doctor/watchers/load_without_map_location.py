@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from lockstep.doctor.findings import Seen
+from lockstep.doctor.findings import Sighting
 from lockstep.probes.trace import Trace
 
 
-def seen(trace: Trace) -> Iterator[Seen]:
+def look(trace: Trace) -> Iterator[Sighting]:
     """Find loads without map_location on ranks other than 0, in a script that uses GPUs."""
     if not trace.on_gpus:
         return
@@ -21,5 +21,5 @@ def seen(trace: Trace) -> Iterator[Seen]:
             if not event["mapped"] and event["place"] and (on_gpu or event["path"] in saved):
                 name = Path(event["path"]).name or "a checkpoint"
                 reason = f"rank {rank.number} loads {name} to the GPU that it was saved from"
-                yield Seen(event["place"], reason, certain=False)
+                yield Sighting(event["place"], reason, certain=False)
                 return

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from lockstep.doctor.findings import Seen
+from lockstep.doctor.findings import Sighting
 from lockstep.doctor.rules.local_batch_norm import SMALL
 from lockstep.probes.trace import Trace
 
 
-def seen(trace: Trace) -> Iterator[Seen]:
+def look(trace: Trace) -> Iterator[Sighting]:
     """Find batch-norm layers in a wrapped model whose ranks get few samples per batch."""
     steps = [step for step in trace.ranks[0].steps if step["batches"]]
     if not steps or not trace.on_gpus:
@@ -19,5 +19,5 @@ def seen(trace: Trace) -> Iterator[Seen]:
         if wrap["norms"] and 0 < samples <= SMALL:
             few = f"only the {samples} samples of their own rank"
             reason = f"{wrap['norms']} layers of batch norm see {few}"
-            yield Seen(wrap["place"], reason, certain=False)
+            yield Sighting(wrap["place"], reason, certain=False)
             return

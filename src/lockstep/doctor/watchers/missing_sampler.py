@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from lockstep.doctor.findings import Seen
+from lockstep.doctor.findings import Sighting
 from lockstep.probes.trace import Loader, Trace, same_data
 
 
-def seen(trace: Trace) -> Iterator[Seen]:
+def look(trace: Trace) -> Iterator[Sighting]:
     """Find training loaders that give every rank the same data."""
     for same in trace.loaders():
         first = same[0]
@@ -18,7 +18,7 @@ def seen(trace: Trace) -> Iterator[Seen]:
             continue
         if first["samples"] > 1 and same_data(same):
             reason = f"each of the {len(same)} ranks goes over all {first['samples']} samples"
-            yield Seen(first.place, reason)
+            yield Sighting(first.place, reason)
 
 
 def _whole(loader: Loader) -> bool:

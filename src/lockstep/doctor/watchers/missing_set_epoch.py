@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import pairwise
 
-from lockstep.doctor.findings import Seen
+from lockstep.doctor.findings import Sighting
 from lockstep.probes.trace import Trace
 
 FEW = 8
 """The smallest number of samples to compare: the order of fewer may agree by chance."""
 
 
-def seen(trace: Trace) -> Iterator[Seen]:
+def look(trace: Trace) -> Iterator[Sighting]:
     """Find two passes of rank 0 over one training loader in the same order."""
     for loader in trace.ranks[0].loaders:
         if not loader["parts"] or not loader["shuffles"]:
@@ -20,7 +20,7 @@ def seen(trace: Trace) -> Iterator[Seen]:
         for before, after in pairwise(one for one in loader.passes if one.trains):
             length = min(len(before.indices), len(after.indices))
             if length >= FEW and before.indices[:length] == after.indices[:length]:
-                yield Seen(
+                yield Sighting(
                     after.place,
                     f"passes {before.turn + 1} and {after.turn + 1} took the first {length} "
                     "samples of each rank in the same order",

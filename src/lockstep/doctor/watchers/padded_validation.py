@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from lockstep.doctor.findings import Seen
+from lockstep.doctor.findings import Sighting
 from lockstep.doctor.rules.padded_validation import ONCE
 from lockstep.probes.trace import Trace
 from lockstep.source.script import lines_of
@@ -14,23 +14,23 @@ AROUND = 15
 """How many lines around a gather are searched for code that cuts the result."""
 
 
-def seen(trace: Trace) -> Iterator[Seen]:
+def look(trace: Trace) -> Iterator[Sighting]:
     """Find evaluations in which some samples came twice."""
-    told = set()
+    reported = set()
     for passes in trace.together(trains=False):
         first = passes[0]
-        if not all(one.evaluates for one in passes) or first.loader.number in told:
+        if not all(one.evaluates for one in passes) or first.loader.number in reported:
             continue
         indices = [index for one in passes for index in one.indices]
         if first.loader["parts"] != trace.size or not indices:
             continue
         twice = len(indices) - len(set(indices))
         if twice and len(set(indices)) == first.loader["samples"]:
-            told.add(first.loader.number)
+            reported.add(first.loader.number)
             gathered = {name for one in passes for name in one.exchanged if "gather" in name}
             if gathered and (any("object" in name for name in gathered) or _cuts(trace)):
                 continue
-            yield Seen(
+            yield Sighting(
                 first.loader.place,
                 f"{twice} of the {first.loader['samples']} samples were evaluated twice",
                 # The script may cut the gathered result to its true length.

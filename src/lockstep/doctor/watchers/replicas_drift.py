@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from lockstep.doctor.findings import Seen
+from lockstep.doctor.findings import Sighting
 from lockstep.probes.trace import Event, Trace
 
 
-def seen(trace: Trace) -> Iterator[Seen]:
+def look(trace: Trace) -> Iterator[Sighting]:
     """Find the first step and parameter whose bits differ between ranks."""
     if trace.joins and len({len(rank.steps) for rank in trace.ranks}) > 1:
         return  # Without equal steps, the ranks cannot be compared.
@@ -21,7 +21,7 @@ def seen(trace: Trace) -> Iterator[Seen]:
         ]
         if apart:
             step = next(s for s in trace.ranks[0].of("step") if _turn(s) == _turn(events[0]))
-            yield Seen(
+            yield Sighting(
                 step["place"],
                 f"after step {events[0]['step'] + 1} the ranks have different parameters: "
                 f"{len(apart)} of {len(shared)}, first {apart[0]}",

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from lockstep.doctor.findings import Seen
+from lockstep.doctor.findings import Sighting
 from lockstep.probes.trace import Pass, Rank, Trace
 
 
-def seen(trace: Trace) -> Iterator[Seen]:
+def look(trace: Trace) -> Iterator[Sighting]:
     """Compare the samples before the checkpoint with those after the resume."""
     again = trace.resumed
     if again is None or not again.ranks or not any(again.ranks[0].of("loaded")):
@@ -28,7 +28,7 @@ def seen(trace: Trace) -> Iterator[Seen]:
         ahead = [_trained(one, rank)[:each] for one, rank in zip(later, again.ranks, strict=True)]
         repeated = taken & {index for indices in ahead for index in indices}
         if repeated:
-            yield Seen(
+            yield Sighting(
                 later[0].place,
                 f"{len(repeated)} of the {len(taken)} samples that the epoch used before the "
                 "checkpoint came again after the resume",

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from lockstep.doctor.findings import Seen
+from lockstep.doctor.findings import Sighting
 from lockstep.probes.trace import Event, Trace
 
 
-def seen(trace: Trace) -> Iterator[Seen]:
+def look(trace: Trace) -> Iterator[Sighting]:
     """Find equal generator states on two ranks before they draw numbers."""
     drawn = [
         {(e["worker"], e["number"], e["dataset"]): e["states"] for e in r.draws}
@@ -19,7 +19,7 @@ def seen(trace: Trace) -> Iterator[Seen]:
         for other in drawn[1:]:
             same = [name for name, state in states.items() if other.get(key, {}).get(name) == state]
             if same:
-                yield Seen(
+                yield Sighting(
                     trained[0],
                     f"the ranks draw the same numbers from {' and '.join(same)} while they load "
                     "data: augmentation is the same on each",
@@ -29,12 +29,12 @@ def seen(trace: Trace) -> Iterator[Seen]:
     yield from _in_the_step(trace)
 
 
-def _in_the_step(trace: Trace) -> Iterator[Seen]:
+def _in_the_step(trace: Trace) -> Iterator[Sighting]:
     """Find dropout and noise whose generator state is equal on two ranks and changes in a step."""
     pairs = [_states(rank.events) for rank in trace.ranks]
     for step, (before, after, place) in pairs[0].items():
         if before != after and any(step in o and o[step][:2] == (before, after) for o in pairs[1:]):
-            yield Seen(
+            yield Sighting(
                 place,
                 f"in step {step + 1} the ranks draw the same numbers: dropout or noise is the "
                 "same on each",

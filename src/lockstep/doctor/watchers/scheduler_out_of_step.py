@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from lockstep.doctor.findings import Seen, by_rank
+from lockstep.doctor.findings import Sighting, by_rank
 from lockstep.probes.trace import Trace
 
 FEW = 3
 """The smallest number of steps in which the scheduler stepped once per rank."""
 
 
-def seen(trace: Trace) -> Iterator[Seen]:
+def look(trace: Trace) -> Iterator[Sighting]:
     """Compare learning rates between ranks, and count scheduler steps per optimizer step."""
     yield from _apart(trace)
     calls = Counter(
@@ -27,20 +27,20 @@ def seen(trace: Trace) -> Iterator[Seen]:
         often[scheduler, place] += count == trace.size and batches.get(step, 0) < count
     for (_scheduler, place), steps in often.items():
         if steps >= FEW:
-            yield Seen(
+            yield Sighting(
                 place,
                 f"the scheduler is stepped {trace.size} times in each step, once per rank: the "
                 f"schedule ends after 1/{trace.size} of the training",
             )
 
 
-def _apart(trace: Trace) -> Iterator[Seen]:
+def _apart(trace: Trace) -> Iterator[Sighting]:
     """Find the first scheduler metric, or the first rate, that differs between ranks."""
     metrics = [[e for e in rank.of("scheduled") if e["metric"] is not None] for rank in trace.ranks]
     for same in zip(*metrics, strict=False):
         if len({event["metric"] for event in same}) > 1:
             values = by_rank(f"{event['metric']:.6g}" for event in same)
-            yield Seen(
+            yield Sighting(
                 same[0]["place"],
                 f"the scheduler is given a value that differs between ranks ({values}), so "
                 "their learning rates will differ",
@@ -50,7 +50,7 @@ def _apart(trace: Trace) -> Iterator[Seen]:
     for steps in zip(*(rank.steps for rank in trace.ranks), strict=False):
         if any(step["rates"] != steps[0]["rates"] for step in steps):
             rates = by_rank(f"{step['rates'][0]:g}" for step in steps)
-            yield Seen(
+            yield Sighting(
                 where or steps[0]["place"],
                 f"in step {steps[0]['step'] + 1} the ranks have different learning rates: {rates}",
             )

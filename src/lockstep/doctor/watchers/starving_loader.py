@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from lockstep.doctor.findings import Seen
+from lockstep.doctor.findings import Sighting
 from lockstep.probes.trace import Trace
 
 MUCH = 0.5
@@ -14,7 +14,7 @@ LONG = 0.02
 FEW = 8
 
 
-def seen(trace: Trace) -> Iterator[Seen]:
+def look(trace: Trace) -> Iterator[Sighting]:
     """Find training that spends most of its time waiting for the loader."""
     if trace.fake_data:
         return  # The real data and the real model may take another time.
@@ -22,4 +22,4 @@ def seen(trace: Trace) -> Iterator[Seen]:
     loader = next((one for one in trace.ranks[0].loaders if one.trains), None)
     if loader is not None and steps >= FEW and share > MUCH and seconds > LONG:
         spent = f"{share:.0%} of the time is spent waiting for data"
-        yield Seen(loader.place, f"{spent}, with {loader['workers']} worker(s)", certain=False)
+        yield Sighting(loader.place, f"{spent}, with {loader['workers']} worker(s)", certain=False)

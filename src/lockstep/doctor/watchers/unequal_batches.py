@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from lockstep.doctor.findings import Seen, by_rank
+from lockstep.doctor.findings import Sighting, by_rank
 from lockstep.probes.trace import Trace
 
 
-def seen(trace: Trace) -> Iterator[Seen]:
+def look(trace: Trace) -> Iterator[Sighting]:
     """Find training passes that ended on one rank and continued on another."""
     if not any(trace.of("wrapped")) or trace.joins:
         return
-    told = set()
+    reported = set()
     ended_early = trace.cut or any(trace.of("stopped"))
     for passes in trace.together():
         first = passes[0]
-        if not any(one.trains for one in passes) or first.loader.number in told:
+        if not any(one.trains for one in passes) or first.loader.number in reported:
             continue
         # A rank does not train on a batch that it discards because another rank has none left.
         ended = trace.outcome.how == "finished"
@@ -31,6 +31,6 @@ def seen(trace: Trace) -> Iterator[Seen]:
         if not met and not unmet:
             continue
         shown = counts if met else lengths
-        told.add(first.loader.number)
+        reported.add(first.loader.number)
         reason = f"the ranks have different numbers of batches: {by_rank(shown)}"
-        yield Seen(first.place, reason, certain=met)
+        yield Sighting(first.place, reason, certain=met)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from lockstep.doctor.findings import Seen
+from lockstep.doctor.findings import Sighting
 from lockstep.probes.trace import Rank, Trace, same_data
 
 _NUMBER = re.compile(r"[-+]?\d+(?:\.\d+)?(?:e[-+]?\d+)?", re.I)
@@ -22,30 +22,30 @@ _CLOCK = re.compile(
 """Text that differs between ranks by nature."""
 
 
-def seen(trace: Trace) -> Iterator[Seen]:
+def look(trace: Trace) -> Iterator[Sighting]:
     """Find evaluations without an exchange afterwards, and metrics that ranks print differently."""
     if trace.outcome.how != "finished":
         return
-    told = set()
+    reported = set()
     for passes in trace.together(trains=False):
         first = passes[0]
-        if not all(one.evaluates for one in passes) or first.loader.number in told:
+        if not all(one.evaluates for one in passes) or first.loader.number in reported:
             continue
         parts = [set(one.indices) for one in passes]
         apart = parts[0] != parts[1] or not same_data([one.loader for one in passes])
         if not all(parts) or not apart or any(one.exchanged for one in passes):
             continue
-        told.add(first.loader.number)
-        yield Seen(
+        reported.add(first.loader.number)
+        yield Sighting(
             first.place,
             f"each rank evaluated its own part, {len(parts[0])} of {first.loader['samples']} "
             "samples on rank 0, and nothing was exchanged afterwards",
         )
-    if not told:
+    if not reported:
         yield from _said_apart(trace)
 
 
-def _said_apart(trace: Trace) -> Iterator[Seen]:
+def _said_apart(trace: Trace) -> Iterator[Sighting]:
     """Find lines that all ranks print with different numbers."""
     lines = [_metrics(rank) for rank in trace.ranks]
     for place, texts in lines[0].items():
@@ -57,7 +57,9 @@ def _said_apart(trace: Trace) -> Iterator[Seen]:
                 continue
             if any(_CLOCK.sub("", t) != _CLOCK.sub("", text) for t in same):
                 said = " / ".join(f"'{t.strip()}'" for t in (text, *same)[:2])
-                yield Seen(place, f"the ranks print different values: {said[:160]}", certain=False)
+                yield Sighting(
+                    place, f"the ranks print different values: {said[:160]}", certain=False
+                )
                 return
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from lockstep.doctor.findings import Seen
+from lockstep.doctor.findings import Sighting
 from lockstep.probes.trace import Trace
 
 
-def seen(trace: Trace) -> Iterator[Seen]:
+def look(trace: Trace) -> Iterator[Sighting]:
     """Find lists in a data set that differ between ranks although a sampler divides it."""
     for same in trace.loaders():
         first = same[0]
@@ -25,5 +25,5 @@ def seen(trace: Trace) -> Iterator[Seen]:
                 reason = f"the ranks were given different {kept[0]} samples of the data set"
             else:
                 continue
-            yield Seen(first.place, f"{reason}, so some are trained twice and some never")
+            yield Sighting(first.place, f"{reason}, so some are trained twice and some never")
             break

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from lockstep.doctor.findings import Seen
+from lockstep.doctor.findings import Sighting
 from lockstep.probes.trace import Trace
 
 
-def seen(trace: Trace) -> Iterator[Seen]:
+def look(trace: Trace) -> Iterator[Sighting]:
     """Find equal generator states in two workers before they draw numbers."""
     for rank in trace.ranks:
         first: dict[tuple[str, int], int] = {}
@@ -18,7 +18,7 @@ def seen(trace: Trace) -> Iterator[Seen]:
                 if event["worker"] is None or worker == event["worker"]:
                     continue
                 place = next((x.place for x in rank.loaders if x["workers"]), "")
-                yield Seen(
+                yield Sighting(
                     place,
                     f"workers {worker} and {event['worker']} of rank {rank.number} draw the same "
                     f"numbers from {name}: augmentation is the same in both",

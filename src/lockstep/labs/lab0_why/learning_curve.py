@@ -234,18 +234,18 @@ def _needed(needs: Range, target: float, low: float, high: float) -> dict[str, A
 def _note(found: Learning, law: Fit, points: int, target: float) -> str:
     a, b, c = law.law
     needs = law.needed(target)
-    told = (
+    shown = (
         f"From {points} of {len(found.sizes)} points: error = {a:.3g} · m^{b:.2f} + {c:.2g}. "
         f"An error of {target:g} needs {samples(needs.best)} samples by the best law: at least "
         f"{samples(needs.low)}, {most(needs.high)}."
     )
     if points == len(found.sizes):
-        return told
+        return shown
     size, error = found.sizes[-1], found.means[-1]
     expected = law.error(size)
     inside = "within" if expected.low <= error <= expected.high else "outside"
     return (
-        f"{told}\nHeld out: the error at {size:,} samples was {error:.3f}, {inside} the expected "
+        f"{shown}\nHeld out: the error at {size:,} samples was {error:.3f}, {inside} the expected "
         f"{expected.low:.3f} to {expected.high:.3f}; the best law predicts {expected.best:.3f}."
     )
 

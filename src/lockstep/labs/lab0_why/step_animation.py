@@ -135,15 +135,15 @@ def _note(found: Steps, gpus: int, link: float | None, lanes: list[Lane], measur
     rate = 1e3 * gpus * found.local_batch / taken
     place = "GPU" if found.device == "cuda" else "CPU core"
     if measured:
-        told = f"Measured here on {gpus} {place}{'s' if gpus > 1 else ''}"
+        shown = f"Measured here on {gpus} {place}{'s' if gpus > 1 else ''}"
     else:
         speed = link or (link_bandwidth(found) or 0.0) * 8 / 1e9
         wire = "a link" if link else "the link measured here"
         late = f" and {1e6 * LATENCY:.0f} µs per message" if link else ""
-        told = f"Predicted from the parts of one GPU, with {wire} of {speed:,.4g} Gb/s{late}"
+        shown = f"Predicted from the parts of one GPU, with {wire} of {speed:,.4g} Gb/s{late}"
     alone = step_ms(lanes_of(found, 1, None)[0])
     text = (
-        f"{told}: {taken:.1f} ms per step, {rate:,.0f} images/s, {gpus * alone / taken:.2f} times "
+        f"{shown}: {taken:.1f} ms per step, {rate:,.0f} images/s, {gpus * alone / taken:.2f} times "
         "one."
     )
     if gpus > 1:

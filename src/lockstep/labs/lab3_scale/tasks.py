@@ -47,7 +47,7 @@ def _peak(rate: Rate) -> str:
     for size in SIZES:
         now, later = (rate(step, BASE, size, STEPS) for step in (STEPS, 3 * STEPS))
         wanted = BASE * size
-        told = f"With {size} replicas and a base rate of {BASE} the rate after the warmup is"
+        shown = f"With {size} replicas and a base rate of {BASE} the rate after the warmup is"
         if _same(later, wanted) and _same(now, wanted):
             continue
         if _same(later, wanted):
@@ -64,14 +64,16 @@ def _peak(rate: Rate) -> str:
                 f"step {3 * STEPS}): it must stay from step `warmup_steps` on."
             )
         if _same(later, BASE):
-            return f"{told} still {BASE}: multiply by `world_size`."
+            return f"{shown} still {BASE}: multiply by `world_size`."
         if _same(later, wanted * size):
-            return f"{told} {later:g} = base * {size} * {size}: you scaled it twice. Scale it once."
+            return (
+                f"{shown} {later:g} = base * {size} * {size}: you scaled it twice. Scale it once."
+            )
         if _same(later, BASE * math.sqrt(size)):
-            return f"{told} {later:g}: that is the square-root rule. Use the linear rule."
+            return f"{shown} {later:g}: that is the square-root rule. Use the linear rule."
         if later < wanted:
-            return f"{told} {later:g}: it never reaches its peak of {BASE} * {size} = {wanted:g}."
-        return f"{told} {later:g}; the linear rule says {BASE} * {size} = {wanted:g}."
+            return f"{shown} {later:g}: it never reaches its peak of {BASE} * {size} = {wanted:g}."
+        return f"{shown} {later:g}; the linear rule says {BASE} * {size} = {wanted:g}."
     return ""
 
 

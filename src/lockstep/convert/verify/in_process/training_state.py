@@ -71,7 +71,7 @@ class Now:
         """Indices of the current batch in the data set, if its samples have any."""
         self.names: Counter[str] = Counter()
         """The number of draws of each kind in this batch."""
-        self._told: set[str] = set()
+        self._noted: set[str] = set()
         recorder.on_end.append(self.kept.close)
 
     @property
@@ -87,8 +87,8 @@ class Now:
 
     def neutral(self, what: str) -> None:
         """Note once that something differs from a run without probes."""
-        if what not in self._told:
-            self._told.add(what)
+        if what not in self._noted:
+            self._noted.add(what)
             self.recorder.note("neutralised", what=what)
 
     def name(self, kind: str) -> str:
