@@ -23,8 +23,9 @@ def script(tmp_path: Path) -> Path:
 
 def test_it_says_what_it_understood_shows_the_changes_and_writes_nothing(script: Path, capfd):
     before = script.read_text()
-    assert run([str(script)]) == 0
+    assert run([str(script), "--no-verify"]) == 0
     out = capfd.readouterr().out
+    assert "Not proven: lockstep only read" in out
     assert "optimizer Adam" in out
     assert "\n+import torch.distributed as dist\n" in out
     assert "wrap: model is ready here: DDP averages its gradients" in out
@@ -34,15 +35,54 @@ def test_it_says_what_it_understood_shows_the_changes_and_writes_nothing(script:
 
 def test_it_writes_where_it_is_told_to(script: Path, capfd):
     before, other = script.read_text(), script.with_name("ddp.py")
-    assert run([str(script), "-o", str(other)]) == 0
+    assert run([str(script), "-o", str(other), "--no-verify"]) == 0
     assert "torchrun --nproc-per-node N" in capfd.readouterr().out
     assert script.read_text() == before
-    assert run([str(script), "--write"]) == 0
+    assert run([str(script), "--write", "--no-verify"]) == 0
     assert script.read_text() == other.read_text() != before
 
 
+def test_a_result_is_proven_before_it_is_written(script: Path, capfd):
+    marked, proven = script.with_name("marked.py"), script.with_name("proven.py")
+    assert run([str(script), "-o", str(proven), "--replicas", "2"]) == 0
+    out = capfd.readouterr().out
+    assert "\n  proven\n" in out
+    assert "Not proven" not in out
+    assert run([str(script), "-o", str(marked), "--no-verify"]) == 0
+    assert marked.read_text().startswith("# lockstep convert --no-verify wrote this file")
+    assert marked.read_text().endswith(proven.read_text())
+
+
+def test_what_an_option_changes_on_purpose_is_left_out_of_the_proof(script: Path, capfd):
+    assert run([str(script), "--scale-batch", "--write", "--replicas", "2"]) == 0
+    out = capfd.readouterr().out
+    assert "  proven\n  without --scale-batch, which changes the training on purpose" in out
+    assert "world" in script.read_text().lower()
+
+
+def test_a_result_that_is_not_proven_is_not_written(script: Path, capfd):
+    script.write_text("import sys\nsys.exit('it needs --data')\n" + script.read_text())
+    assert run([str(script), "--write"]) == 1
+    captured = capfd.readouterr()
+    assert "it needs --data" in captured.out
+    assert "is not written, because the result is not proven" in captured.err
+    assert "import torch.distributed" not in script.read_text()
+
+
+@pytest.mark.parametrize(
+    ("first", "end"), [("#!/usr/bin/env python\n# -*- coding: utf-8 -*-\n", "\n"), ("", "\r\n")]
+)
+def test_the_mark_follows_the_lines_that_must_be_first(script: Path, first: str, end: str):
+    text = (first + script.read_text()).replace("\n", end)
+    script.write_bytes(text.encode())
+    assert run([str(script), "--write", "--no-verify"]) == 0
+    found = script.read_bytes().decode()
+    assert found.startswith(first.replace("\n", end) + "# lockstep convert --no-verify wrote")
+    assert found.count("\n") == found.count(end)
+
+
 def test_a_document_has_all_of_it(script: Path, capfd):
-    assert run([str(script), "--json"]) == 0
+    assert run([str(script), "--json", "--no-verify"]) == 0
     document = json.loads(capfd.readouterr().out)
     assert document["state"] == "converted"
     assert {c["name"] for c in document["changes"]} >= {"process_group", "sampler", "wrap"}
@@ -71,7 +111,7 @@ def of(arguments: list[str], text: bytes = b"") -> subprocess.CompletedProcess[b
 
 
 def test_a_script_from_standard_input():
-    done = of(["-"], (CASES / "scripts" / "regression.py").read_bytes())
+    done = of(["-", "--no-verify"], (CASES / "scripts" / "regression.py").read_bytes())
     assert done.returncode == 0
     assert b"+++ standard input" in done.stdout
 
@@ -105,6 +145,7 @@ def test_what_is_no_training_script_ends_in_one_line(
         (["x.py", "--write", "-o", "y.py"], b"give one of them"),
         (["x.ipynb", "--write"], b"write a script with -o"),
         (["-", "--write"], b"give -o"),
+        (["x.py", "--no-verify", "--", "--epochs", "1"], b"of no use with --no-verify"),
         ([], b"required: script"),
     ],
 )
@@ -116,15 +157,15 @@ def test_misuse_is_said(arguments: list[str], message: bytes):
 
 def test_a_notebook_becomes_a_script(tmp_path: Path):
     out = tmp_path / "notebook.py"
-    assert run([str(CASES / "scripts" / "notebook.ipynb"), "-o", str(out)]) == 0
+    assert run([str(CASES / "scripts" / "notebook.ipynb"), "-o", str(out), "--no-verify"]) == 0
     compile(out.read_text(), "notebook.py", "exec")
 
 
-def test_torch_is_not_loaded(script: Path):
+def test_torch_is_not_loaded_to_read_a_script(script: Path):
     code = (
         "import sys\n"
         "from lockstep.cli.convert import run\n"
-        f"assert run([{str(script)!r}]) == 0\n"
+        f"assert run([{str(script)!r}, '--no-verify']) == 0\n"
         "assert 'torch' not in sys.modules\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, timeout=60)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,11 @@ if TYPE_CHECKING:
     from lockstep.convert.verify import Verdict
     from lockstep.source.script import Script
 
+UNPROVEN = (
+    "# lockstep convert --no-verify wrote this file: it was not run, and nothing proves that it\n"
+    "# trains as the original does.\n"
+)
+"""The first lines of a result that was only read."""
 MOST_REPLICAS = 16
 """The most processes that one machine should run."""
 
@@ -26,10 +32,11 @@ def parser() -> argparse.ArgumentParser:
     found = argparse.ArgumentParser(
         "lockstep convert",
         description="Turn a PyTorch training script for one GPU into a script for many, in plain "
-        "PyTorch. Print the changes; write a file only with --write or -o.",
+        "PyTorch, and prove that it trains as before: run both on this machine and compare them. "
+        "Print the changes; write a file only with --write or -o.",
         epilog="Exit code: 0 if the script was converted or is distributed already, 1 if it was "
         "refused or not proven, 2 if it could not be read.",
-        usage="lockstep convert [options] script [-- arguments of the script, with --verify]",
+        usage="lockstep convert [options] script [-- arguments of the script]",
         allow_abbrev=False,
     )
     add = found.add_argument
@@ -47,9 +54,14 @@ def parser() -> argparse.ArgumentParser:
         help="let batch norm see only the samples of its process; by default it sees the whole "
         "batch",
     )
-    what = "prove the result by running both scripts on this machine"
-    proof = found.add_argument_group(what).add_argument
-    proof("--verify", action="store_true", help="run the original and the result, and compare them")
+    proof = found.add_argument_group("the proof").add_argument
+    proof(
+        "--verify",
+        action=argparse.BooleanOptionalAction,
+        default=True,
+        help="run the original and the result, and compare them; a result that is not proven is "
+        "not written. With --no-verify, lockstep only reads the script, and marks the new file",
+    )
     proof("--steps", type=int, default=6, metavar="N", help="steps to compare (default: 6)")
     sizes = "numbers of processes to run the result on (default: 1,2,4)"
     proof("--replicas", default="1,2,4", metavar="N,N,...", help=sizes)
@@ -70,8 +82,12 @@ def _run(given: argparse.Namespace) -> int:
     if given.write and given.out:
         raise UsageError("--write and -o both name a place to write to: give one of them.")
     if given.own and not given.verify:
+        raise UsageError("arguments after -- are of no use with --no-verify, which runs nothing.")
+    if given.verify and find_spec("torch") is None:
         raise UsageError(
-            "arguments after -- need --verify, since lockstep runs the script only then."
+            "torch is not installed here, so lockstep cannot run the script to prove the result. "
+            "Run: pip install 'lockstep[train]'. Or give --no-verify: then lockstep only reads the "
+            "script, and marks the new file as not proven."
         )
     replicas = _replicas(given)
     script = _read(given)
@@ -88,18 +104,35 @@ def _run(given: argparse.Namespace) -> int:
         else:
             console.error(f"{script.path} was not converted: {error}")
         return error.exit_code
+    if not given.verify:
+        found = found.marked(UNPROVEN)
     target = script.path if given.write else given.out
     if not given.json:
+        if not given.verify:
+            console.lines([f"Not proven: lockstep only read {script.path}."])
         console.lines(_text(found, shown=target is None))
-    verdict = _verdict(found, given, replicas, console) if given.verify else None
+    plain = Options()
+    verdict = None
+    if given.verify:
+        # These options change the result on purpose: prove what they are added to.
+        kept = found if options == plain else convert(script, plain)
+        verdict = _verdict(kept, given, replicas, console)
     if given.json:
         proof = {} if verdict is None else {"verdict": verdict.described()}
         console.emit(_document(found) | proof)
     elif verdict is not None:
         console.lines(_proof(verdict))
+        if verdict.proved and options != plain:
+            flags = "--scale-batch" if options.scale_batch else "--local-batch-norm"
+            if options.scale_batch and not options.sync_batch_norm:
+                flags = "--scale-batch and --local-batch-norm"
+            console.lines([f"  without {flags}, which changes the training on purpose"])
     if verdict is not None and not verdict.proved:
         if target is not None:
-            console.error(f"{target} is not written, because the result is not proven.")
+            console.error(
+                f"{target} is not written, because the result is not proven. To write it all the "
+                "same, marked as not proven, give --no-verify."
+            )
         return 1
     if target is not None:
         _write(found, target)

@@ -12,7 +12,8 @@ verify/     runs both scripts and compares them
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import re
+from dataclasses import dataclass, replace
 from difflib import unified_diff
 
 from lockstep.convert import prelude
@@ -29,6 +30,8 @@ from lockstep.source.training import Training
 
 __all__ = ["Change", "Conversion", "Note", "Options", "convert"]
 
+_FIRST_LINE = re.compile(r"#!|#.*coding[:=]")
+
 
 @dataclass(frozen=True)
 class Conversion:
@@ -40,6 +43,16 @@ class Conversion:
     changes: tuple[Change, ...]
     notes: tuple[Note, ...]
     """What lockstep left alone, or assumed."""
+
+    def marked(self, comment: str) -> Conversion:
+        """Return the same with a comment as its first lines, after `#!` and the encoding."""
+        lines = self.text.splitlines(keepends=True)
+        first = 0
+        while first < min(2, len(lines)) and _FIRST_LINE.match(lines[first]):
+            first += 1
+        if "\r\n" in self.text:
+            comment = comment.replace("\n", "\r\n")
+        return replace(self, text="".join([*lines[:first], comment, *lines[first:]]))
 
     @property
     def diff(self) -> str:
