@@ -13,6 +13,7 @@ LockstepError
 │   └── Already       0   the script runs on several GPUs already
 └── RunError          1   the request was fine, but the run failed
     ├── NotFinite         the loss became NaN or infinite
+    ├── Untrusted         a check found that the run broke its promise
     ├── Interrupted       Ctrl-C or SIGTERM; a checkpoint was written first
     ├── CheckpointError   no checkpoint in the folder can be trusted
     └── ReplicaDied       a replica exited before the end of the training
@@ -81,6 +82,10 @@ class RunError(LockstepError):
 
 class NotFinite(RunError):
     """The loss became NaN or infinite."""
+
+
+class Untrusted(RunError):
+    """A check found that the weights, also those of earlier checkpoints, may be wrong."""
 
 
 class Interrupted(RunError):

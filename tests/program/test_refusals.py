@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from lockstep.console import Console
-from lockstep.errors import LockstepError, ReplicaDied, RunError
+from lockstep.errors import FolderError, LockstepError, ReplicaDied, RunError, Untrusted
 from programs import HEAD, PLAIN, run, written
 
 
@@ -121,6 +121,27 @@ REFUSED = {
         ),
         "this changed: RNG",
     ),
+    "a counter that does not matter yet": (
+        changed(LOSS, f"model.seen = getattr(model, 'seen', 0) + 1; {LOSS}"),
+        "computing a shard changes Net.seen",
+    ),
+    "a private counter": (
+        changed(LOSS, f"model._seen = getattr(model, '_seen', 0) + 1; {LOSS}"),
+        "computing a shard changes Net._seen",
+    ),
+    "a list that grows": (changed(LOSS, f"BANK.append(0); {LOSS}"), "a shard changes BANK"),
+    "a collate that counts": (
+        changed("(DATA)", "(DATA, collate=COUNTING)"),
+        "reading samples of list changes BANK",
+    ),
+    "an optimizer with a generator": (
+        changed("torch.optim.AdamW(", "NOISY(").replace(", lr=1e-2", ", lr=1e-2"),
+        "NOISY draws from a generator of its own (NOISY.generator)",
+    ),
+    "parameters that appear": (
+        changed(STEP, f"{STEP}; model.late = nn.Linear(2, 2)"),
+        "late.weight, late.bias appeared while the program trained",
+    ),
     "odd shards": (changed("global_batch=16", "global_batch=16, shards=3"), "not a power of two"),
     "an unknown precision": (
         changed("global_batch=16", "global_batch=16, precision='fp8'"),
@@ -139,10 +160,25 @@ REFUSED = {
 }
 
 
+MORE = """
+RNG = numpy.random.default_rng(0)
+BANK = []
+
+def COUNTING(samples):
+    BANK.append(0)
+    return torch.utils.data.default_collate(samples)
+
+class NOISY(torch.optim.AdamW):
+    def __init__(self, *args, **options):
+        super().__init__(*args, **options)
+        self.generator = numpy.random.default_rng()
+"""
+
+
 @pytest.mark.parametrize("case", REFUSED)
 def test_it_is_refused_by_name(case: str, tmp_path: Path):
     body, message = REFUSED[case]
-    path = written(tmp_path, body, HEAD + "\nRNG = numpy.random.default_rng(0)\n")
+    path = written(tmp_path, body, HEAD + MORE)
     with pytest.raises(LockstepError) as caught:
         run(path, tmp_path / "out")
     assert message in str(caught.value)
@@ -169,6 +205,44 @@ def test_weights_that_one_replica_changes_are_not_saved(tmp_path: Path):
     with pytest.raises(RunError, match=r"different weights after step 5: net\.b\.bias"):
         run(path, tmp_path / "out", 2)
     assert not list((tmp_path / "out" / "checkpoints").glob("*.safetensors"))
+
+
+COUNTS = """
+        calls.append(0)
+        {loss} if len(calls) > 30 else (F.cross_entropy(model(x), y, reduction="sum"), len(y))
+"""
+
+
+def test_a_counter_may_be_allowed_and_is_still_watched(tmp_path: Path):
+    later = LOSS.replace("model(x)", "model(x) * len(calls)")
+    counting = COUNTS.format(loss=later.replace("return ", "return (").replace("len(y)", "len(y))"))
+    body = "calls = []\n" + changed(f"        {LOSS}\n", counting)
+    path, out = written(tmp_path, body), tmp_path / "out"
+    with pytest.raises(LockstepError, match="computing a shard changes calls"):
+        run(path, tmp_path / "refused")
+    allowed = {"may_change": "calls", "check_every": 1, "checkpoint_every": 1}
+    with pytest.raises(Untrusted, match=r"step \d+, shard .* this changed: calls"):
+        run(path, out, **allowed)
+    with pytest.raises(FolderError, match="a run that a check has ended"):
+        run(path, out, resume=True, **allowed)
+
+
+def test_fast_mode_warns_of_a_counter(tmp_path: Path):
+    body = "calls = []\n" + changed(LOSS, f"calls.append(0); {LOSS}")
+    path = written(tmp_path, body)
+    run(path, tmp_path / "a", exact=False, console=Heard(tmp_path / "heard"))
+    assert "computing a part of the batch changes calls" in (tmp_path / "heard").read_text()
+    allowed = Heard(tmp_path / "quiet")
+    run(path, tmp_path / "b", exact=False, console=allowed, may_change="calls")
+    assert not (tmp_path / "quiet").exists()
+
+
+def test_a_thread_of_the_program_is_pointed_out(tmp_path: Path):
+    head = HEAD + "import threading\nDONE = threading.Event()\ndef mine(): DONE.wait()\n"
+    start = "threading.Thread(target=mine, daemon=True).start()"
+    path = written(tmp_path, changed("batches =", f"{start}; batches ="), head)
+    run(path, tmp_path / "out", console=Heard(tmp_path / "heard"))
+    assert "runs a thread of its own (mine)" in (tmp_path / "heard").read_text()
 
 
 def test_a_loss_that_is_not_finite_ends_the_run(tmp_path: Path):

@@ -53,6 +53,8 @@ class Arrival(NamedTuple):
 class Loader(Protocol):
     """Turns requests into batches."""
 
+    data: Any
+    """The data set."""
     index_device: torch.device
     """The device on which the indices of requests should lie."""
     finish: Finish

@@ -8,11 +8,13 @@ batch draw at once on the device.
 from __future__ import annotations
 
 import random
+from typing import Any
 
 import numpy
 import torch
 from torch import Tensor
 
+from lockstep.data.nested import digest
 from lockstep.keys import GOLDEN, mixed, signed, signed_key
 
 _seed_python = super(random.Random, random._inst).seed
@@ -28,6 +30,12 @@ def seed_generators(number: int, device: torch.device | None = None) -> None:
     torch.default_generator.manual_seed(number)
     if device is not None and device.type == "cuda":
         torch.cuda.default_generators[device.index or 0].manual_seed(number)
+
+
+def host_states() -> tuple[Any, ...]:
+    """Return the states of the generators that code on the host draws from."""
+    numpys = digest(numpy.random.get_state(legacy=False))
+    return random.getstate(), numpys, digest(torch.get_rng_state())
 
 
 class EpochKeys:

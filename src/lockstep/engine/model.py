@@ -9,13 +9,14 @@ from torch import Tensor, nn
 
 from lockstep.data.batches import in_channels_last
 from lockstep.data.keyed import seed_generators
+from lockstep.engine.checks.fingerprint import fingerprint
 from lockstep.engine.group import Group
 from lockstep.engine.recipe.job import Job
-from lockstep.engine.recipe.prepare import check_model, seed_all
+from lockstep.engine.recipe.prepare import check_model, seed_all, some
 from lockstep.engine.recipe.recipe import BatchNorm, build
 from lockstep.engine.run.run_folder import state_of
 from lockstep.engine.sampler import Part, Step
-from lockstep.errors import CheckpointError
+from lockstep.errors import CheckpointError, Untrusted
 from lockstep.keys import key
 from lockstep.layers.batch_norm import ShardBatchNorm
 from lockstep.layers.per_shard import per_shard
@@ -75,6 +76,18 @@ class ShardedModel:
         for number, norm in enumerate(self.norms):
             for name in ("shard_mean", "shard_var"):
                 getattr(norm, name).copy_(tensors[f"norm/{number}/{name}"][mine])
+
+    def refuse_drift(self, step: int, name: str = "") -> None:
+        """Refuse weights that have become different on other replicas; all call this together."""
+        own = {f"{name}{place}": int(fingerprint(p)) for place, p in self.module.named_parameters()}
+        every = self.group.objects(own, "compare weights")
+        if odd := [place for place in own if any(one.get(place) != own[place] for one in every)]:
+            raise Untrusted(
+                f"the replicas have different weights after step {step}: {some(odd)}. Something "
+                "changes them otherwise on some replicas: an optimizer that draws from a generator "
+                "of its own, a hook, code that knows its rank. The result could not be trusted, "
+                "and was not saved."
+            )
 
     def digest(self) -> str:
         """Return a hash of all parameters: equal on replicas that agree."""
@@ -143,6 +156,10 @@ class RecipeModel(ShardedModel):
         self.shards.turn_to(step.stride.round)
         self.shards.visit(range(shard, shard + 1), (size,))
         seed_generators(key(self.seed, step.stride.round, shard, "torch"), self.device)
+
+    def seed_update(self, step: Step) -> None:
+        """Set all generators for an optimizer that draws, the same on every replica."""
+        seed_generators(key(self.seed, step.stride.round, "update"), self.device)
 
     def generator_seed(self, step: Step, part: Part) -> int:
         """Return the seed for code that draws from Python's, NumPy's or torch's own generator."""

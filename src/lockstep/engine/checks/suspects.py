@@ -4,45 +4,93 @@ from __future__ import annotations
 
 import random
 import types
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
 from typing import Any
 
 import numpy
 import torch
 from torch import nn
 
+from lockstep.engine.checks.fingerprint import fingerprint
+from lockstep.engine.recipe.prepare import some
+from lockstep.errors import RecipeError
+
 MOST = 2000
 """The most values that are looked at."""
 DEPTH = 4
 """How far functions that call functions are followed."""
+LARGE = 1 << 20
+"""Elements from which on a tensor counts as changed if it is another one, whatever it holds."""
+
+_OF_TORCH = frozenset(vars(nn.Module()))
+"""What every module has."""
+
+
+def names_in(given: str | Sequence[str]) -> tuple[str, ...]:
+    """Return names given as a sequence, or as one string with commas between them."""
+    parts = given.split(",") if isinstance(given, str) else given
+    return tuple(part.strip() for part in parts if part.strip())
+
+
+def why_not(changed: Sequence[str]) -> str:
+    """Return why an exact run refuses code that changes these variables."""
+    return (
+        f"computing a shard changes {some(list(changed))}. A replica computes only its own shards, "
+        "so it counts otherwise than one GPU does, and the weights differ once they depend on it. "
+        "Do not count, collect or draw in the loss or in forward. If only a log depends on it, "
+        f"allow it with may_change={list(changed)!r}, or with --may-change {','.join(changed)}."
+    )
+
+
+def check_generators(optimizer: torch.optim.Optimizer, *, exact: bool) -> str | None:
+    """Refuse an optimizer with a generator of its own; in fast mode, return a warning."""
+    own = [n for n, v in vars(optimizer).items() if isinstance(v, _GENERATORS)]
+    if not own:
+        return None
+    kind = type(optimizer).__name__
+    text = (
+        f"{kind} draws from a generator of its own ({kind}.{own[0]}), which is in no checkpoint "
+        "and may be another one on every replica. Use functions that draw from torch's, NumPy's or "
+        "Python's own generator, such as torch.randn_like: lockstep seeds these before each update."
+    )
+    if exact:
+        raise RecipeError(text)
+    return text
+
+
+_GENERATORS = (random.Random, numpy.random.Generator, numpy.random.RandomState, torch.Generator)
 
 
 class Suspects:
-    """Plain values and generators that a loss function and the models can reach now."""
+    """Plain values and generators that some functions and models can reach now."""
 
-    def __init__(self, loss: Callable[..., Any], modules: list[nn.Module]) -> None:
-        self.loss, self.modules = loss, modules
+    def __init__(
+        self, functions: Sequence[Callable[..., Any]], modules: Sequence[nn.Module] = ()
+    ) -> None:
+        self.functions, self.modules = functions, modules
         self.before = dict(self._reachable())
 
     def changed(self) -> list[str]:
         """Return the names of what has changed since."""
         before = self.before
-        return sorted(n for n, value in self._reachable() if before.get(n, value) != value)
+        return sorted({n[0] for n, value in self._reachable() if before.get(n, value) != value})
 
-    def _reachable(self) -> Iterator[tuple[str, Any]]:
-        seen: set[int] = set()
-        found = self._everything(seen)
-        for _ in range(MOST):
-            if (pair := next(found, None)) is None:
-                return
-            yield pair
+    def _reachable(self) -> Iterator[tuple[tuple[str, int], Any]]:
+        """Yield names and values; of several with one name (two models of a class), each."""
+        counts: Counter[str] = Counter()
+        for name, value in islice(self._everything(set()), MOST):
+            counts[name] += 1
+            yield (name, counts[name]), value
 
     def _everything(self, seen: set[int]) -> Iterator[tuple[str, Any]]:
-        yield from _of_function(self.loss, seen, DEPTH)
+        for function in self.functions:
+            yield from _of_function(function, seen, DEPTH)
         for module in self.modules:
             for path, layer in module.named_modules():
                 place = f"{type(module).__name__}{'.' if path else ''}{path}"
-                own = {n: v for n, v in vars(layer).items() if not n.startswith("_")}
+                own = {n: v for n, v in vars(layer).items() if n not in _OF_TORCH}
                 yield from _of_variables(place, own, seen)
                 if not type(layer).__module__.startswith("torch."):
                     yield from _of_function(type(layer).forward, seen, DEPTH)
@@ -94,7 +142,9 @@ def _of_variables(
         inner = hasattr(value, "__dict__") and not isinstance(value, torch.Tensor)
         if inner and not place and id(value) not in seen:
             seen.add(id(value))
-            own = {n: v for n, v in vars(value).items() if not n.startswith("_")}
+            library = type(value).__module__.partition(".")[0] in ("lockstep", "torch")
+            private = "_" if library else "__"
+            own = {n: v for n, v in vars(value).items() if not n.startswith(private)}
             yield from _of_variables(known, own, seen)
 
 
@@ -103,7 +153,9 @@ def _state(value: Any) -> Any:
     if isinstance(value, int | float | str):
         return repr(value)
     if isinstance(value, torch.Tensor):
-        return (id(value), value._version)
+        if value.numel() > LARGE or value.is_sparse:
+            return (id(value), value._version)
+        return (value.shape, value.dtype, int(fingerprint(value)))
     if isinstance(value, list | dict | set):
         return ("length", len(value))
     if isinstance(value, random.Random):

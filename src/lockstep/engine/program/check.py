@@ -13,14 +13,14 @@ from torch import Tensor
 from lockstep.console import Progress
 from lockstep.data.nested import digest
 from lockstep.engine.checks.fingerprint import TOLERANCE, fingerprint, relative_distance
-from lockstep.engine.checks.suspects import Suspects
+from lockstep.engine.checks.suspects import Suspects, why_not
 from lockstep.engine.group import Group
 from lockstep.engine.program.batches import Batch, Piece
 from lockstep.engine.program.step import Computing, Loss, Stepper
 from lockstep.engine.program.tree import Gradients
 from lockstep.engine.recipe.plan import Plan
 from lockstep.engine.recipe.prepare import some
-from lockstep.errors import RunError
+from lockstep.errors import RecipeError, Untrusted
 from lockstep.keys import key
 
 FIRST_EPOCHS = 3
@@ -48,6 +48,9 @@ class Checks:
         """Shards that were computed twice so far."""
         self.names: dict[Tensor, str] = {}
         """The name of each parameter, for messages."""
+        self.may_change: tuple[str, ...] = ()
+        """Variables that the program may change while it computes a shard."""
+        self.warned_of_threads = False
         self.compared_divisions: set[str] = set()
         self._last: tuple[tuple[int, int], list[int]] = ((-1, -1), [])
         self.first_batches = {(0, 0)}
@@ -115,7 +118,7 @@ class Checks:
         self, batch: Batch, loss: Loss, call: int, stepper: Stepper, noted: Noted
     ) -> None:
         """Compute the shards of `batch.checks` again; raise if their bits differ from the first."""
-        if not (due := self._checked(batch)):
+        if not self.exact or not (due := self._checked(batch)):
             return
         again: Noted = {}
         for piece in batch.checks:
@@ -130,18 +133,25 @@ class Checks:
                 self.checked += 1
                 if shard in first and found != first[shard]:
                     changed = self._changed_by(batch, loss, call, stepper)
-                    self._refuse(batch, shard, rank, first[shard], found, stepper, changed)
+                    self._refuse(call, shard, rank, first[shard], found, stepper, changed)
+        if self._is_first(batch):
+            changed = self._changed_by(batch, loss, call, stepper)
+            if odd := [name for name in changed if name not in self.may_change]:
+                raise RecipeError(why_not(odd))
+
+    def _is_first(self, batch: Batch) -> bool:
+        return (batch.epoch, batch.number) in self.first_batches
 
     def _changed_by(self, batch: Batch, loss: Loss, call: int, stepper: Stepper) -> list[str]:
-        """Return the names of what a third computation changes; all replicas call this."""
-        suspects = Suspects(loss, stepper.computing.modules)
+        """Return the names of what another computation changes; all replicas call this."""
+        own: list[str] = []
         for piece in (*batch.checks, *batch.pieces)[:1]:
-            _gradients(stepper.computing, piece, loss, call, stepper)
-        return sorted({name for names in self.group.objects(suspects.changed()) for name in names})
+            own = _changed_again(piece, loss, call, stepper)
+        return sorted({name for names in self.group.objects(own) for name in names})
 
     def _refuse(
         self,
-        batch: Batch,
+        call: int,
         shard: int,
         rank: int,
         first: tuple[str, list[int]],
@@ -153,9 +163,9 @@ class Checks:
         differing = [self.names.get(p, "a parameter") for p, a, b in pairs if a != b]
         owner = self._owner(shard)
         who = f"replica {owner} and replica {rank}" if owner != rank else f"replica {owner} twice"
-        place = f"batch {batch.number} of epoch {batch.epoch}, shard {shard}"
+        place = f"step {call + 1}, shard {shard}"
         if first[0] != second[0]:
-            raise RunError(
+            raise Untrusted(
                 f"{place}: read by {who}, the samples differ. The data set or the collate function "
                 "remembers what it read before (a cache of random values, a counter), draws from "
                 "a generator of its own, or depends on its process (its rank, the order of a "
@@ -167,7 +177,7 @@ class Checks:
             else "The code may count in a variable, draw from a generator of its own, depend on "
             "its rank or on the order of a set, or the device may have made an error."
         )
-        raise RunError(
+        raise Untrusted(
             f"{place}: computed by {who}, the gradients differ, first in {some(differing)}. Exact "
             f"mode cannot keep its promise with this program. {cause}"
         )
@@ -177,16 +187,23 @@ class Checks:
         name = getattr(loss, "__name__", type(loss).__name__)
         if self.exact or not self.every or self.plan.shards < 2:
             return
-        first = (batch.epoch, batch.number) in self.first_batches
-        if not first or name in self.compared_divisions:
+        if not self._is_first(batch) or name in self.compared_divisions:
             return
         self.compared_divisions.add(name)
         apart: float | None = None
+        changed: list[str] = []
         if len(batch.checks) == 3:
             found = [
                 _gradients(stepper.computing, piece, loss, call, stepper) for piece in batch.checks
             ]
+            changed = _changed_again(batch.checks[-1], loss, call, stepper)
             apart = relative_distance(found[0], found[1:])
+        if odd := [name for name in changed if name not in self.may_change]:
+            self.progress.warn(
+                f"computing a part of the batch changes {some(odd)}. If the weights depend on it, "
+                "they will differ on another number of replicas, which compute other parts. If "
+                f"only a log does, may_change={odd!r} allows it."
+            )
         worst = max((a for a in self.group.objects(apart) if a is not None), default=0.0)
         if worst > TOLERANCE:
             self.progress.warn(
@@ -197,6 +214,17 @@ class Checks:
                 "does not match the sum, or random numbers drawn in the forward pass. Exact mode "
                 "keeps the division fixed; loop.step_across computes a loss over the whole batch."
             )
+
+
+def _changed_again(piece: Piece, loss: Loss, call: int, stepper: Stepper) -> list[str]:
+    """Return the names of what changes if a piece is computed once more.
+
+    It is computed twice: what the first time creates or remembers may be the same ever after.
+    """
+    _gradients(stepper.computing, piece, loss, call, stepper)
+    suspects = Suspects([loss], stepper.computing.modules)
+    _gradients(stepper.computing, piece, loss, call, stepper)
+    return suspects.changed()
 
 
 def _gradients(

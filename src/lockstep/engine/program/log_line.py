@@ -19,7 +19,9 @@ def rates_of(steppers: Mapping[str, Stepper]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for name, stepper in steppers.items():
         end = f"_{name}" if len(steppers) > 1 else ""
-        found[f"learning_rate{end}"] = float(stepper.optimizer.param_groups[0]["lr"])
+        rate = stepper.optimizer.param_groups[0].get("lr")
+        if rate is not None:
+            found[f"learning_rate{end}"] = float(rate)
         if stepper.noise is not None:
             noise = stepper.noise.estimate()
             found[f"noise_scale{end}"] = noise["value"]

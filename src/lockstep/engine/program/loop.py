@@ -206,6 +206,7 @@ class Loop(Around):
         while record.epoch < number and not self.over():
             yield record.epoch
             self.after_body()
+            self._parts.warn_of_threads()
             self._call("epoch")
             record.after_epoch()
         if record.epoch < number:

@@ -24,10 +24,10 @@ from lockstep.engine.run.checkpoint import Checkpoint, Checkpoints
 from lockstep.engine.run.open_loggers import Chosen, Loggers
 from lockstep.engine.run.peak_memory import peak_memory
 from lockstep.engine.run.resume import forget_after, warn_of_another_machine
-from lockstep.engine.run.run_folder import RunFolder, weights_sha256
+from lockstep.engine.run.run_folder import RunFolder, refuse_untrusted, weights_sha256
 from lockstep.engine.run.stop_request import StopRequest
 from lockstep.engine.run.stopwatch import Stopwatch
-from lockstep.errors import FolderError, Interrupted, NotFinite, RunError
+from lockstep.errors import FolderError, Interrupted, NotFinite, RunError, Untrusted
 
 SECONDS = 0.5
 """Time between two control points, where the replicas agree to continue or to stop."""
@@ -102,6 +102,7 @@ class ProgramRecord:
                 self.folder.claim()
         if self.resume:
             before = self.folder.summary()
+            refuse_untrusted(self.folder.path, before)
             self.was_cut_short = before.get("ended_by") == "max_steps"
             if before.get("status") == "finished" and not self.was_cut_short:
                 where = f"{self.folder.path} holds a run that is finished"
@@ -290,7 +291,7 @@ class ProgramRecord:
     def save(self) -> None:
         """Write a checkpoint; all replicas take part."""
         self.clock.turn_to("checkpoints")
-        self.state.refuse_drift(self.group, self.iterations)
+        self.state.refuse_drift(self.iterations)
         for name, model in self.state.models.items():
             if not model.is_finite():
                 raise NotFinite(
@@ -349,7 +350,7 @@ class ProgramRecord:
         if not self.owned:
             self._take_over(None)
         self.receipts.settle()
-        self.state.refuse_drift(self.group, self.iterations)
+        self.state.refuse_drift(self.iterations)
         for model in self.state.models.values():
             model.merge_batch_norm()
         trained = self.clock.seconds.get("training", 0.0)
@@ -396,4 +397,6 @@ class ProgramRecord:
             with suppress(RunError):
                 self.checkpoints.finish()
             with suppress(RunError):
-                self.folder.write_summary(self.summary | {"status": status, "error": str(error)})
+                ended = {"status": status, "error": str(error)}
+                untrusted = {"untrusted": True} if isinstance(error, Untrusted) else {}
+                self.folder.write_summary(self.summary | ended | untrusted)

@@ -8,24 +8,23 @@ lockstep compares each recording with an eager computation when it is made, and 
 from __future__ import annotations
 
 import dataclasses
-import random
 import warnings
 from collections import Counter
 from collections.abc import Callable, Hashable, Mapping
 from typing import Any
 
-import numpy
 import torch
 from torch import Tensor
 
 from lockstep.console import Progress
-from lockstep.data.nested import digest, map_tensors, tensors_in
+from lockstep.data.keyed import host_states
+from lockstep.data.nested import map_tensors, tensors_in
 from lockstep.engine.checks.fingerprint import TOLERANCE, fingerprint, relative_distance
 from lockstep.engine.program.batches import Piece
 from lockstep.engine.program.losses import Weighed
 from lockstep.engine.program.tree import Gradients, present
 from lockstep.engine.step.cuda_graph import recording
-from lockstep.errors import RunError
+from lockstep.errors import Untrusted
 
 WARMUP = 3
 """Eager computations before a recording: libraries choose their kernels in the first ones."""
@@ -138,7 +137,7 @@ class Recordings:
         """Compute eagerly, then record, replay, and compare the two."""
         buffers = [b for module in self.modules for b in module.buffers()]
         before = [buffer.clone() for buffer in buffers]
-        chance = _host_chance()
+        chance = host_states()
         eager, reason = None, None
         mode = torch.cuda.get_sync_debug_mode()
         # A prototype, torch says. What it does not notice, the recording will.
@@ -150,7 +149,7 @@ class Recordings:
             reason = f"the loss asks the device for a value ({_first_line(error)})"
         finally:
             torch.cuda.set_sync_debug_mode(mode)
-        if reason is None and _host_chance() != chance:
+        if reason is None and host_states() != chance:
             reason = "the loss draws random numbers in Python, which decide what is computed"
         after = [buffer.clone() for buffer in buffers]
         if eager is not None and reason is None:
@@ -216,7 +215,7 @@ class Recordings:
     def check(self, recorded: Gradients, eager: Gradients, where: str) -> None:
         """End a run whose recorded loss no longer computes what the program says."""
         if (reason := self._differs(eager, recorded)) is not None:
-            raise RunError(
+            raise Untrusted(
                 f"{where}: {reason}. The loss was recorded (speed='graph'), and now depends on "
                 "something that a recording does not see: a number that Python computes, such as "
                 "a weight that follows the step, or a branch. Keep such numbers in tensors on the "
@@ -256,9 +255,3 @@ def _copy(targets: list[Tensor], values: list[Tensor]) -> None:
 
 def _first_line(error: Exception) -> str:
     return f"{type(error).__name__}: {(str(error).strip().splitlines() or ['no message'])[0]}"
-
-
-def _host_chance() -> tuple[Any, ...]:
-    """Return the states of the generators that Python code on the host draws from."""
-    numpys = digest(numpy.random.get_state(legacy=False))
-    return random.getstate(), numpys, digest(torch.get_rng_state())

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Literal, TypedDict
 
+from lockstep.engine.checks.suspects import names_in
 from lockstep.engine.program.given import Given
 from lockstep.engine.recipe.plan import CHECK_EVERY, Plan, make_plan
 from lockstep.engine.recipe.recipe import Precision, PrecisionName
@@ -38,6 +40,9 @@ class Options(TypedDict, total=False):
     """Stop after this many batches."""
     check_every: int
     """Batches, on average, between two checks that compute a shard again; 0: never."""
+    may_change: str | Sequence[str]
+    """Variables that the loss may change in exact mode, because nothing but a log depends on them:
+    names as a message gives them, such as `Net.calls`."""
     speed: Literal["eager", "graph"]
     """`graph` records the loss as a CUDA graph; it must depend on its batch and tensors alone."""
     noise: bool
@@ -73,6 +78,7 @@ class Settings:
     log_every: int = 50
     max_steps: int | None = None
     check_every: int = CHECK_EVERY
+    may_change: str | Sequence[str] = ()
     speed: str = "eager"
     noise: bool = False
     accept_changes: bool = False
@@ -101,6 +107,7 @@ class Settings:
         if self.resume and self.out is None:
             raise PlanError("resume needs out, the folder of the run to continue.")
         object.__setattr__(self, "loggers", checked(self.loggers))
+        object.__setattr__(self, "may_change", names_in(self.may_change))
         if not self.name:
             object.__setattr__(self, "name", _program_name())
         object.__setattr__(self, "precision", Precision(self.precision))

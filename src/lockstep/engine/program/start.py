@@ -10,9 +10,12 @@ from typing import Any
 import torch
 from torch import nn
 
+import lockstep
 from lockstep.console import Console, LiveProgress, Progress
 from lockstep.data.readers import Collate, Collator, IndexedReader
 from lockstep.engine.checks.buffers import BufferWatch
+from lockstep.engine.checks.suspects import check_generators, names_in
+from lockstep.engine.checks.threads import threads_of
 from lockstep.engine.group import Group
 from lockstep.engine.model import ShardedModel
 from lockstep.engine.program.check import Checks
@@ -65,13 +68,14 @@ class Parts:
         self.state.compare_weights(self.group)
         self.state.compare_samples(self.group)
         if settings.exact and settings.check_every:
-            self.state.refuse_memories(self.computing.plan.shard_size)
+            self.state.refuse_memories(self.computing.plan.shard_size, self.checks.may_change)
         self.checks.names = self.state.names()
         if settings.exact and (found := reads_of_world_size(_own_files())):
             self.progress.warn(
                 f"the program asks for the number of replicas ({found[0]}). A learning rate or a "
                 "number of steps that follows from it makes another run on other replicas."
             )
+        self.warn_of_threads()
         if self.record.restore(accept_changes=settings.accept_changes):
             for batches in self.state.batches:
                 self.checks.begin_with(batches.passes, batches.next)
@@ -82,6 +86,18 @@ class Parts:
         if settings.max_steps is not None:
             steps = min(steps, settings.max_steps)
         self.progress.begin(steps or 1, self.record.iterations, epochs)
+
+    def warn_of_threads(self) -> None:
+        """Warn once of threads of the program, which no check can follow."""
+        checks = self.checks
+        if not checks.exact or checks.warned_of_threads or not (found := threads_of(_own_files())):
+            return
+        checks.warned_of_threads = True
+        self.progress.warn(
+            f"the program runs a thread of its own ({found[0]}). What it changes, it changes at "
+            "another step in every run: exact mode cannot promise equal bits if the weights depend "
+            "on that."
+        )
 
     def add_model(self, module: nn.Module, name: str) -> None:
         """Move a model to the device, and let its layers work per shard."""
@@ -114,6 +130,8 @@ class Parts:
                 "optimizer, also for a loss that has parameters; in a recipe, give the optimizer "
                 "only parameters of its model."
             )
+        if text := check_generators(optimizer, exact=self.checks.exact):
+            self.progress.warn(text)
         number = len(state.steppers)
         name = name or (kind.lower() + (f"_{number + 1}" if number else ""))
         if name in state.steppers:
@@ -187,6 +205,7 @@ def start(settings: Settings, given: Given | None) -> Parts:
     checks = Checks(
         plan, group, settings.seed, settings.check_every, progress, exact=settings.exact
     )
+    checks.may_change = names_in(settings.may_change)
     state = ProgramState()
     if computing.loss_scale is not None:
         state.keep({"loss scale": computing.loss_scale})
@@ -249,6 +268,9 @@ def _is_recorded(settings: Settings, group: Group, progress: Progress) -> bool:
 def _own_files() -> list[Path]:
     """Return the files of the program and of its modules, without installed packages."""
     main = Path(sys.argv[0]) if sys.argv else Path()
+    if main.resolve().parent == Path(lockstep.__file__).parent:
+        # python -m lockstep train FILE
+        return []
     found = {main.resolve()} if main.suffix == ".py" else set()
     for module in list(sys.modules.values()):
         path = getattr(module, "__file__", None)

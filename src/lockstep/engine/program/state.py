@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +11,9 @@ import torch
 from torch import Tensor, nn
 
 from lockstep.data.nested import digest
-from lockstep.data.readers import IndexedReader
-from lockstep.engine.checks.fingerprint import fingerprint
+from lockstep.data.readers import IndexedReader, Wanted
 from lockstep.engine.checks.identity import identity, spoken
+from lockstep.engine.checks.suspects import Suspects
 from lockstep.engine.group import Group
 from lockstep.engine.model import ShardedModel
 from lockstep.engine.program.batches import Batches
@@ -21,7 +22,7 @@ from lockstep.engine.recipe.prepare import some
 from lockstep.engine.run.checkpoint import Checkpoint
 from lockstep.engine.run.packing import pack, unpack
 from lockstep.engine.run.run_folder import copy_weights
-from lockstep.errors import DataError, FolderError, RecipeError, RunError
+from lockstep.errors import DataError, FolderError, RecipeError, Untrusted
 
 
 class ProgramState:
@@ -37,6 +38,8 @@ class ProgramState:
         self.changed: list[str] = []
         """What was found to differ from the program that made the checkpoint."""
         self._expected: dict[str, str] = {}
+        self._parameters: set[Tensor] = set()
+        """The parameters with which training began."""
 
     def add_model(self, name: str, model: ShardedModel) -> None:
         """Add a model under its name, or that of its class."""
@@ -81,6 +84,7 @@ class ProgramState:
 
     def compare_weights(self, group: Group) -> None:
         """Refuse models that were built with other weights on other replicas."""
+        self._parameters = set(self.names())
         own = {name: model.digest() for name, model in self.models.items()}
         every = group.objects(own)
         odd = [name for name in own if len({one.get(name) for one in every}) > 1]
@@ -91,20 +95,19 @@ class ProgramState:
                 "generators by rank or time."
             )
 
-    def refuse_drift(self, group: Group, step: int) -> None:
+    def refuse_drift(self, step: int) -> None:
         """Refuse weights that have become different on other replicas."""
-        own = {
-            f"{name}.{place}": int(fingerprint(p))
-            for name, model in self.models.items()
-            for place, p in model.module.named_parameters()
-        }
-        every = group.objects(own, "compare weights")
-        if odd := [name for name in own if any(one.get(name) != own[name] for one in every)]:
-            raise RunError(
-                f"the replicas have different weights after step {step}: {some(odd)}. "
-                "Something in the program changes them besides loop.step, on some replicas only. "
-                "The result could not be trusted, and was not saved."
+        if self._parameters and (new := self._appeared()):
+            raise Untrusted(
+                f"{some(new)} appeared while the program trained. No check and no checkpoint knows "
+                "it, and another replica may create it in another step. Create all parameters "
+                "before the first epoch."
             )
+        for name, model in self.models.items():
+            model.refuse_drift(step, f"{name}.")
+
+    def _appeared(self) -> list[str]:
+        return [name for p, name in self.names().items() if p not in self._parameters]
 
     def compare_samples(self, group: Group) -> None:
         """Refuse data that read differently on other replicas, and remember their first samples."""
@@ -118,7 +121,7 @@ class ProgramState:
                 )
             self.fact(f"first samples of data set {number}", own)
 
-    def refuse_memories(self, samples: int) -> None:
+    def refuse_memories(self, samples: int, may_change: Sequence[str]) -> None:
         """Refuse data or collate functions that remember what they read before."""
         for batches in self.batches:
             reader = batches.reader
@@ -128,6 +131,19 @@ class ProgramState:
                     "differ: the data set or the collate function remembers what it read before "
                     "(a running mean, a cache, a counter), or draws from a generator of its own. "
                     "Exact mode cannot keep its promise with these data."
+                )
+            if not isinstance(reader, IndexedReader) or reader.columns is not None:
+                continue
+            functions = [getattr(reader.data, "__getitem__", None), reader.collate.collate]
+            suspects = Suspects([f for f in functions if f is not None])
+            size = min(samples, len(reader.data))
+            reader.read(Wanted(0, list(range(size)), 0, 0))
+            if odd := [name for name in suspects.changed() if name not in may_change]:
+                raise DataError(
+                    f"reading samples of {type(reader.data).__name__} changes {some(odd)}: workers "
+                    "and replicas, which read other samples, count otherwise. If nothing but a log "
+                    f"depends on it, allow it with may_change={odd!r}, or with --may-change "
+                    f"{','.join(odd)}."
                 )
 
     def identify(self, name: str, value: Any) -> None:

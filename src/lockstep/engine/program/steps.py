@@ -86,7 +86,7 @@ class Steps:
         checks.compare_divisions(batch, loss, call, stepper)
         if first is not None and recordings is not None:
             self.computing.enter(call, batch.pieces[0], again=True)
-            where = f"batch {batch.number} of epoch {batch.epoch}"
+            where = f"step {call + 1}"
             recordings.check(first, stepper.compute(loss, batch.pieces[0].content)[1], where)
         return self._finish(name, stepper, batch, *found)
 
@@ -153,16 +153,20 @@ class Steps:
             self.record.receipts.note(self.record.iterations, self.record.calls, used, table)
         if stepper.noise is not None:
             stepper.noise.step(stepper.used.parameters, used, table[1], batch.samples)
+        # An optimizer may draw random numbers, and so may the body after it.
+        self._seed("update")
         stepper.update(used)
         found = StepLoss(table)
         self.record.step(name, found)
         self.last = batch
-        self.seed_body()
         return found
 
     def seed_body(self) -> None:
         """Seed all generators, so that the body draws the same numbers on every replica."""
-        seed_generators(key(self.computing.seed, self.record.calls, "body"), self.group.device)
+        self._seed("body")
+
+    def _seed(self, purpose: str) -> None:
+        seed_generators(key(self.computing.seed, self.record.calls, purpose), self.group.device)
 
     def _refuse_none(self, name: str, stepper: Stepper, used: Gradients) -> None:
         if not present(used):

@@ -25,7 +25,7 @@ from lockstep.engine.run.resume import (
     refuse_other_code,
     warn_of_another_machine,
 )
-from lockstep.engine.run.run_folder import RunFolder
+from lockstep.engine.run.run_folder import RunFolder, refuse_untrusted
 from lockstep.engine.run.stop_request import StopRequest
 from lockstep.engine.run.stopwatch import Stopwatch
 from lockstep.engine.run.throughput import Throughput
@@ -35,7 +35,7 @@ from lockstep.engine.step.metrics import UNEVEN, Meter, Totals
 from lockstep.engine.step.paths import StepPaths
 from lockstep.engine.step.timeline import BETWEEN
 from lockstep.engine.step.training_step import Taken
-from lockstep.errors import FolderError, Interrupted, NotFinite, RecipeError, RunError
+from lockstep.errors import FolderError, Interrupted, NotFinite, RecipeError, RunError, Untrusted
 
 
 class Record:
@@ -74,6 +74,7 @@ class Record:
         """Start from step 0 or from the newest checkpoint; return the number of steps done."""
         self.replica, self.paths, self.watch, feed = replica, paths, replica.watch, replica.feed
         before = self.folder.summary() if self.job.resume else {}
+        refuse_untrusted(self.job.out, before)
         start, samples = self._restore(before) if self.job.resume else (0, 0)
         self.position = Position(feed, self.job.max_steps, start, samples)
         self.log = TrainingLog(self.clock, self.position, feed.rounds_per_epoch)
@@ -245,6 +246,7 @@ class Record:
         self._pause_training("checkpoints")
         if not self.replica.is_finite():
             self._refuse_not_finite(self.position.done, "a weight")
+        self.replica.model.refuse_drift(self.position.done)
         snapshot = self.replica.snapshot()
         sums, items = self.meter.state()
         if self.group.world.is_first:
@@ -280,11 +282,7 @@ class Record:
         position = self.position
         if not self.replica.is_finite():
             self._refuse_not_finite(position.done, "a weight")
-        if len(set(self.group.objects(self.replica.digest()))) > 1:
-            raise RunError(
-                "The replicas ended with different weights: something in the recipe changes them "
-                "besides the optimizer. The run's result cannot be trusted."
-            )
+        self.replica.model.refuse_drift(position.done)
         timelines = self.group.objects(self.replica.finish())
         self.summary |= {
             "status": "finished",
@@ -331,7 +329,9 @@ class Record:
             with suppress(RunError):
                 self.checkpoints.finish()
             with suppress(RunError):
-                self.folder.write_summary(self.summary | {"status": status, "error": str(error)})
+                ended = {"status": status, "error": str(error)}
+                untrusted = {"untrusted": True} if isinstance(error, Untrusted) else {}
+                self.folder.write_summary(self.summary | ended | untrusted)
         if self.summary:
             # DDP must be gone before the group is: its destructor waits for the group's threads.
             del self.replica, self.paths

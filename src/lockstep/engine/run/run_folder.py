@@ -20,6 +20,16 @@ from lockstep.engine.run.atomic_write import replace_file
 from lockstep.errors import FolderError, RecipeError, RunError
 
 
+def refuse_untrusted(folder: Path, before: dict[str, Any]) -> None:
+    """Refuse to resume a run that a check has ended: its checkpoints may be wrong, too."""
+    if before.get("untrusted"):
+        raise FolderError(
+            f"{folder} holds a run that a check has ended: {before.get('error')} Its checkpoints "
+            "may be wrong, too: start a new run in another folder. If a device was at fault, take "
+            '"untrusted" out of run.json to resume all the same.'
+        )
+
+
 class RunFolder:
     """The folder that one run writes. Only the first replica writes."""
 

@@ -7,8 +7,11 @@ from typing import Any
 import torch
 
 from lockstep.console import Progress
+from lockstep.data.keyed import host_states
+from lockstep.engine.checks.suspects import check_generators
 from lockstep.engine.model import RecipeModel
 from lockstep.engine.recipe.prepare import some
+from lockstep.engine.sampler import Step
 from lockstep.engine.step.update import Update
 from lockstep.errors import RecipeError
 from lockstep.layers.per_shard import unkeyed
@@ -23,6 +26,10 @@ class FirstStep:
         """Warn of layers whose random numbers depend on the number of replicas."""
         self.model, self.update, self.progress, self.exact = model, update, progress, exact
         self.done = False
+        if text := check_generators(update.optimizer, exact=exact):
+            progress.warn(text)
+        self.update_draws = False
+        """Whether the optimizer drew random numbers in the first step."""
         self._odd = unkeyed(model.module)
         if not exact and self._odd:
             progress.warn(
@@ -30,6 +37,7 @@ class FirstStep:
                 "mode only; in fast mode it changes with the number of replicas."
             )
         self._counters: dict[str, Any] = {}
+        self._host: tuple[Any, ...] = ()
 
     def after_backward(self) -> None:
         """Refuse unused parameters, and warn of random numbers that depend on the replicas."""
@@ -60,8 +68,15 @@ class FirstStep:
                 "loop with lockstep.Loop, which allows it, or train on one replica."
             )
 
+    def before_update(self, step: Step) -> None:
+        """Let the optimizer draw the same random numbers on every replica."""
+        self.model.seed_update(step)
+        self._host = host_states()
+
     def after_update(self) -> None:
-        """Warn of what the optimizer counts and a checkpoint would miss."""
+        """Warn of what the optimizer counts and a checkpoint would miss; note if it draws."""
+        gpu = self.model.device.type == "cuda" and self.model.cuda_generator.get_offset() > 0
+        self.update_draws = gpu or host_states() != self._host
         after = self.update.counters()
         if changed := [n for n, value in after.items() if self._counters.get(n) != value]:
             kind = type(self.update.optimizer).__name__

@@ -78,7 +78,10 @@ class Attempts:
 
     def record(self, inner: TrainingStep, ticket: Ticket) -> tuple[Captured | None, str | None]:
         """Return the step as a graph, or the reason why not."""
-        graph, reason = None, self._too_long(ticket[0]) or self._waits_for_host(inner, ticket)
+        graph, reason = None, self._too_long(ticket[0])
+        if self.eager.first.update_draws:
+            reason = "the optimizer draws random numbers, which are seeded before each update"
+        reason = reason or self._waits_for_host(inner, ticket)
         if self._agreed(reason) is None:
             update = self.update
             numbers, state, go_back = update.numbers(), update.state(), update.bookmark()

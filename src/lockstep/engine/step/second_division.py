@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from lockstep.data import Arrival
 from lockstep.engine.checks.fingerprint import TOLERANCE, relative_distance
+from lockstep.engine.checks.suspects import Suspects
 from lockstep.engine.program.tree import Gradients
+from lockstep.engine.recipe.prepare import some
 from lockstep.engine.replica import Replica
 from lockstep.engine.sampler import Part, Step
 from lockstep.engine.step.beside import gradients_beside
@@ -19,6 +21,7 @@ class SecondDivision:
     """Computes a few shards of the first step again, and changes nothing."""
 
     def __init__(self, replica: Replica) -> None:
+        self.may_change = replica.may_change
         self.recipe, self.device = replica.recipe, replica.device
         self.model, self.feed, self.watch = replica.model, replica.feed, replica.watch
         self.parameters = replica.update.parameters
@@ -35,6 +38,14 @@ class SecondDivision:
             return
         whole = self._gradients(step, part, samples, 0, 2)
         pieces = [self._gradients(step, part, samples, n, 1) for n in range(2)]
+        suspects = Suspects([self.recipe.loss], [self.model.module])
+        self._gradients(step, part, samples, 1, 1)
+        if odd := [name for name in suspects.changed() if name not in self.may_change]:
+            self.progress.warn(
+                f"computing a part of the batch changes {some(odd)}. If the weights depend on it, "
+                "they will differ on another number of replicas, which compute other parts. If "
+                f"only a log does, --may-change {','.join(odd)} allows it."
+            )
         # Hooks of backward have fired, for no step of the training.
         self.watch.backward_ends(False)
         apart = relative_distance(whole, pieces)

@@ -12,7 +12,7 @@ import torch
 
 from lockstep.data.nested import digest
 from lockstep.engine.checks.fingerprint import fingerprint
-from lockstep.engine.checks.suspects import Suspects
+from lockstep.engine.checks.suspects import Suspects, names_in, why_not
 from lockstep.engine.feed import Feed
 from lockstep.engine.group import Group
 from lockstep.engine.model import RecipeModel
@@ -24,7 +24,7 @@ from lockstep.engine.step.beside import gradients_beside
 from lockstep.engine.step.metrics import autocast
 from lockstep.engine.step.timeline import StepWatch
 from lockstep.engine.step.update import Update
-from lockstep.errors import RecipeError
+from lockstep.errors import RecipeError, Untrusted
 from lockstep.keys import key
 from lockstep.layers.batch_norm import SyncedBatchNorm
 
@@ -58,10 +58,16 @@ class SpotCheck:
         if any(isinstance(layer, SyncedBatchNorm) for layer in model.module.modules()):
             # Its statistics are over all replicas: a shard alone is something else.
             self.every = 0
-        self.begun = False
+        self.functions = [job.recipe.loss, *job.recipe.augment]
+        if (read := getattr(feed.second_loader.data, "__getitem__", None)) is not None:
+            self.functions.append(read)
+        """What the gradient of a shard comes from, besides the model."""
+        self.begun, self.first_time = False, True
+        self.may_change = names_in(job.may_change)
 
     def __call__(self, step: Step) -> None:
         """Check a shard of the batch of `step`, if it is due; all replicas call this together."""
+        self.first_time = not self.begun
         if not (due := self._due(step)):
             return
         # A recorded step may not have been launched yet.
@@ -75,6 +81,10 @@ class SpotCheck:
             one = first.setdefault(other.shard, other)
             if (one.samples, one.gradients) != (other.samples, other.gradients):
                 self._refuse(step, one, other, self._changed_by(step, mine))
+        if self.first_time:
+            changed = self._changed_by(step, mine)
+            if odd := [name for name in changed if name not in self.may_change]:
+                raise RecipeError(why_not(odd))
 
     def _shards_to_compute(self, due: list[int]) -> list[int]:
         """Return what this replica computes of the shards that are due: its own ones twice."""
@@ -116,18 +126,24 @@ class SpotCheck:
 
     def _changed_by(self, step: Step, shards: list[int]) -> list[str]:
         """Return the names of what another computation changes; all replicas call this."""
-        suspects = Suspects(self.recipe.loss, [self.model.module])
+        own: list[str] = []
         for shard in shards[:1]:
+            # What the first time creates or remembers may be the same ever after.
             self._computed(step, shard)
-        return sorted({name for names in self.group.objects(suspects.changed()) for name in names})
+            suspects = Suspects(self.functions, [self.model.module])
+            self._computed(step, shard)
+            own = suspects.changed()
+        return sorted({name for names in self.group.objects(own) for name in names})
 
     def _refuse(self, step: Step, one: Found, other: Found, changed: list[str]) -> None:
+        # The first step has left no checkpoint.
+        kind = RecipeError if self.first_time else Untrusted
         who = f"replica {one.rank} and replica {other.rank}"
         if one.rank == other.rank:
             who = f"replica {one.rank} twice"
         place = f"step {step.number + 1}, shard {one.shard}"
         if one.samples != other.samples:
-            raise RecipeError(
+            raise kind(
                 f"{place}: read by {who}, the samples differ. The data set or the augmentation "
                 "remembers what it read before (a cache of random values, a counter), draws from "
                 "a generator of its own, or depends on its process (its rank, the order of a "
@@ -142,7 +158,7 @@ class SpotCheck:
             else "The code may count in a variable, draw from a generator of its own, depend on "
             "its rank or on the order of a set, or the device may have made an error."
         )
-        raise RecipeError(
+        raise kind(
             f"{place}: computed by {who}, the gradients differ, first in {some(differing)}. Exact "
             f"mode cannot keep its promise with this recipe. {cause}"
         )

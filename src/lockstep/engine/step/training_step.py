@@ -122,6 +122,10 @@ class TrainingStep:
             self.first.refuse_missing(step.number)
         if self.hashed is not None and self.hashed.grad is not None:
             self.meter.hash(self.hashed.grad)
+        if first:
+            self.first.before_update(step)
+        elif self.first.update_draws:
+            self.model.seed_update(step)
         self.update.clip()
         self.watch.mark("optimizer step")
         self.update.step()
