@@ -181,6 +181,7 @@ def _replay(
             speed="eager",
             workers=0,
             checkpoint_every=0,
+            check_every=0,
             resume=bool(start),
             max_steps=end,
             detail=detail,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, Self, TypedDict, TypeVar, Unpack, get_args
@@ -53,8 +53,6 @@ class Options(TypedDict, total=False):
     """Mebibytes of gradients exchanged at once; default: from the measured link."""
     check_every: int
     """In exact mode, steps between two checks that compute a shard again, on average; 0: none."""
-    may_change: str | Sequence[str]
-    """Variables that loss and model may change in exact mode: nothing but a log depends on them."""
     noise: bool
     """Measure the gradient noise scale while training."""
     timeline: bool

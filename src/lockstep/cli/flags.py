@@ -53,6 +53,7 @@ _FLAGS: dict[str, tuple[type, str]] = {
     "target": (str, "Value that the first metric should reach, or 'none'."),
     "channels_last": (bool, "Keep images and convolutions in channels_last order."),
     "evaluation_batch": (int, "Samples evaluated at once. Default: four shards, at most 1,024."),
+    "may_change": (str, "Variables that only a log depends on, and that exact mode lets change."),
     "lower_is_better": (bool, "Whether a smaller first metric is better."),
 }
 _RUN: Flags = {

@@ -25,7 +25,6 @@ _OWN: Flags = {
     "timeline": (bool, False, "Measure how long each of the fifteen parts of a step takes."),
     "noise": (bool, False, "Measure the gradient noise scale while training."),
     "check_every": (int, 256, "Steps, on average, between two checks in exact mode. 0: none."),
-    "may_change": (str, "", "Variables that only logs depend on, which exact mode may let change."),
     "loggers": (str, "", "Also log to csv, tensorboard, mlflow, wandb; with commas between them."),
 }
 

@@ -11,7 +11,6 @@ from torch import Tensor
 from lockstep.console import Progress
 from lockstep.data import Arrival
 from lockstep.engine.checks.buffers import BufferWatch
-from lockstep.engine.checks.suspects import names_in
 from lockstep.engine.exchange.connect import connect
 from lockstep.engine.exchange.noise import RunNoise
 from lockstep.engine.feed import Feed, load_shared_data
@@ -85,8 +84,6 @@ class Replica:
                 growth, recipe, group, self.model, self.feed, self.update, self.watch
             )
 
-        self.may_change = names_in(job.may_change)
-        """Variables that loss and model may change: nothing but a log depends on them."""
         self.spot_check: SpotCheck | None = None
         """Computes a shard on two replicas now and then, in exact mode."""
         if job.exact:

@@ -28,12 +28,6 @@ _OF_TORCH = frozenset(vars(nn.Module()))
 """What every module has."""
 
 
-def names_in(given: str | Sequence[str]) -> tuple[str, ...]:
-    """Return names given as a sequence, or as one string with commas between them."""
-    parts = given.split(",") if isinstance(given, str) else given
-    return tuple(part.strip() for part in parts if part.strip())
-
-
 def why_not(changed: Sequence[str]) -> str:
     """Return why an exact run refuses code that changes these variables."""
     return (

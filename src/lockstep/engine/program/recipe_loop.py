@@ -69,7 +69,7 @@ def train_by_loop(job: Job, world: World, store: str | None, progress: Progress)
             loggers=job.loggers,
             noise=job.noise,
             check_every=job.check_every,
-            may_change=job.may_change,
+            may_change=recipe.may_change,
             speed="graph" if job.speed is Speed.GRAPH else "eager",
         ) as loop:
             parts = loop._parts

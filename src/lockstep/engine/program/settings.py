@@ -8,10 +8,9 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Literal, TypedDict
 
-from lockstep.engine.checks.suspects import names_in
 from lockstep.engine.program.given import Given
 from lockstep.engine.recipe.plan import CHECK_EVERY, Plan, make_plan
-from lockstep.engine.recipe.recipe import Precision, PrecisionName
+from lockstep.engine.recipe.recipe import Precision, PrecisionName, names_in
 from lockstep.engine.run.open_loggers import Chosen, checked
 from lockstep.errors import PlanError
 

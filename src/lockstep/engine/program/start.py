@@ -14,7 +14,7 @@ import lockstep
 from lockstep.console import Console, LiveProgress, Progress
 from lockstep.data.readers import Collate, Collator, IndexedReader
 from lockstep.engine.checks.buffers import BufferWatch
-from lockstep.engine.checks.suspects import check_generators, names_in
+from lockstep.engine.checks.suspects import check_generators
 from lockstep.engine.checks.threads import threads_of
 from lockstep.engine.group import Group
 from lockstep.engine.model import ShardedModel
@@ -36,7 +36,7 @@ from lockstep.engine.recipe.prepare import (
     in_bfloat16,
     machine_facts,
 )
-from lockstep.engine.recipe.recipe import Precision
+from lockstep.engine.recipe.recipe import Precision, names_in
 from lockstep.engine.run.details import Details
 from lockstep.engine.run.run_folder import new_folder
 from lockstep.errors import DataError, PlanError, RecipeError

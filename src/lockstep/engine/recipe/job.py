@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -69,8 +68,6 @@ class Job:
     """Mebibytes of gradients exchanged at once; default: from the measured link."""
     check_every: int = CHECK_EVERY
     """Steps, on average, between two checks that compute a shard again; 0: never."""
-    may_change: str | Sequence[str] = ()
-    """Variables that loss and model may change in exact mode: nothing but a log depends on them."""
     noise: bool = False
     """Measure the gradient noise scale while training."""
     timeline: bool = False

@@ -108,6 +108,9 @@ class Recipe:
     """Samples that are evaluated at once; default: four shards, and 1,024 or fewer."""
     lower_is_better: bool = False
     """Whether the first metric should fall (an error, bits per byte) or rise (accuracy)."""
+    may_change: str | Sequence[str] = ()
+    """Variables that model, loss and data may change in exact mode, because nothing but a log
+    depends on them: names as a message gives them, such as `Net.calls`."""
     collate: Callable[[list[Any]], Any] | None = None
     """Makes a batch of a list of samples; then samples and batches may have any structure. A batch
     is (inputs, targets), or a dict that is both. Inputs in a dict become `model(**inputs)`."""
@@ -145,6 +148,7 @@ class Recipe:
             if value not in tuple(kind):
                 raise RecipeError(f"{name} is {value!r}; known: {', '.join(kind)}.")
             object.__setattr__(self, name, kind(value))
+        object.__setattr__(self, "may_change", names_in(self.may_change))
         if "lr" in getattr(self.optimizer, "keywords", {}):
             raise RecipeError(
                 "the optimizer is given an lr of its own, which learning_rate (--learning-rate) "
@@ -282,6 +286,12 @@ class Recipe:
     def described(self) -> dict[str, Any]:
         """Return the recipe in words and numbers, for run.json and to compare recipes."""
         return {field.name: describe(getattr(self, field.name)) for field in fields(self)}
+
+
+def names_in(given: str | Sequence[str]) -> tuple[str, ...]:
+    """Return names given as a sequence, or as one string with commas between them."""
+    parts = given.split(",") if isinstance(given, str) else given
+    return tuple(part.strip() for part in parts if part.strip())
 
 
 class Whole:

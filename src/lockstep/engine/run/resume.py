@@ -48,7 +48,7 @@ def differences(recipe: Recipe, before: dict[str, Any]) -> list[str]:
     return [
         f"{name} was {before.get(name)!r}, now {value!r}"
         for name, value in recipe.described().items()
-        if before.get(name) != value and name != "epochs"
+        if name in before and before[name] != value and name != "epochs"
     ]
 
 

@@ -21,7 +21,6 @@ class SecondDivision:
     """Computes a few shards of the first step again, and changes nothing."""
 
     def __init__(self, replica: Replica) -> None:
-        self.may_change = replica.may_change
         self.recipe, self.device = replica.recipe, replica.device
         self.model, self.feed, self.watch = replica.model, replica.feed, replica.watch
         self.parameters = replica.update.parameters
@@ -40,7 +39,7 @@ class SecondDivision:
         pieces = [self._gradients(step, part, samples, n, 1) for n in range(2)]
         suspects = Suspects([self.recipe.loss], [self.model.module])
         self._gradients(step, part, samples, 1, 1)
-        if odd := [name for name in suspects.changed() if name not in self.may_change]:
+        if odd := [name for name in suspects.changed() if name not in self.recipe.may_change]:
             self.progress.warn(
                 f"computing a part of the batch changes {some(odd)}. If the weights depend on it, "
                 "they will differ on another number of replicas, which compute other parts. If "

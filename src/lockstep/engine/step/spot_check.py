@@ -12,7 +12,7 @@ import torch
 
 from lockstep.data.nested import digest
 from lockstep.engine.checks.fingerprint import fingerprint
-from lockstep.engine.checks.suspects import Suspects, names_in, why_not
+from lockstep.engine.checks.suspects import Suspects, why_not
 from lockstep.engine.feed import Feed
 from lockstep.engine.group import Group
 from lockstep.engine.model import RecipeModel
@@ -63,7 +63,6 @@ class SpotCheck:
             self.functions.append(read)
         """What the gradient of a shard comes from, besides the model."""
         self.begun, self.first_time = False, True
-        self.may_change = names_in(job.may_change)
 
     def __call__(self, step: Step) -> None:
         """Check a shard of the batch of `step`, if it is due; all replicas call this together."""
@@ -83,7 +82,7 @@ class SpotCheck:
                 self._refuse(step, one, other, self._changed_by(step, mine))
         if self.first_time:
             changed = self._changed_by(step, mine)
-            if odd := [name for name in changed if name not in self.may_change]:
+            if odd := [name for name in changed if name not in self.recipe.may_change]:
                 raise RecipeError(why_not(odd))
 
     def _shards_to_compute(self, due: list[int]) -> list[int]:
