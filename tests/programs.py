@@ -87,3 +87,18 @@ def killed_after(monkeypatch: pytest.MonkeyPatch, step: int, rank: int = 0) -> C
 
     monkeypatch.setattr(ProgramRecord, "after_body", after_body)
     return lambda: monkeypatch.setattr(ProgramRecord, "after_body", plain)
+
+
+class Heard(Console):
+    """A console that keeps what it is told."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self.path = path
+
+    def warn(self, text: str) -> None:
+        with self.path.open("a") as file:
+            file.write(text + "\n")
+
+    def say(self, text: str) -> None:
+        """Stay silent."""

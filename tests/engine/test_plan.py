@@ -142,7 +142,8 @@ def test_the_message_says_what_was_given_and_what_to_type():
     with pytest.raises(PlanError) as error:
         make_plan(global_batch=100, shards=8)
     assert str(error.value) == (
-        "--global-batch 100 does not cut into 8 equal shards. Nearest that do: 96, 104."
+        "--global-batch 100 does not cut into 8 equal shards. Nearest that do: 96, 104. "
+        "Or keep the batch and use --shards 4."
     )
 
 

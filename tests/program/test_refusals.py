@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from lockstep.console import Console
 from lockstep.errors import FolderError, LockstepError, ReplicaDied, RunError, Untrusted
-from programs import HEAD, PLAIN, run, written
+from programs import HEAD, PLAIN, Heard, run, written
 
 
 def changed(old: str, new: str, program: str = PLAIN) -> str:
@@ -142,6 +141,24 @@ REFUSED = {
         changed(STEP, f"{STEP}; model.late = nn.Linear(2, 2)"),
         "late.weight, late.bias appeared while the program trained",
     ),
+    "a data loader": (
+        changed("(DATA)", "(torch.utils.data.DataLoader(DATA, 4))"),
+        "was given a DataLoader, whose samples are batches already",
+    ),
+    "a batch of before": (
+        changed(STEP, "BANK.append(batch); loop.step(BANK[0], loss, optimizer)"),
+        "a batch of an earlier iteration",
+    ),
+    "a batch with an index": (changed(STEP, "batch[0]"), "only the loss sees their content"),
+    "an optimizer with a closure": (
+        changed("AdamW(model.parameters(), lr=1e-2)", "LBFGS(model.parameters())"),
+        "LBFGS needs a closure",
+    ),
+    "a lazy layer": (changed("Net()", "nn.Sequential(nn.LazyLinear(3))"), "has no shape yet"),
+    "a batch that four shards do not divide": (
+        changed("global_batch=16", "global_batch=10"),
+        "Or keep the batch and use --shards 2",
+    ),
     "odd shards": (changed("global_batch=16", "global_batch=16, shards=3"), "not a power of two"),
     "an unknown precision": (
         changed("global_batch=16", "global_batch=16, precision='fp8'"),
@@ -249,21 +266,6 @@ def test_a_loss_that_is_not_finite_ends_the_run(tmp_path: Path):
     path = written(tmp_path, changed("lr=1e-2", "lr=1e30"))
     with pytest.raises(RunError, match="NaN or infinite"):
         run(path, tmp_path / "out", 2)
-
-
-class Heard(Console):
-    """A console that keeps what it is told."""
-
-    def __init__(self, path: Path) -> None:
-        super().__init__()
-        self.path = path
-
-    def warn(self, text: str) -> None:
-        with self.path.open("a") as file:
-            file.write(text + "\n")
-
-    def say(self, text: str) -> None:
-        """Stay silent."""
 
 
 @pytest.mark.parametrize("exact", [True, False])

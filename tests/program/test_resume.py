@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
 from lockstep.engine.run.receipts import read
 from lockstep.errors import FolderError, LockstepError, ReplicaDied
-from programs import HEAD, PLAIN, killed_after, run, written
+from programs import HEAD, PLAIN, Heard, killed_after, run, written
 
 SCHEDULED = """
 with lockstep.Loop(global_batch=16, exact=True, log_every=2) as loop:
@@ -163,3 +164,99 @@ def test_a_finished_run_is_not_resumed(tmp_path: Path):
     run(path, tmp_path / "out")
     with pytest.raises(FolderError, match="is finished"):
         run(path, tmp_path / "out", resume=True)
+
+
+BREAKS = PLAIN.replace(
+    "            loop.step(batch, loss, optimizer)",
+    "            loop.step(batch, loss, optimizer)\n            if batch.number >= 2: break",
+)
+
+
+@pytest.mark.parametrize("resumed", [1, 2])
+def test_an_epoch_that_is_left_by_break_is_over_also_after_a_resume(resumed: int, tmp_path: Path):
+    path = written(tmp_path, BREAKS)
+    whole = run(path, tmp_path / "whole")
+    assert whole["steps"] == 6
+    # One checkpoint after each epoch, as without break.
+    assert len(list((tmp_path / "whole" / "checkpoints").glob("*.safetensors"))) == 2
+    run(path, tmp_path / "cut", max_steps=3)
+    ended = run(path, tmp_path / "cut", resumed, resume=True)
+    assert ended["weights_sha256"] == whole["weights_sha256"]
+    assert ended["steps"] == 6
+
+
+PHASES = (
+    PLAIN
+    + """
+    said = []
+    for epoch in loop.epochs(1):
+        said.append(epoch)
+        for batch in batches:
+            loop.step(batch, loss, optimizer)
+    loop.log(phases=float(sum(said)))
+"""
+)
+
+
+def test_a_program_trains_in_two_phases(tmp_path: Path):
+    path = written(tmp_path, PHASES)
+    whole = run(path, tmp_path / "whole")
+    assert whole["epochs"] == 3
+    run(path, tmp_path / "cut", max_steps=12)
+    ended = run(path, tmp_path / "cut", 2, resume=True)
+    assert ended["weights_sha256"] == whole["weights_sha256"]
+
+
+TEACHER = PLAIN.replace("batches =", "teacher = {copy}; batches =").replace(
+    "F.cross_entropy(model(x), y", "F.cross_entropy(model(x) + teacher(x).detach(), y"
+)
+
+
+@pytest.mark.parametrize(
+    "copy",
+    [
+        "copy.deepcopy(model)",
+        "loop.model(copy.deepcopy(model), 'teacher')",
+        "loop.model(torch.optim.swa_utils.AveragedModel(model), 'teacher')",
+    ],
+)
+def test_a_copy_of_a_model_works_on_the_same_shards(copy: str, tmp_path: Path):
+    path = written(tmp_path, TEACHER.format(copy=copy), "import copy\n" + HEAD)
+    runs = [run(path, tmp_path / str(n), n)["weights_sha256"] for n in (1, 2)]
+    assert runs[0] == runs[1]
+
+
+def test_a_scheduler_that_nobody_keeps_is_pointed_out(tmp_path: Path):
+    scheduler = "scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 2); batches ="
+    plain = PLAIN.replace("batches =", scheduler)
+    run(written(tmp_path, plain), tmp_path / "a", console=Heard(tmp_path / "heard"))
+    assert "no checkpoint holds it" in (tmp_path / "heard").read_text()
+    kept = plain.replace("; batches =", "; loop.keep(scheduler=scheduler); batches =")
+    run(written(tmp_path, kept), tmp_path / "b", console=Heard(tmp_path / "quiet"))
+    assert not (tmp_path / "quiet").exists()
+
+
+def test_an_evaluation_in_the_body_belongs_to_the_step_before_it(tmp_path: Path):
+    measure = "lambda b: {'n': b[1].float()}"
+    body = PLAIN + f"            float(loop.evaluate(DATA, {measure})['n'])\n"
+    run(written(tmp_path, body), tmp_path / "out", max_steps=2)
+    lines = list(map(json.loads, (tmp_path / "out" / "metrics.jsonl").read_text().splitlines()))
+    assert [line["step"] for line in lines if line["kind"] == "test"] == [1, 2]
+
+
+def test_an_optimizer_without_a_rate_is_logged(tmp_path: Path):
+    body = PLAIN.replace(
+        "torch.optim.AdamW(model.parameters(), lr=1e-2)", "Rateless(model.parameters(), {})"
+    )
+    head = (
+        HEAD
+        + """
+class Rateless(torch.optim.Optimizer):
+    @torch.no_grad()
+    def step(self, closure=None):
+        for group in self.param_groups:
+            for p in group["params"]:
+                p.sub_(p.grad, alpha=0.1)
+"""
+    )
+    assert run(written(tmp_path, body, head), tmp_path / "out")["status"] == "finished"

@@ -62,6 +62,10 @@ class Shards:
         self.random = False
         """Whether any layer draws random numbers."""
 
+    def __deepcopy__(self, memo: object) -> Shards:
+        """Return the same object: a copy of a model works on the batch that is in it now."""
+        return self
+
     def turn_to(self, step: int) -> None:
         """Begin a step: it draws other random numbers than the step before."""
         if self.random:

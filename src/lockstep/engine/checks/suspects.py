@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import random
 import types
 from collections import Counter
@@ -21,6 +22,8 @@ MOST = 2000
 """The most values that are looked at."""
 DEPTH = 4
 """How far functions that call functions are followed."""
+FEW = 20
+"""The most items of a list or dictionary that are looked at one by one."""
 LARGE = 1 << 20
 """Elements from which on a tensor counts as changed if it is another one, whatever it holds."""
 
@@ -36,6 +39,16 @@ def why_not(changed: Sequence[str]) -> str:
         "Do not count, collect or draw in the loss or in forward. If only a log depends on it, "
         f"allow it with may_change={list(changed)!r}, or with --may-change {','.join(changed)}."
     )
+
+
+def refuse_closure(optimizer: torch.optim.Optimizer) -> None:
+    """Refuse an optimizer that computes the loss itself, as L-BFGS does."""
+    parameters = inspect.signature(type(optimizer).step).parameters
+    if "closure" in parameters and parameters["closure"].default is inspect.Parameter.empty:
+        raise RecipeError(
+            f"{type(optimizer).__name__} needs a closure that computes the loss several times in "
+            "a step. lockstep computes it once, on shards: use an optimizer such as AdamW."
+        )
 
 
 def check_generators(optimizer: torch.optim.Optimizer, *, exact: bool) -> str | None:
@@ -97,6 +110,8 @@ def _of_function(function: Any, seen: set[int], depth: int) -> Iterator[tuple[st
     """Yield the variables that a function can see, and those of functions that it calls."""
     function = getattr(function, "func", function)
     owner = getattr(function, "__self__", None)
+    if type(owner).__module__.startswith("lockstep."):
+        return
     if owner is not None and not isinstance(owner, nn.Module | type | types.ModuleType):
         yield from _of_variables(type(owner).__name__, getattr(owner, "__dict__", {}), seen)
     function = getattr(function, "__func__", function)
@@ -105,7 +120,7 @@ def _of_function(function: Any, seen: set[int], depth: int) -> Iterator[tuple[st
     if code is None:
         yield from _of_variables(type(function).__name__, getattr(function, "__dict__", {}), seen)
         return
-    if id(function) in seen or not depth:
+    if id(function) in seen or not depth or function.__module__.startswith("lockstep."):
         return
     seen.add(id(function))
     visible = {n: function.__globals__[n] for n in code.co_names if n in function.__globals__}
@@ -142,7 +157,7 @@ def _of_variables(
             yield from _of_variables(known, own, seen)
 
 
-def _state(value: Any) -> Any:
+def _state(value: Any, depth: int = 2) -> Any:
     """Return a value that differs if the object has changed; None if it is of no interest."""
     if isinstance(value, int | float | str):
         return repr(value)
@@ -150,7 +165,11 @@ def _state(value: Any) -> Any:
         if value.numel() > LARGE or value.is_sparse:
             return (id(value), value._version)
         return (value.shape, value.dtype, int(fingerprint(value)))
-    if isinstance(value, list | dict | set):
+    if isinstance(value, list | tuple | dict):
+        items = value.values() if isinstance(value, dict) else value
+        few = depth and len(value) <= FEW
+        return ("length", len(value), [_state(item, depth - 1) for item in items] if few else [])
+    if isinstance(value, set):
         return ("length", len(value))
     if isinstance(value, random.Random):
         return hash(value.getstate())

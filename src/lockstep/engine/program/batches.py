@@ -43,6 +43,8 @@ class Batch:
     """Samples that this replica computes a second time, to compare the bits."""
     joined: tuple[Batch, ...] = field(repr=False, default=())
     """The batches that this one was joined from, if any."""
+    used_in: int = field(repr=False, default=-1)
+    """The iteration of the program in which a step used it."""
 
     def __iter__(self) -> Iterator[Any]:
         """Refuse to be unpacked: a batch is cut into shards, which only the loss sees."""
@@ -50,6 +52,17 @@ class Batch:
             "a batch of the loop cannot be unpacked, as in `for x, y in batches`: it is cut into "
             "shards. Write `for batch in batches: loop.step(batch, loss, optimizer)`; the loss "
             "gets what the collate function made of a shard, and can unpack that."
+        )
+
+    def __len__(self) -> int:
+        """Return the number of samples in the global batch."""
+        return self.samples
+
+    def __getitem__(self, key: Any) -> Any:
+        """Refuse an index, as in `batch["image"]`: only the loss sees the content."""
+        raise RecipeError(
+            f"batch[{key!r}]: a batch of the loop is cut into shards, and only the loss sees their "
+            "content. Index it there; len(batch) is the number of samples."
         )
 
 
@@ -162,6 +175,8 @@ class Batches:
         self.begun_in: int | None = None
         """The epoch of the loop in which this pass began."""
         self.restored = False
+        self.left = False
+        """Whether the program has left this pass by `break`."""
         self.head = ""
         """A hash of the first sample of the epoch, if the data are a stream."""
 
@@ -178,8 +193,12 @@ class Batches:
         control.begin()
         if self.restored and self.begun_in == control.epoch:
             self.restored = False
+            if self.left:
+                # The program left this pass before it was stopped.
+                return
         elif self.begun_in is not None:
             self.passes, self.next, self.restored = self.passes + 1, 0, False
+        self.left = False
         self.begun_in = control.epoch
         # Only the first batch of whole tensors needs it: every step leaves the generators seeded.
         disturbed = True
@@ -191,7 +210,11 @@ class Batches:
                 return
             self.next += 1
             control.before_body(disturbed=disturbed)
-            yield batch
+            try:
+                yield batch
+            except GeneratorExit:
+                self.left = True
+                raise
             disturbed = not quiet
         control.after_body(ends_epoch=True)
 
@@ -233,9 +256,10 @@ class Batches:
     def state(self) -> dict[str, Any]:
         """Return the position, for a checkpoint."""
         place = {"passes": self.passes, "next": self.next, "begun_in": self.begun_in}
-        return place | {"head": self.head}
+        return place | {"head": self.head, "left": self.left}
 
     def load(self, state: dict[str, Any]) -> None:
         """Continue at a saved position."""
         self.passes, self.next = state["passes"], state["next"]
         self.begun_in, self.restored, self.head = state["begun_in"], True, state["head"]
+        self.left = state.get("left", False)

@@ -197,19 +197,24 @@ class Loop(Around):
             )
 
     def epochs(self, number: int) -> Iterator[int]:
-        """Yield the epochs that are still to be trained: all of them, unless a run resumes."""
+        """Yield the epochs that are still to be trained: all of them, unless a run resumes.
+
+        A program may call it again, to train another phase of `number` more epochs.
+        """
         if number < 1:
             raise PlanError(f"loop.epochs({number}): give 1 or more.")
-        self._epochs = number
+        first = self._epochs or 0
+        self._epochs = last = first + number
         self.begin()
         record = self._parts.record
-        while record.epoch < number and not self.over():
-            yield record.epoch
-            self.after_body()
+        while record.epoch < last and not self.over():
+            yield record.epoch - first
+            # A body that was left by `break` was the last one of the epoch.
+            self.after_body(ends_epoch=any(b.left for b in self._parts.state.batches))
             self._parts.warn_of_threads()
             self._call("epoch")
             record.after_epoch()
-        if record.epoch < number:
+        if record.epoch < last:
             self.cut_short()
 
     def begin(self) -> None:
@@ -311,6 +316,7 @@ class Loop(Around):
         record.clock.turn_to("evaluation")
         found = self._parts.evaluation(data, collate, batch, workers).means(measure)
         record.clock.turn_to(before)
+        record.in_body = self._parts.steps.last is not None
         named = {f"{prefix}{name}": value for name, value in found.items()}
         record.evaluated(named)
         self.before_body()

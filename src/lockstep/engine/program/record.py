@@ -24,10 +24,10 @@ from lockstep.engine.run.checkpoint import Checkpoint, Checkpoints
 from lockstep.engine.run.open_loggers import Chosen, Loggers
 from lockstep.engine.run.peak_memory import peak_memory
 from lockstep.engine.run.resume import forget_after, warn_of_another_machine
-from lockstep.engine.run.run_folder import RunFolder, refuse_untrusted, weights_sha256
+from lockstep.engine.run.run_folder import RunFolder, ended_by, refuse_untrusted, weights_sha256
 from lockstep.engine.run.stop_request import StopRequest
 from lockstep.engine.run.stopwatch import Stopwatch
-from lockstep.errors import FolderError, Interrupted, NotFinite, RunError, Untrusted
+from lockstep.errors import FolderError, Interrupted, NotFinite, RunError
 
 SECONDS = 0.5
 """Time between two control points, where the replicas agree to continue or to stop."""
@@ -72,6 +72,7 @@ class ProgramRecord:
         self.early: list[dict[str, Any]] = []
         """Lines from before that was known."""
         self.lines = 0  # of metrics.jsonl
+        self.in_body = False  # whether a body has taken a step that is not counted yet
         self.trains = False
         """Whether the program has begun to train; one that only evaluates never does."""
         self.epoch = 0
@@ -96,13 +97,9 @@ class ProgramRecord:
     def claim(self) -> None:
         """Take the folder, and listen to Ctrl-C and SIGTERM."""
         if self.group.world.is_first:
-            if self.resume:
-                self.folder.lock()
-            else:
-                self.folder.claim()
+            (self.folder.lock if self.resume else self.folder.claim)()
         if self.resume:
-            before = self.folder.summary()
-            refuse_untrusted(self.folder.path, before)
+            refuse_untrusted(self.folder.path, before := self.folder.summary())
             self.was_cut_short = before.get("ended_by") == "max_steps"
             if before.get("status") == "finished" and not self.was_cut_short:
                 where = f"{self.folder.path} holds a run that is finished"
@@ -192,7 +189,7 @@ class ProgramRecord:
         logs = ends_epoch or over or done % self.log_every == 0
         every = self.checkpoint_every
         saves = ends_epoch if every is None else every > 0 and done % every == 0
-        saves = saves or (over and every != 0)
+        saves |= over and every != 0
         if logs or saves or done >= self.next_control:
             stops = self._agree()
             if logs:
@@ -206,7 +203,7 @@ class ProgramRecord:
                 raise Interrupted(f"Stopped after step {done}; its checkpoint is saved. {way_on}")
 
     def after_epoch(self) -> None:
-        """After all code of an epoch: save again, so that a resumed run begins the next one."""
+        """Save again after all code of an epoch, so that a resumed run begins the next one."""
         self.epoch += 1
         self.goals.warn_of_other_names(self.metrics)
         if self.saved_epoch_end:
@@ -245,7 +242,7 @@ class ProgramRecord:
             sums = self.sums.setdefault(name, [0.0, 0.0])
             for total, count in torch.stack(tables).sum(2).tolist():
                 self.counts.look(name, total, count)
-                sums[0], sums[1] = sums[0] + total, sums[1] + count
+                sums[:] = sums[0] + total, sums[1] + count
         self.tables = {}
 
     def _log(self) -> None:
@@ -325,9 +322,10 @@ class ProgramRecord:
         """Note the result of an evaluation."""
         self.metrics |= found
         self._name_metrics(found)
-        place = {"kind": "test", "step": self.iterations, "epoch": self.epochs()}
+        step = self.iterations + self.in_body
+        place = {"kind": "test", "step": step, "epoch": self.epochs()}
         self.write(place | {"seconds": self.clock.total()} | found)
-        better = self.goals.see(found, self.iterations)
+        better = self.goals.see(found, step)
         if better and self.owned and self.group.world.is_first:
             self.goals.write()
             self.summary |= self.goals.described()
@@ -389,14 +387,12 @@ class ProgramRecord:
         """Wait until the last checkpoint is on disk, and note how the run ended."""
         self.stop.ignore(finished=error is None)
         self.progress.end()
-        status = "interrupted" if isinstance(error, Interrupted) else "failed"
-        self.loggers.close("finished" if error is None else status)
+        ended = ended_by(error)
+        self.loggers.close("finished" if error is None else ended["status"])
         if error is None:
             self.checkpoints.finish()
         elif self.group.world.is_first and self.owned:
             with suppress(RunError):
                 self.checkpoints.finish()
             with suppress(RunError):
-                ended = {"status": status, "error": str(error)}
-                untrusted = {"untrusted": True} if isinstance(error, Untrusted) else {}
-                self.folder.write_summary(self.summary | ended | untrusted)
+                self.folder.write_summary(self.summary | ended)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from torch.utils.data import DataLoader
+
 from lockstep.data.readers import Collate, Collator, IndexedReader, StreamReader
 from lockstep.engine.group import Group
 from lockstep.engine.program.batches import Batches, Control, Division
@@ -64,6 +66,12 @@ def make_batches(
     kind = type(data).__name__
     reader: IndexedReader | StreamReader
     order: Order | None = None
+    if isinstance(data, DataLoader):
+        raise RecipeError(
+            "loop.batches was given a DataLoader, whose samples are batches already. Give it the "
+            "data set: loop.batches(loader.dataset, collate=loader.collate_fn). The size of a "
+            "batch is the global_batch of the Loop."
+        )
     if has_index(data):
         if transform is not None:
             raise RecipeError("transform is for streams: a data set transforms in __getitem__.")

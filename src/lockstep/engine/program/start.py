@@ -9,12 +9,13 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.nn.parameter import is_lazy
 
 import lockstep
 from lockstep.console import Console, LiveProgress, Progress
 from lockstep.data.readers import Collate, Collator, IndexedReader
 from lockstep.engine.checks.buffers import BufferWatch
-from lockstep.engine.checks.suspects import check_generators
+from lockstep.engine.checks.suspects import check_generators, refuse_closure
 from lockstep.engine.checks.threads import threads_of
 from lockstep.engine.group import Group
 from lockstep.engine.model import ShardedModel
@@ -76,6 +77,11 @@ class Parts:
                 "number of steps that follows from it makes another run on other replicas."
             )
         self.warn_of_threads()
+        if names := self.state.unkept_schedulers():
+            self.progress.warn(
+                f"a scheduler changes the rates of {names[0]}, and no checkpoint holds it: a "
+                "resumed run would begin its schedule anew. Call loop.keep(scheduler=scheduler)."
+            )
         if self.record.restore(accept_changes=settings.accept_changes):
             for batches in self.state.batches:
                 self.checks.begin_with(batches.passes, batches.next)
@@ -102,6 +108,11 @@ class Parts:
     def add_model(self, module: nn.Module, name: str) -> None:
         """Move a model to the device, and let its layers work per shard."""
         check_layers(module)
+        if lazy := [n for n, p in module.named_parameters() if is_lazy(p)]:
+            raise RecipeError(
+                f"{lazy[0]} has no shape yet: it belongs to a lazy layer. Call the model on a "
+                "sample before loop.model, or use a layer whose sizes are given."
+            )
         module.to(self.group.device)
         if self.computing.precision is Precision.PURE_BF16:
             in_bfloat16(module)
@@ -130,6 +141,7 @@ class Parts:
                 "optimizer, also for a loss that has parameters; in a recipe, give the optimizer "
                 "only parameters of its model."
             )
+        refuse_closure(optimizer)
         if text := check_generators(optimizer, exact=self.checks.exact):
             self.progress.warn(text)
         number = len(state.steppers)

@@ -73,6 +73,17 @@ class ProgramState:
                 )
             self.kept[name] = value
 
+    def unkept_schedulers(self) -> list[str]:
+        """Return the names of optimizers whose scheduler is not kept."""
+        known = {id(getattr(value, "optimizer", None)) for value in self.kept.values()}
+        return [
+            name
+            for name, stepper in self.steppers.items()
+            # torch's schedulers put this mark on the optimizer's method.
+            if hasattr(stepper.optimizer.step, "_wrapped_by_lr_sched")
+            and id(stepper.optimizer) not in known
+        ]
+
     def names(self) -> dict[Tensor, str]:
         """Return the name of every parameter."""
         several = len(self.models) > 1

@@ -42,6 +42,15 @@ class StepLoss:
         total, count = self.table.sum(1).tolist()
         return total / (count or 1.0)
 
+    def item(self) -> float:
+        """Return the loss as a number."""
+        return float(self)
+
+    def __add__(self, other: Any) -> float:
+        return float(self) + float(other)
+
+    __radd__ = __add__
+
     def __format__(self, spec: str) -> str:
         return format(float(self), spec)
 

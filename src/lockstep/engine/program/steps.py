@@ -116,6 +116,13 @@ class Steps:
                     f"loop.step was given a {type(one).__name__}. Give it what `for batch in "
                     "loop.batches(...)` yields, or a tuple of several such batches."
                 )
+            if one.used_in not in (-1, self.record.iterations):
+                raise RecipeError(
+                    "loop.step was given a batch of an earlier iteration, as itertools.cycle does. "
+                    "A resumed run would not have it. When the batches end, iterate over what "
+                    "loop.batches returned once more."
+                )
+            one.used_in = self.record.iterations
         name, stepper = self._stepper(optimizer)
         stepper.begin()
         for kind, function in functions.items():

@@ -73,7 +73,7 @@ def make_plan(
         low = max(0, global_batch) // shards * shards
         raise PlanError(
             f"--global-batch {global_batch} does not cut into {shards} equal shards. "
-            f"{_nearest(global_batch, [low, low + shards])}"
+            f"{_nearest(global_batch, [low, low + shards])}{_fewer(global_batch, shards)}"
         )
     if replicas < 1 or shards % replicas:
         message = (
@@ -117,6 +117,16 @@ def cut(count: int, parts: int) -> list[int]:
 
 def _powers(limit: int) -> list[int]:
     return [1 << n for n in range(max(limit, 1).bit_length()) if 1 << n <= limit]
+
+
+def _fewer(global_batch: int, shards: int) -> str:
+    """Name the most shards that this batch can be cut into, if there are any.
+
+    >>> _fewer(10, 4)
+    ' Or keep the batch and use --shards 2.'
+    """
+    fits = [n for n in _powers(shards) if n > 0 and global_batch > 0 and global_batch % n == 0]
+    return f" Or keep the batch and use --shards {max(fits)}." if fits else ""
 
 
 def _nearest(given: int, fits: list[int]) -> str:

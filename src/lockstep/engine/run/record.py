@@ -25,7 +25,7 @@ from lockstep.engine.run.resume import (
     refuse_other_code,
     warn_of_another_machine,
 )
-from lockstep.engine.run.run_folder import RunFolder, refuse_untrusted
+from lockstep.engine.run.run_folder import RunFolder, ended_by, refuse_untrusted
 from lockstep.engine.run.stop_request import StopRequest
 from lockstep.engine.run.stopwatch import Stopwatch
 from lockstep.engine.run.throughput import Throughput
@@ -35,7 +35,7 @@ from lockstep.engine.step.metrics import UNEVEN, Meter, Totals
 from lockstep.engine.step.paths import StepPaths
 from lockstep.engine.step.timeline import BETWEEN
 from lockstep.engine.step.training_step import Taken
-from lockstep.errors import FolderError, Interrupted, NotFinite, RecipeError, RunError, Untrusted
+from lockstep.errors import FolderError, Interrupted, NotFinite, RecipeError, RunError
 
 
 class Record:
@@ -320,8 +320,8 @@ class Record:
         """Wait until the last checkpoint is on disk, even after an error."""
         self.stop.ignore(finished=error is None)
         self.progress.end()
-        status = "interrupted" if isinstance(error, Interrupted) else "failed"
-        self.loggers.close("finished" if error is None else status)
+        ended = ended_by(error)
+        self.loggers.close("finished" if error is None else ended["status"])
         if error is None:
             self.checkpoints.finish()
         elif self.summary and self.group.world.is_first:
@@ -329,9 +329,7 @@ class Record:
             with suppress(RunError):
                 self.checkpoints.finish()
             with suppress(RunError):
-                ended = {"status": status, "error": str(error)}
-                untrusted = {"untrusted": True} if isinstance(error, Untrusted) else {}
-                self.folder.write_summary(self.summary | ended | untrusted)
+                self.folder.write_summary(self.summary | ended)
         if self.summary:
             # DDP must be gone before the group is: its destructor waits for the group's threads.
             del self.replica, self.paths

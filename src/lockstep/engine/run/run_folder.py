@@ -17,7 +17,14 @@ import torch
 from torch import Tensor, nn
 
 from lockstep.engine.run.atomic_write import replace_file
-from lockstep.errors import FolderError, RecipeError, RunError
+from lockstep.errors import FolderError, Interrupted, RecipeError, RunError, Untrusted
+
+
+def ended_by(error: BaseException | None) -> dict[str, Any]:
+    """Return how a run has ended, for run.json."""
+    status = "interrupted" if isinstance(error, Interrupted) else "failed"
+    untrusted = {"untrusted": True} if isinstance(error, Untrusted) else {}
+    return {"status": status, "error": str(error), **untrusted}
 
 
 def refuse_untrusted(folder: Path, before: dict[str, Any]) -> None:

@@ -8,7 +8,7 @@ import torch
 
 from lockstep.console import Progress
 from lockstep.data.keyed import host_states
-from lockstep.engine.checks.suspects import check_generators
+from lockstep.engine.checks.suspects import check_generators, refuse_closure
 from lockstep.engine.model import RecipeModel
 from lockstep.engine.recipe.prepare import some
 from lockstep.engine.sampler import Step
@@ -26,6 +26,7 @@ class FirstStep:
         """Warn of layers whose random numbers depend on the number of replicas."""
         self.model, self.update, self.progress, self.exact = model, update, progress, exact
         self.done = False
+        refuse_closure(update.optimizer)
         if text := check_generators(update.optimizer, exact=exact):
             progress.warn(text)
         self.update_draws = False
