@@ -138,6 +138,30 @@ def test_an_optimizer_may_draw_random_numbers(tmp_path: Path):
     )
 
 
+class Spectral(nn.Module):
+    """Complex weights of an odd number: their quotients' bits depend on how they lie in memory."""
+
+    def __init__(self, kind: torch.dtype = torch.cfloat) -> None:
+        super().__init__()
+        self.inner = nn.Linear(64, 13)
+        self.weight = nn.Parameter(torch.randn(10, 7, dtype=kind))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        waves = torch.fft.rfft(self.inner(x.flatten(1)))
+        return torch.view_as_real(waves @ self.weight.T).sum(2)
+
+
+def test_complex_weights_have_the_same_bits_on_any_number_of_replicas(tmp_path: Path):
+    recipe = small(90, model=Spectral, augment=(), global_batch=24, optimizer=torch.optim.Adam)
+    assert len(hashes(recipe, tmp_path, (1, 2, 4))) == 1
+
+
+def test_weights_that_no_file_can_hold_are_refused(tmp_path: Path):
+    recipe = small(96, model=partial(Spectral, torch.complex128), augment=())
+    with pytest.raises(RecipeError, match="is of type complex128, which safetensors"):
+        train(recipe, tmp_path / "out")
+
+
 def test_replicas_that_part_are_refused_before_a_checkpoint(tmp_path: Path):
     recipe, out = odd("", optimizer=NoisyBySystem), tmp_path / "out"
     with pytest.raises(Untrusted, match=r"different weights after step 3: a\.weight"):

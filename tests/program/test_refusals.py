@@ -128,6 +128,10 @@ REFUSED = {
         changed(LOSS, f"model._seen = getattr(model, '_seen', 0) + 1; {LOSS}"),
         "computing a shard changes Net._seen",
     ),
+    "a hook that counts": (
+        changed("batches =", "model.b.weight.register_hook(lambda g: BANK.append(0)); batches ="),
+        "a shard changes BANK",
+    ),
     "a list that grows": (changed(LOSS, f"BANK.append(0); {LOSS}"), "a shard changes BANK"),
     "a collate that counts": (
         changed("(DATA)", "(DATA, collate=COUNTING)"),
@@ -252,6 +256,22 @@ def test_fast_mode_warns_of_a_counter(tmp_path: Path):
     allowed = Heard(tmp_path / "quiet")
     run(path, tmp_path / "b", exact=False, console=allowed, may_change="calls")
     assert not (tmp_path / "quiet").exists()
+
+
+def test_a_data_set_that_asks_for_its_worker_is_pointed_out(tmp_path: Path):
+    head = (
+        HEAD
+        + """
+class Rows(torch.utils.data.Dataset):
+    def __len__(self): return len(X)
+    def __getitem__(self, index):
+        torch.utils.data.get_worker_info()
+        return X[index], Y[index]
+"""
+    )
+    path = written(tmp_path, changed("(DATA)", "(Rows())"), head)
+    run(path, tmp_path / "out", console=Heard(tmp_path / "heard"))
+    assert "Rows asks which worker reads a sample" in (tmp_path / "heard").read_text()
 
 
 def test_a_thread_of_the_program_is_pointed_out(tmp_path: Path):

@@ -78,6 +78,9 @@ def _bytes_in(value: Any) -> Iterator[bytes]:
         yield f"{value.dtype}{tuple(value.shape)}".encode()
         if not value.is_sparse:
             flat = value.detach().cpu().contiguous().reshape(-1)
+            if flat.stride() != (1,):
+                # A single element counts as contiguous whatever its stride is.
+                flat = flat.new_empty(flat.shape).copy_(flat)
             yield flat.view(torch.uint8).numpy().tobytes()
     elif isinstance(value, numpy.ndarray):
         yield f"{value.dtype}{value.shape}".encode()

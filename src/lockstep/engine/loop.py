@@ -26,6 +26,6 @@ def train(
         start = recorded.begin(replica, take)
         for step, arrivals in replica.steps(start):
             taken = take(step, arrivals)
-            replica.follow(step)
+            replica.follow(step, arrivals)
             recorded.after(step, taken)
         return recorded.end()

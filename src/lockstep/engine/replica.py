@@ -11,6 +11,7 @@ from torch import Tensor
 from lockstep.console import Progress
 from lockstep.data import Arrival
 from lockstep.engine.checks.buffers import BufferWatch
+from lockstep.engine.checks.suspects import asks_for_worker
 from lockstep.engine.exchange.connect import connect
 from lockstep.engine.exchange.noise import RunNoise
 from lockstep.engine.feed import Feed, load_shared_data
@@ -44,6 +45,8 @@ class Replica:
             exact=job.exact,
         )
         data = load_shared_data(job, group, progress)
+        if job.exact and (text := asks_for_worker(data.train)):
+            progress.warn(text)
         self.model = RecipeModel(job, group)
         timeline = Timeline(group.device) if job.timeline else None
         self.watch: StepWatch = timeline or StepWatch()
@@ -93,10 +96,10 @@ class Replica:
         """Return the steps from `start` on, with what arrived for their parts."""
         return self.feed.steps(start)
 
-    def follow(self, step: Step) -> None:
+    def follow(self, step: Step, arrivals: list[Arrival]) -> None:
         """After a step, check it now and then, and let the batch follow what was measured."""
         if self.spot_check is not None:
-            self.spot_check(step)
+            self.spot_check(step, arrivals)
         if self.shard_norms is not None:
             self.shard_norms.follow(step)
 

@@ -24,6 +24,9 @@ def fingerprint(tensor: Tensor) -> Tensor:
     if tensor.is_complex():
         tensor = torch.view_as_real(tensor)
     flat = tensor.detach().contiguous().reshape(-1)
+    if flat.stride() != (1,):
+        # A single element counts as contiguous whatever its stride is.
+        flat = flat.new_empty(flat.shape).copy_(flat)
     # Eight bytes at a time, which is faster than to widen every element.
     each = 8 // flat.element_size()
     even = len(flat) // each * each if flat.storage_offset() * flat.element_size() % 8 == 0 else 0

@@ -41,6 +41,17 @@ def why_not(changed: Sequence[str]) -> str:
     )
 
 
+def asks_for_worker(data: object) -> str | None:
+    """Return a warning if a data set with an index looks at the worker that reads it."""
+    code = getattr(getattr(type(data), "__getitem__", None), "__code__", None)
+    if code is None or "get_worker_info" not in code.co_names:
+        return None
+    return (
+        f"{type(data).__name__} asks which worker reads a sample (get_worker_info). If the sample "
+        "depends on it, the weights depend on --workers and on the number of replicas."
+    )
+
+
 def refuse_closure(optimizer: torch.optim.Optimizer) -> None:
     """Refuse an optimizer that computes the loss itself, as L-BFGS does."""
     parameters = inspect.signature(type(optimizer).step).parameters
@@ -101,7 +112,8 @@ class Suspects:
                 yield from _of_variables(place, own, seen)
                 if not type(layer).__module__.startswith("torch."):
                     yield from _of_function(type(layer).forward, seen, DEPTH)
-                for hooks in (layer._forward_hooks, layer._forward_pre_hooks):
+                hooks_of_weights = [p._backward_hooks or {} for p in layer.parameters(False)]
+                for hooks in (layer._forward_hooks, layer._forward_pre_hooks, *hooks_of_weights):
                     for hook in hooks.values():
                         yield from _of_function(hook, seen, DEPTH)
 

@@ -165,6 +165,9 @@ class ExactReduce:
 
 
 def _divide(gradients: list[Tensor], items: int) -> None:
+    # The bits of a complex quotient depend on how the tensor lies in memory; those of its parts
+    # do not.
+    gradients = [torch.view_as_real(g) if g.is_complex() else g for g in gradients]
     torch._foreach_div_(gradients, items)
     # A sum that starts from zero has no -0, one that starts from a gradient may: make them equal.
     torch._foreach_add_(gradients, 0.0)

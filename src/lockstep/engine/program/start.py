@@ -15,7 +15,7 @@ import lockstep
 from lockstep.console import Console, LiveProgress, Progress
 from lockstep.data.readers import Collate, Collator, IndexedReader
 from lockstep.engine.checks.buffers import BufferWatch
-from lockstep.engine.checks.suspects import check_generators, refuse_closure
+from lockstep.engine.checks.suspects import asks_for_worker, check_generators, refuse_closure
 from lockstep.engine.checks.threads import threads_of
 from lockstep.engine.group import Group
 from lockstep.engine.model import ShardedModel
@@ -77,6 +77,9 @@ class Parts:
                 "number of steps that follows from it makes another run on other replicas."
             )
         self.warn_of_threads()
+        for batches in self.state.batches if settings.exact else ():
+            if text := asks_for_worker(batches.reader.data):
+                self.progress.warn(text)
         if names := self.state.unkept_schedulers():
             self.progress.warn(
                 f"a scheduler changes the rates of {names[0]}, and no checkpoint holds it: a "

@@ -319,6 +319,9 @@ class Stepper:
 
 def divide(gradients: list[Tensor], items: Tensor, *, exact: bool) -> None:
     """Divide sums by the number of items; a batch without any item has no gradient to divide."""
+    # The bits of a complex quotient depend on how the tensor lies in memory; those of its parts
+    # do not.
+    gradients = [torch.view_as_real(g) if g.is_complex() else g for g in gradients]
     if items.device.type == "cpu":
         torch._foreach_div_(gradients, items.item() or 1.0)
     else:

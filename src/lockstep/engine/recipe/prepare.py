@@ -48,6 +48,13 @@ def check_model(module: nn.Module) -> None:
 
 def check_layers(module: nn.Module) -> None:
     """Refuse layers whose statistics or gradients lockstep cannot add up over replicas."""
+    for name, tensor in (*module.named_parameters(), *module.named_buffers()):
+        if tensor.dtype == torch.complex128:
+            raise RecipeError(
+                f"{name} is of type complex128, which safetensors files cannot hold. Use complex64 "
+                "(torch.cfloat), or keep the two parts as float64 and join them in forward "
+                "(torch.view_as_complex)."
+            )
     known = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, ShardBatchNorm, SyncedBatchNorm)
     for name, layer in module.named_modules():
         odd = isinstance(layer, _BatchNorm) and type(layer) not in known

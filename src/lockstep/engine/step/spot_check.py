@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import torch
 
+from lockstep.data import Arrival
 from lockstep.data.nested import digest
 from lockstep.engine.checks.fingerprint import fingerprint
 from lockstep.engine.checks.suspects import Suspects, why_not
@@ -64,7 +65,7 @@ class SpotCheck:
         """What the gradient of a shard comes from, besides the model."""
         self.begun, self.first_time = False, True
 
-    def __call__(self, step: Step) -> None:
+    def __call__(self, step: Step, arrivals: list[Arrival]) -> None:
         """Check a shard of the batch of `step`, if it is due; all replicas call this together."""
         self.first_time = not self.begun
         if not (due := self._due(step)):
@@ -72,7 +73,11 @@ class SpotCheck:
         # A recorded step may not have been launched yet.
         self.feed.turn_to(step)
         mine = self._shards_to_compute(due)
-        own = [found for shard in mine if (found := self._computed(step, shard)) is not None]
+        # First from the samples that the training itself has read, perhaps in a worker.
+        pairs = zip(step.parts, arrivals, strict=True)
+        read = {p.shards.start: a for p, a in pairs if len(p.shards) == p.rounds == 1 and p.counts}
+        every_own = [self._computed(step, shard, read.pop(shard, None)) for shard in mine]
+        own = [found for found in every_own if found is not None]
         # Hooks of backward have fired, for no step of the training.
         self.watch.backward_ends(False)
         first: dict[int, Found] = {}
@@ -104,7 +109,7 @@ class SpotCheck:
         number = key(self.recipe.seed, step.number, "check")
         return [number // self.every % self.plan.shards] if number % self.every == 0 else []
 
-    def _computed(self, step: Step, shard: int) -> Found | None:
+    def _computed(self, step: Step, shard: int, arrival: Arrival | None = None) -> Found | None:
         """Compute a shard; return None if it is empty, or if there is no memory to compute it."""
         order = self.feed.order.batch(step.epoch, step.batch, self.feed.loader.index_device)
         bounds = cut(len(order), self.plan.shards)
@@ -112,7 +117,11 @@ class SpotCheck:
         if not len(samples):
             return None
         try:
-            inputs, targets = self.feed.read_again(step.epoch, samples)
+            inputs, targets = (
+                self.feed.read_again(step.epoch, samples)
+                if arrival is None
+                else self.feed.read(arrival)
+            )
             self.model.visit(step, shard, len(samples))
             with autocast(self.recipe, self.group.device):
                 losses = self.recipe.loss(self.model.module(inputs), targets)
