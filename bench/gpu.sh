@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
 # Test correctness on a machine with one GPU where lockstep is not installed: bash bench/gpu.sh
+# Five tests at a time, with pytest-xdist: bash bench/gpu.sh -n 5 -p no:benchmark
 set -u
 export PYTHONPATH=src:tests OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE=1
 python3 - <<'P'
@@ -11,4 +12,4 @@ for n in ("torch", "typer", "rich", "safetensors", "plotly", "scipy", "pytest", 
     except Exception as error:
         print(n, "missing", error)
 P
-python3 -m pytest -q -p no:cacheprovider tests/parity/test_gpu.py tests/bench/test_gpu.py tests/data/test_synthetic.py -m gpu "$@" 2>&1 | tail -60
+python3 -m pytest -q -p no:cacheprovider tests/parity/test_gpu.py tests/parity/test_gpu_loop.py tests/bench/test_gpu.py tests/data/test_synthetic.py -m gpu "$@" 2>&1 | tail -60
