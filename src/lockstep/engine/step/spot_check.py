@@ -74,8 +74,12 @@ class SpotCheck:
         self.feed.turn_to(step)
         mine = self._shards_to_compute(due)
         # First from the samples that the training itself has read, perhaps in a worker.
-        pairs = zip(step.parts, arrivals, strict=True)
-        read = {p.shards.start: a for p, a in pairs if len(p.shards) == p.rounds == 1 and p.counts}
+        read = {
+            part.shards.start: arrival
+            for part, arrival in zip(step.parts, arrivals, strict=True)
+            # Of a step of several batches, the first.
+            if len(part.shards) == part.rounds == 1 and part.round == 0 and part.counts
+        }
         every_own = [self._computed(step, shard, read.pop(shard, None)) for shard in mine]
         own = [found for found in every_own if found is not None]
         # Hooks of backward have fired, for no step of the training.
