@@ -132,7 +132,8 @@ def _of_function(function: Any, seen: set[int], depth: int) -> Iterator[tuple[st
     if code is None:
         yield from _of_variables(type(function).__name__, getattr(function, "__dict__", {}), seen)
         return
-    if id(function) in seen or not depth or function.__module__.startswith("lockstep."):
+    # Code that was made by exec belongs to no module.
+    if id(function) in seen or not depth or (function.__module__ or "").startswith("lockstep."):
         return
     seen.add(id(function))
     visible = {n: function.__globals__[n] for n in code.co_names if n in function.__globals__}
@@ -143,7 +144,9 @@ def _of_function(function: Any, seen: set[int], depth: int) -> Iterator[tuple[st
             continue  # a variable that has no value yet
     yield from _of_variables("", visible, seen)
     for value in visible.values():
-        if isinstance(value, types.FunctionType) and not value.__module__.startswith("torch"):
+        if isinstance(value, types.FunctionType) and not (value.__module__ or "").startswith(
+            "torch"
+        ):
             yield from _of_function(value, seen, depth - 1)
 
 
