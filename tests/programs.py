@@ -90,15 +90,23 @@ def killed_after(monkeypatch: pytest.MonkeyPatch, step: int, rank: int = 0) -> C
 
 
 class Heard(Console):
-    """A console that keeps what it is told."""
+    """A console that keeps warnings."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, says: bool = False) -> None:
+        """`says` keeps what is said, too, not only warnings."""
         super().__init__()
-        self.path = path
+        self.path, self.says = path, says
 
     def warn(self, text: str) -> None:
         with self.path.open("a") as file:
             file.write(text + "\n")
 
     def say(self, text: str) -> None:
-        """Stay silent."""
+        """Keep it if that was asked for."""
+        if self.says:
+            self.warn(text)
+
+    @property
+    def text(self) -> str:
+        """Return all of it."""
+        return self.path.read_text() if self.path.exists() else ""

@@ -192,6 +192,11 @@ def _replay(
 
 def _program(folder: Path, summary: dict[str, Any], out: Path, resume: bool, end: int) -> Program:
     """Return the program of a run, to be run again up to a step."""
+    if (number := summary["program"].get("loop", 1)) > 1:
+        raise FolderError(
+            f"{folder} is loop {number} of a program with several, and only the first one can be "
+            "replayed: the others need what came before them."
+        )
     path = Path(summary["program"]["path"])
     if not path.is_file():
         raise FolderError(f"the program of {folder}, {path}, is gone: nothing can be replayed.")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from itertools import count
 from pathlib import Path
 from typing import Any, Literal, Self, TypedDict, TypeVar, Unpack, get_args
 
@@ -13,6 +14,7 @@ from lockstep.cluster.launch import choose, launch
 from lockstep.cluster.program import Program, launch_program
 from lockstep.console import Console
 from lockstep.engine.program import loop as program_loop
+from lockstep.engine.program.given import folder_of
 from lockstep.engine.recipe.job import Job, SpeedName
 from lockstep.engine.recipe.recipe import Recipe
 from lockstep.engine.recipe.resolve import find_recipe
@@ -311,9 +313,18 @@ def train_program(
             program, replicas=replicas, device=kind, console=console, max_restarts=max_restarts
         )
     except RunError:
-        if writes and (program.out / "run.json").exists():
-            write_run_report(program.out)
+        if writes:
+            _report_loops(program.out)
         raise
     if writes:
-        write_run_report(program.out)
-    return Run._from(program.out, summary)
+        _report_loops(program.out)
+    return Run._from(folder_of(program.out, summary["loops"] - 1), summary)
+
+
+def _report_loops(out: Path) -> None:
+    """Write the report of each loop of a program that has begun."""
+    for number in count():
+        folder = folder_of(out, number)
+        if not (folder / "run.json").exists():
+            return
+        write_run_report(folder)

@@ -90,6 +90,8 @@ def _show(console: Console, run: "Run") -> None:
         rows.append(["noise scale", _spoken(run.summary["noise"])])
     rows.append(["weights", f"sha256 {run.weights_sha256[:16]}"])
     console.table(recipe["name"], ["", ""], rows)
+    if (loops := run.summary.get("loops", 1)) > 1:
+        console.say(f"The program has {loops} loops; this is the last. Each has its own folder.")
     console.say(f"Folder: {run.folder}")
     console.say(f"Report: {run.report}")
 

@@ -36,7 +36,7 @@ class Program:
 def launch_program(
     program: Program, *, replicas: int, device: str, console: Console, max_restarts: int = 0
 ) -> dict[str, Any]:
-    """Run a program on replicas and return the summary of its run."""
+    """Run a program on replicas; return the summary of its last loop, and their number."""
     if not program.path.is_file():
         raise RecipeError(f"{program.path} does not exist.")
     joined = launched()
@@ -70,7 +70,7 @@ def _run(
     *,
     resume: bool = False,
 ) -> dict[str, Any]:
-    """Run the program as one replica; return the summary of its loop."""
+    """Run the program as one replica; return the summary of its last loop, and their number."""
     from lockstep.data.keyed import seed_generators
     from lockstep.engine.program.loop import finished
     from lockstep.keys import key
@@ -105,4 +105,4 @@ def _run(
             f"{program.path} neither defines `recipe` nor trains with lockstep.Loop. Write: with "
             "lockstep.Loop(global_batch=...) as loop: ..."
         )
-    return finished[-1]
+    return finished[-1] | {"loops": len(finished)}

@@ -34,6 +34,10 @@ class Given:
     """Arguments of `Loop` that the command replaces."""
     apart: bool = False
     """Whether each loop of the process gets a folder of its own in `out`: 0, 1 and so on."""
+    number: int = 0
+    """Loops of the program before this one."""
+    passed: bool = False
+    """Whether a later loop has begun: a resumed program goes through a finished one once more."""
 
 
 _current: list[Given] = []
@@ -50,7 +54,24 @@ def give(given: Given | None) -> None:
 def taken() -> Given | None:
     """Return what was decided for the next loop of this process, if anything."""
     given = _current[0] if _current else None
-    if given is None or given.out is None or not given.apart:
+    if given is None or given.out is None:
         return given
+    base = given.out
+    number = _loops[0]
     _loops[0] += 1
-    return replace(given, out=given.out / str(_loops[0] - 1))
+    if given.apart:
+        return replace(given, out=base / str(number))
+    later = (folder_of(base, number + 1) / "run.json").exists()
+    given = replace(given, passed=given.resume and later)
+    if number == 0:
+        return given
+    out = folder_of(base, number)
+    # The replicas meet anew for each loop.
+    store = given.store and f"{given.store}-{number}"
+    resume = given.resume and (out / "run.json").exists()
+    return replace(given, number=number, out=out, store=store, resume=resume)
+
+
+def folder_of(out: Path, number: int) -> Path:
+    """Return the folder of a program's loop: `out` for the first, `out/loop-2` for the second."""
+    return out if number == 0 else out / f"loop-{number + 1}"
