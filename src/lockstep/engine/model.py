@@ -34,31 +34,39 @@ class ShardedModel:
         self.module: nn.Module = per_shard(module, shards, group.sum if synced else None)
         norms = [m for m in self.module.modules() if isinstance(m, ShardBatchNorm)]
         self.norms = [m for m in norms if m.track_running_stats]
+        for norm in self.norms:
+            norm.remember()
 
-    def merge_batch_norm(self) -> dict[str, Tensor]:
-        """Set running statistics to the mean over all shards; return those of each shard."""
-        rows = {}
-        for number, norm in enumerate(self.norms):
-            for own, merged in (("shard_mean", norm.running_mean), ("shard_var", norm.running_var)):
-                every = self.group.rows(getattr(norm, own))
-                rows[f"norm/{number}/{own}"] = every
-                assert merged is not None
-                merged.copy_(every.double().mean(0))
-        return rows
+    def merge_batch_norm(self) -> None:
+        """Set running statistics to the mean over all shards; all replicas take part."""
+        for norm, (mean, var) in zip(self.norms, self._statistics(), strict=True):
+            assert norm.running_mean is not None
+            assert norm.running_var is not None
+            norm.running_mean.copy_(mean.double().mean(0))
+            norm.running_var.copy_(var.double().mean(0))
+            norm.remember()
+
+    def _statistics(self) -> list[tuple[Tensor, Tensor]]:
+        """Return the mean and variance of every shard, for each batch norm."""
+        for norm in self.norms:
+            norm.adopt()
+        rows = self.group.rows
+        return [(rows(norm.shard_mean), rows(norm.shard_var)) for norm in self.norms]
 
     def spread_batch_norm(self) -> None:
         """Let every shard start from the running statistics, such as those of a file."""
         for norm in self.norms:
-            for own, merged in (
-                (norm.shard_mean, norm.running_mean),
-                (norm.shard_var, norm.running_var),
-            ):
-                assert merged is not None
-                own.copy_(merged)
+            norm.spread()
 
     def state(self) -> dict[str, Tensor]:
-        """Return everything that a checkpoint must hold; all replicas take part."""
-        rows = self.merge_batch_norm()
+        """Return everything that a checkpoint must hold; all replicas take part.
+
+        Running statistics are as the program sees them. To merge them here would make what it sees
+        depend on when checkpoints are written.
+        """
+        rows: dict[str, Tensor] = {}
+        for number, (mean, var) in enumerate(self._statistics()):
+            rows |= {f"norm/{number}/shard_mean": mean, f"norm/{number}/shard_var": var}
         return rows | {f"model/{name}": tensor for name, tensor in state_of(self.module).items()}
 
     def load(self, tensors: dict[str, Tensor]) -> None:
@@ -76,6 +84,27 @@ class ShardedModel:
         for number, norm in enumerate(self.norms):
             for name in ("shard_mean", "shard_var"):
                 getattr(norm, name).copy_(tensors[f"norm/{number}/{name}"][mine])
+            norm.remember()
+
+    def modes(self) -> dict[str, list[str]]:
+        """Return which parameters are frozen, and which layers are in evaluation mode."""
+        return {
+            "frozen": [name for name, p in self.module.named_parameters() if not p.requires_grad],
+            "evaluating": [name for name, m in self.module.named_modules() if not m.training],
+        }
+
+    def set_modes(self, modes: dict[str, list[str]] | None) -> None:
+        """Freeze and switch as `modes` returned it: a program may have unfrozen layers midway."""
+        if modes is None:
+            # A checkpoint of an earlier version.
+            return
+        frozen, evaluating = (set(modes[name]) for name in ("frozen", "evaluating"))
+        for name, p in self.module.named_parameters():
+            if p.is_floating_point() or p.is_complex():
+                p.requires_grad_(name not in frozen)
+        for name, layer in self.module.named_modules():
+            # Not layer.train(), which would switch all layers inside it.
+            layer.training = name not in evaluating
 
     def refuse_drift(self, step: int, name: str = "") -> None:
         """Refuse weights that have become different on other replicas; all call this together."""

@@ -11,6 +11,7 @@ from torch import Tensor
 from lockstep.console import Progress
 from lockstep.data import Arrival
 from lockstep.engine.checks.buffers import BufferWatch
+from lockstep.engine.checks.lone_shards import LoneShards
 from lockstep.engine.checks.suspects import asks_for_worker
 from lockstep.engine.exchange.connect import connect
 from lockstep.engine.exchange.noise import RunNoise
@@ -61,6 +62,8 @@ class Replica:
         self.buffers = BufferWatch(progress, exact=job.exact)
         """Notices buffers that the forward pass changes."""
         self.buffers.add(self.model.module)
+        self.lone_shards = LoneShards(self.model.shards, progress)
+        """Notices shards of one sample in batch norm."""
         if timeline is not None:
             timeline.watch_layers(self.model.module)
         self.noise: RunNoise | None = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -21,6 +22,8 @@ class ShardBatchNorm(_BatchNorm):
     shards: Shards
     shard_mean: Tensor
     shard_var: Tensor
+    _seen: tuple[int, ...] = ()
+    """The running statistics, and how often they had been written, when the engine last looked."""
 
     def _check_input_dim(self, input: Tensor) -> None:
         """Accept any input with channels in the second dimension."""
@@ -34,16 +37,56 @@ class ShardBatchNorm(_BatchNorm):
         outputs = [self._normalise(row, piece) for row, piece in self.shards.cut(input)]
         return outputs[0] if len(outputs) == 1 else torch.cat(outputs)
 
+    def remember(self) -> None:
+        """Remember the running statistics, to notice when a program writes them."""
+        self._seen = self._places()
+
+    def adopt(self) -> None:
+        """Let every shard start from the running statistics, if a program wrote just these.
+
+        A moving average of weights does this, for example, with the statistics of its copy.
+        """
+        if self._seen and (now := self._places()) != self._seen:
+            place, written, kept = now
+            if place == self._seen[0] and written != self._seen[1] and kept == self._seen[2]:
+                self.spread()
+            self.remember()
+
+    def spread(self) -> None:
+        """Let every shard start from the running statistics."""
+        assert self.running_mean is not None
+        assert self.running_var is not None
+        self.shard_mean.copy_(self.running_mean)
+        self.shard_var.copy_(self.running_var)
+        self.remember()
+
+    def _places(self) -> tuple[int, ...]:
+        """Return which tensor holds the mean, and how often statistics were written in place."""
+        assert self.running_mean is not None
+        assert self.running_var is not None
+        written = self.running_mean._version + self.running_var._version
+        return id(self.running_mean), written, self.shard_mean._version + self.shard_var._version
+
+    def _load_from_state_dict(self, state_dict: Any, prefix: str, *others: Any) -> None:
+        """Load weights and statistics: what the shards remember gives way to them."""
+        super()._load_from_state_dict(state_dict, prefix, *others)
+        if self.track_running_stats and f"{prefix}running_mean" in state_dict:
+            self.spread()
+
     def _normalise(self, row: int, piece: Tensor) -> Tensor:
-        # One value per channel has no variance to remember.
+        # One value per channel has no variance to remember, and nothing to normalise by.
+        several = piece.numel() > piece.shape[1]
+        if self.shards.counts and not several:
+            self.shards.lone = True
         counts = self.track_running_stats and self.shards.counts
         mean, var = None, None
-        if counts and piece.numel() > piece.shape[1]:
+        if counts and several:
+            self.adopt()
             mean, var = self.shard_mean[row], self.shard_var[row]
             if self.shards.again:
                 # A checkpoint expects that as many tensors are saved as the first time.
                 mean, var = mean.clone(), var.clone()
-        return torch.batch_norm(
+        out = torch.batch_norm(
             piece,
             self.weight,
             self.bias,
@@ -54,6 +97,9 @@ class ShardBatchNorm(_BatchNorm):
             self.eps,
             torch.backends.cudnn.enabled,
         )
+        if mean is not None:
+            self.remember()
+        return out
 
     def _normalise_together(self, input: Tensor) -> Tensor:
         """Normalise all shards in one expression, which a compiler turns into few kernels."""

@@ -58,6 +58,8 @@ class Shards:
         """Whether a checkpoint of activations computes the layers a second time now."""
         self.piece_rows = list(self.rows)
         """The local shard of each piece of the batch."""
+        self.lone = False
+        """Whether a batch norm got a shard with one value per channel, and made zeros of it."""
         self._rounds: dict[tuple[int, int], Tensor] = {}
         self.random = False
         """Whether any layer draws random numbers."""

@@ -167,7 +167,10 @@ class Batches:
         division: Division,
         control: Control,
         global_batch: int,
+        *,
+        drop_last: bool = False,
     ) -> None:
+        self.drop_last = drop_last
         self.reader, self.order, self.division, self.control = reader, order, division, control
         self.global_batch = global_batch
         self.passes, self.next = 0, 0
@@ -224,6 +227,8 @@ class Batches:
             head = self.head if start else ""
             stretches = self.reader.stretches(epoch, start, self.global_batch, cutter, head)
             for number, stretch in enumerate(stretches, start):
+                if self.drop_last and stretch.samples < self.global_batch:
+                    return
                 self.head = stretch.head
                 pieces = [Piece(*content) for content in stretch.contents]
                 yield self._batch(epoch, number, stretch.samples, pieces)

@@ -62,6 +62,7 @@ class Loop(Around):
                 "only one. End the first before the second begins: with Loop(...) as loop: ..."
             )
         given = taken()
+        self._alone = given is None  # not started by lockstep train
         folder = None if out is None else Path(out)
         self.settings = Settings(
             global_batch=global_batch,
@@ -155,6 +156,8 @@ class Loop(Around):
         transform: Callable[[Any], Any] | None = None,
         workers: int | None = None,
         may_drop: bool = False,
+        global_batch: int | None = None,
+        drop_last: bool = False,
     ) -> Batches:
         """Return the global batches of some data; iterate over them once in each epoch.
 
@@ -169,6 +172,9 @@ class Loop(Around):
                 stream itself does, every replica does for all samples.
             workers: Processes that read ahead; default: those of the loop.
             may_drop: Accept a collate function that returns fewer rows than samples.
+            global_batch: Samples of a batch of these data, over all replicas; default: those of
+                the loop.
+            drop_last: Leave out the last batch of an epoch if it is smaller than the others.
         """
         self._before_training("batches")
         parts = self._parts
@@ -187,6 +193,8 @@ class Loop(Around):
             transform=transform,
             workers=workers,
             may_drop=may_drop,
+            global_batch=global_batch,
+            drop_last=drop_last,
         )
 
     def _before_training(self, what: str) -> None:
@@ -371,7 +379,7 @@ class Loop(Around):
     def _leave(self, error: BaseException | None) -> None:
         self._parts.record.leave(error)
         # `lockstep train` writes the report itself: of a run that was killed, too.
-        if taken() is None and self.is_first and self._parts.record.owned:
+        if self._alone and self.is_first and self._parts.record.owned:
             self._write_report()
 
     def _write_report(self) -> None:

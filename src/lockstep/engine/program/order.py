@@ -32,11 +32,20 @@ class Shuffled:
     """All samples once per epoch, in an order that comes from (seed, epoch), or one by one."""
 
     def __init__(
-        self, size: int, global_batch: int, seed: int, device: torch.device, *, shuffle: bool
+        self,
+        size: int,
+        global_batch: int,
+        seed: int,
+        device: torch.device,
+        *,
+        shuffle: bool,
+        drop_last: bool = False,
     ) -> None:
         """Yield sample numbers on `device`."""
         self.order = GlobalOrder(size, global_batch, seed)
         self.shuffle, self.device = shuffle, device
+        self.end = size - size % global_batch if drop_last else size
+        """How many samples of an epoch are used."""
 
     def batches(self, epoch: int, start: int) -> Iterator[Tensor]:
         """Yield the sample numbers of each batch."""
@@ -44,19 +53,28 @@ class Shuffled:
         every = torch.arange(order.size, device=self.device)
         if self.shuffle:
             every = order.epoch(epoch, self.device)
-        for first in range(start * order.global_batch, order.size, order.global_batch):
+        for first in range(start * order.global_batch, self.end, order.global_batch):
             yield every[first : first + order.global_batch]
 
     def length(self) -> int:
         """Return the number of batches, including the last, which may be smaller."""
-        return self.order.rounds_per_epoch
+        return -(-self.end // self.order.global_batch)
 
 
 class Sampled:
     """Batches that the user's sampler forms, or samples in its order, cut into batches."""
 
-    def __init__(self, sampler: Any, global_batch: int | None, seed: int, group: Group) -> None:
+    def __init__(
+        self,
+        sampler: Any,
+        global_batch: int | None,
+        seed: int,
+        group: Group,
+        *,
+        drop_last: bool = False,
+    ) -> None:
         """Take whole batches from the sampler, or, with `global_batch`, single samples."""
+        self.drop_last = drop_last
         self.sampler, self.global_batch, self.seed, self.group = sampler, global_batch, seed, group
         self.known: tuple[int, list[list[int]]] | None = None
 
@@ -94,7 +112,8 @@ class Sampled:
         except Exception as error:
             raise DataError(raised(f"the sampler {kind}", error)) from error
         size = self.global_batch
-        return [every[first : first + size] for first in range(0, len(every), size)]
+        end = len(every) - len(every) % size if self.drop_last else len(every)
+        return [every[first : first + size] for first in range(0, end, size)]
 
     def _compare(self) -> None:
         assert self.known is not None

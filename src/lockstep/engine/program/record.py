@@ -51,11 +51,13 @@ class ProgramRecord:
         checkpoint_every: int | None,
         log_every: int,
         resume: bool,
+        passed: bool = False,
         loggers: Chosen = (),
     ) -> None:
+        """`passed` says that a later loop of the program has begun: this one may be finished."""
         self.group, self.state, self.progress = group, state, progress
         self.checkpoint_every, self.log_every = checkpoint_every, log_every
-        self.resume = resume
+        self.resume, self.passed = resume, passed
         self.folder = RunFolder(folder)
         self.checkpoints = Checkpoints(self.folder.checkpoints, keep)
         self.receipts = Receipts(folder / "receipts.bin", group)
@@ -101,7 +103,8 @@ class ProgramRecord:
         if self.resume:
             refuse_untrusted(self.folder.path, before := self.folder.summary())
             self.was_cut_short = before.get("ended_by") == "max_steps"
-            if before.get("status") == "finished" and not self.was_cut_short:
+            ended = before.get("status") == "finished" and not self.was_cut_short
+            if ended and not self.passed:
                 where = f"{self.folder.path} holds a run that is finished"
                 raise FolderError(f"{where}. Start a new run in another folder.")
         if not self.resume:

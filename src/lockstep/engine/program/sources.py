@@ -13,7 +13,7 @@ from lockstep.engine.program.batches import Batches, Control, Division
 from lockstep.engine.program.order import Order, Sampled, Shuffled
 from lockstep.engine.program.settings import Settings
 from lockstep.engine.program.state import ProgramState
-from lockstep.errors import DataError, RecipeError
+from lockstep.errors import DataError, PlanError, RecipeError
 
 
 def has_index(data: Any) -> bool:
@@ -56,9 +56,25 @@ def make_batches(
     transform: Callable[[Any], Any] | None,
     workers: int | None,
     may_drop: bool,
+    global_batch: int | None,
+    drop_last: bool,
 ) -> Batches:
     """Return the global batches of some data, and let the state of the program know them."""
     number = len(state.batches)
+    if global_batch is not None:
+        if batch_sampler is not None:
+            raise RecipeError("a batch_sampler decides the size of its batches: no global_batch.")
+        if global_batch < settings.shards:
+            raise PlanError(
+                f"global_batch is {global_batch}, and a batch is cut into {settings.shards} "
+                "shards. Give at least one sample for each."
+            )
+        state.fact(f"global batch of data set {number}", global_batch)
+    size = settings.global_batch if global_batch is None else global_batch
+    if drop_last:
+        if batch_sampler is not None:
+            raise RecipeError("a batch_sampler decides which batches there are: no drop_last.")
+        state.fact(f"last batch of data set {number}", "dropped")
     # Two data sets of one program have different orders.
     seed = settings.seed + number
     collator = Collator(collate, seed, may_drop=may_drop)
@@ -77,10 +93,21 @@ def make_batches(
             raise RecipeError("transform is for streams: a data set transforms in __getitem__.")
         check_length(data, group)
         reader = IndexedReader(data, collator, seed, group.device, workers, before_fork)
-        order = _order(settings, group, data, seed, sampler, batch_sampler)
-        if order is None:
-            size, place = len(data), reader.index_device
-            order = Shuffled(size, settings.global_batch, seed, place, shuffle=shuffle)
+        if drop_last and len(data) < size:
+            raise DataError(
+                f"{kind} has {len(data)} samples, fewer than a batch of {size}: with drop_last, "
+                "nothing is left. Use a smaller global_batch."
+            )
+        if batch_sampler is not None and sampler is not None:
+            raise RecipeError("give sampler or batch_sampler, not both.")
+        if batch_sampler is not None:
+            order = Sampled(batch_sampler, None, seed, group)
+        elif sampler is not None:
+            order = Sampled(sampler, size, seed, group, drop_last=drop_last)
+        else:
+            order = Shuffled(
+                len(data), size, seed, reader.index_device, shuffle=shuffle, drop_last=drop_last
+            )
         state.fact(f"samples of data set {number}", len(data))
     else:
         if not hasattr(data, "__iter__"):
@@ -96,24 +123,6 @@ def make_batches(
     if collate is not None:
         state.identify(f"collate function {number}", collate)
     state.identify(f"data set {number}", type(data))
-    batches = Batches(reader, order, division, control, settings.global_batch)
+    batches = Batches(reader, order, division, control, size, drop_last=drop_last)
     state.batches.append(batches)
     return batches
-
-
-def _order(
-    settings: Settings,
-    group: Group,
-    data: Any,
-    seed: int,
-    sampler: Any,
-    batch_sampler: Any,
-) -> Order | None:
-    """Return the order of the user's sampler, if there is one."""
-    if sampler is not None and batch_sampler is not None:
-        raise RecipeError("give sampler or batch_sampler, not both.")
-    if batch_sampler is not None:
-        return Sampled(batch_sampler, None, seed, group)
-    if sampler is not None:
-        return Sampled(sampler, settings.global_batch, seed, group)
-    return None

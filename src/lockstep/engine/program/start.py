@@ -230,7 +230,11 @@ def start(settings: Settings, given: Given | None) -> Parts:
     # A launcher that restarts its processes wants them to continue.
     resume = settings.resume or bool(restarts() and (folder / "run.json").exists())
     recipe = None if given is None else given.recipe
-    program = {"path": str(Path(sys.argv[0]).resolve()), "arguments": sys.argv[1:]}
+    program = {
+        "path": str(Path(sys.argv[0]).resolve()),
+        "arguments": sys.argv[1:],
+        "loop": 1 if given is None else given.number + 1,
+    }
     facts = {
         "recipe": recipe or _described(settings),
         "exact": settings.exact,
@@ -250,6 +254,7 @@ def start(settings: Settings, given: Given | None) -> Parts:
         checkpoint_every=settings.checkpoint_every,
         log_every=settings.log_every,
         resume=resume,
+        passed=given is not None and given.passed,
         loggers=settings.loggers,
     )
     record.claim()

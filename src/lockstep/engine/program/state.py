@@ -211,6 +211,7 @@ class ProgramState:
         facts = {
             "optimizers": optimizers,
             "kept": kept,
+            "modes": {name: model.modes() for name, model in self.models.items()},
             "positions": [batches.state() for batches in self.batches],
             "identities": dict(self.identities),
         }
@@ -237,6 +238,7 @@ class ProgramState:
                 if place.startswith(f"{name}:")
             }
             model.load(own)
+            model.set_modes(facts.get("modes", {}).get(name))
         for name, stepper in self.steppers.items():
             _load_optimizer(stepper.optimizer, unpack(facts["optimizers"][name], tensors))
         for name, value in self.kept.items():

@@ -207,6 +207,7 @@ class Stepper:
         self.noise: ProgramNoise | None = None
         """Measures the noise scale, if the program asks for it."""
         self.inside = False
+        self.groups = len(optimizer.param_groups)
         optimizer.register_step_pre_hook(self._refuse_outside)
 
     def _refuse_outside(self, *_: Any) -> None:
@@ -220,6 +221,12 @@ class Stepper:
 
     def begin(self) -> None:
         """Look again which parameters the optimizer has, and which of them are trained now."""
+        if len(self.optimizer.param_groups) != self.groups:
+            raise RecipeError(
+                f"{type(self.optimizer).__name__} has been given another group of parameters since "
+                "loop.optimizer: a resumed run would not have it. Give it all groups before "
+                "loop.optimizer, and freeze those that wait with requires_grad_(False)."
+            )
         used = Used(self.optimizer, only=self.only)
         before = self.used.parameters
         if len(used.parameters) != len(before) or not all(map(is_, used.parameters, before)):

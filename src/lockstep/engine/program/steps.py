@@ -10,6 +10,7 @@ import torch
 from lockstep.data.keyed import seed_generators
 from lockstep.data.nested import digest
 from lockstep.engine.checks.buffers import BufferWatch
+from lockstep.engine.checks.lone_shards import LoneShards
 from lockstep.engine.group import Group
 from lockstep.engine.program.across import across
 from lockstep.engine.program.batches import Batch, Piece, join
@@ -44,6 +45,7 @@ class Steps:
         self.details: Details | None = None
         """Notes the hashes of one step in detail, if an audit asks for them."""
         self._stepped: set[str] = set()
+        self._lone = LoneShards(computing.shards, checks.progress)
 
     def take(self, batch: Any, loss: Loss, optimizer: torch.optim.Optimizer | None) -> StepLoss:
         """Take a step whose loss is a sum over the samples."""
@@ -82,6 +84,7 @@ class Steps:
             look if watched or details or spot or noise else None,
         )
         self.buffers.check()
+        self._lone.look(batch.samples)
         checks.compare_shards(batch, loss, call, stepper, noted)
         checks.compare_divisions(batch, loss, call, stepper)
         if first is not None and recordings is not None:
@@ -104,6 +107,7 @@ class Steps:
             stepper, self.group, batch, encode, loss, self.record.calls, self.record.notes
         )
         self.buffers.check()
+        self._lone.look(batch.samples)
         return self._finish(name, stepper, batch, *found)
 
     def _prepare(

@@ -61,6 +61,7 @@ class TrainingStep:
         self.noise, self.shard_norms = replica.noise, replica.shard_norms
         self.watch, self.first, self.meter = replica.watch, replica.first_step, meter
         self.divide_again, self.buffers = SecondDivision(replica), replica.buffers
+        self.lone = replica.lone_shards
         self.scores_needed = scores_needed(self.recipe, self.feed.classes)
         self.compiled, self.details = compiled, replica.details
         self.hashed = hashed(self.update.parameters) if self.first.exact else None
@@ -111,6 +112,7 @@ class TrainingStep:
             if self.noise is not None:
                 self.noise.part(number, items)
         self.buffers.check()
+        self.lone.look(step.samples)
         if self.noise is not None:
             self.noise.step(whole=step.samples == self.recipe.global_batch)
         if self.shard_norms is not None and step.stride.looks:
