@@ -79,9 +79,10 @@ def sizes(request: pytest.FixtureRequest) -> tuple[int, ...]:
 @pytest.fixture
 def gloo(monkeypatch: pytest.MonkeyPatch) -> None:
     """Replicas exchange as if they were on several machines."""
-    monkeypatch.setattr(
-        "lockstep.engine.exchange.connect.set_up", lambda group, timeout: "this is a test"
-    )
+    for place in ("exchange.connect", "program.exchange"):
+        monkeypatch.setattr(
+            f"lockstep.engine.{place}.set_up", lambda group, timeout: "this is a test"
+        )
 
 
 @pytest.fixture(params=["shared memory", "gloo"])

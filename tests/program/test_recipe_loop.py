@@ -239,7 +239,7 @@ def test_fields_that_only_recorded_steps_know_are_refused(change: dict[str, Any]
         replace(RECIPE, **change)
 
 
-@pytest.mark.parametrize("options", [{"wire": "bf16"}, {"timeline": True}, {"speed": "compile"}])
+@pytest.mark.parametrize("options", [{"wire": "bf16"}, {"timeline": True}, {"resident": True}])
 def test_flags_that_only_recorded_steps_know_are_refused(tmp_path: Path, options: dict[str, Any]):
     with pytest.raises(PlanError, match=f"--{next(iter(options))}.*collate"):
         Job(recipe=RECIPE, out=tmp_path, **options)

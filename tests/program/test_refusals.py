@@ -250,7 +250,7 @@ def test_a_counter_may_be_allowed_and_is_still_watched(tmp_path: Path):
 
 def test_fast_mode_warns_of_a_counter(tmp_path: Path):
     body = "calls = []\n" + changed(LOSS, f"calls.append(0); {LOSS}")
-    path = written(tmp_path, body)
+    path = written(tmp_path, body.replace("DATA", "DATA[:64]"))
     run(path, tmp_path / "a", exact=False, console=Heard(tmp_path / "heard"))
     assert "computing a part of the batch changes calls" in (tmp_path / "heard").read_text()
     allowed = Heard(tmp_path / "quiet")
@@ -318,8 +318,41 @@ def test_fast_mode_warns_of_what_depends_on_the_division(case: str, replicas: in
     assert "depends on how the batch is divided" in (tmp_path / "heard").read_text()
 
 
+def test_fast_mode_warns_of_a_variable_that_matters_late(tmp_path: Path):
+    late = changed("model(x),", "model(x) - (loop.epoch > 0) * model(x).mean(0),")
+    path = written(tmp_path, late.replace("DATA", "DATA[:64]"))
+    run(path, tmp_path / "out", exact=False, console=Heard(tmp_path / "heard"))
+    said = (tmp_path / "heard").read_text()
+    # The first batch of the second epoch.
+    assert said.count("depends on how the batch is divided") == said.count("step 5:") == 1
+
+
+SYSTEM = """
+class Drawn(torch.utils.data.Dataset):
+    chance = random.SystemRandom()
+    def __len__(self):
+        return 64
+    def __getitem__(self, number):
+        return X[number] + (number > 60) * CHANCE.random(), Y[number]
+CHANCE = random.SystemRandom()
+"""
+
+
+@pytest.mark.parametrize("where", ["data", "loss"])
+def test_a_generator_without_a_seed_is_refused(where: str, tmp_path: Path):
+    body = (
+        changed("DATA", "Drawn()")
+        if where == "data"
+        else changed("x, y = batch", "x, y = batch; x = x + 0 * CHANCE.random()")
+    )
+    path = written(tmp_path, SYSTEM + body)
+    with pytest.raises(LockstepError, match="CHANCE draws from the operating system"):
+        run(path, tmp_path / "out")
+
+
 def test_fast_mode_is_quiet_about_a_plain_loss(tmp_path: Path):
-    run(written(tmp_path, PLAIN), tmp_path / "out", 2, exact=False, console=Heard(tmp_path / "h"))
+    path = written(tmp_path, PLAIN.replace("DATA", "DATA[:64]"))
+    run(path, tmp_path / "out", 2, exact=False, console=Heard(tmp_path / "h"))
     assert not (tmp_path / "h").exists()
 
 

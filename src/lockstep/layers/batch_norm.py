@@ -81,7 +81,8 @@ class ShardBatchNorm(_BatchNorm):
         counts = self.track_running_stats and self.shards.counts
         mean, var = None, None
         if counts and several:
-            self.adopt()
+            if not torch.compiler.is_compiling():
+                self.adopt()
             mean, var = self.shard_mean[row], self.shard_var[row]
             if self.shards.again:
                 # A checkpoint expects that as many tensors are saved as the first time.
@@ -97,7 +98,7 @@ class ShardBatchNorm(_BatchNorm):
             self.eps,
             torch.backends.cudnn.enabled,
         )
-        if mean is not None:
+        if mean is not None and not torch.compiler.is_compiling():
             self.remember()
         return out
 

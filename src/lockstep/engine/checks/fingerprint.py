@@ -11,6 +11,8 @@ from lockstep.keys import GOLDEN, signed
 
 TOLERANCE = 2e-3
 """How far gradients of two divisions may be apart, as a share, and still differ by rounding."""
+ROUNDINGS = 8
+"""Roundings in each layer whose order or number may differ: products, sums, norm, activation."""
 BITS = {8: torch.int64, 4: torch.int32, 2: torch.int16, 1: torch.uint8}
 """The whole numbers of as many bytes as an element has."""
 _ROW = 256

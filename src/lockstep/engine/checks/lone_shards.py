@@ -8,20 +8,19 @@ from lockstep.layers.shards import Shards
 
 
 class LoneShards:
-    """Refuses shards of one sample in the first step, and warns once of later ones."""
+    """Refuses shards of one sample in whole batches, and warns once of those in smaller ones."""
 
     def __init__(self, shards: Shards, progress: Progress) -> None:
         self.shards, self.progress = shards, progress
-        self.begun = self.warned = False
+        self.warned = False
 
-    def look(self, samples: int) -> None:
-        """Look at a step over `samples` samples that was just computed."""
-        first, self.begun = not self.begun, True
+    def look(self, samples: int, *, whole: bool) -> None:
+        """Look at a step over `samples` samples that was just computed; `whole`: not a last one."""
         if not self.shards.lone:
             return
         self.shards.lone = False
         text = "a batch norm got a shard with one value per channel, of which it can only make zero"
-        if first:
+        if whole:
             raise RecipeError(
                 f"{text}. A batch of {samples} samples was cut into shards, some with a single "
                 "sample. Use a larger global batch or fewer shards."

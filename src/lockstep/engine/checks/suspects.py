@@ -31,13 +31,28 @@ _OF_TORCH = frozenset(vars(nn.Module()))
 """What every module has."""
 
 
+_UNSEEDED = " (random.SystemRandom)"
+
+
 def why_not(changed: Sequence[str]) -> str:
     """Return why an exact run refuses code that changes these variables."""
-    return (
+    return unseeded(changed) or (
         f"computing a shard changes {some(list(changed))}. A replica computes only its own shards, "
         "so it counts otherwise than one GPU does, and the weights differ once they depend on it. "
         "Do not count, collect or draw in the loss or in forward. If only a log depends on it, "
         f"allow it with may_change={list(changed)!r}, or with --may-change {','.join(changed)}."
+    )
+
+
+def unseeded(changed: Sequence[str]) -> str:
+    """Return a message about generators that no seed decides, if one is among these variables."""
+    found = [name for name in changed if name.endswith(_UNSEEDED)]
+    if not found:
+        return ""
+    return (
+        f"{found[0].removesuffix(_UNSEEDED)} draws from the operating system "
+        "(random.SystemRandom): no seed decides its numbers, and no two runs are alike. Use the "
+        "functions of Python's module random, which lockstep seeds."
     )
 
 
@@ -157,12 +172,17 @@ def _of_variables(
         known = f"{place}.{name}" if place else name
         if isinstance(value, nn.Module | type | types.ModuleType | types.FunctionType):
             continue
+        if isinstance(value, random.SystemRandom):
+            # Never equal to what it was.
+            yield f"{known}{_UNSEEDED}", object()
+            continue
         if (state := _state(value)) is not None:
             yield known, state
         if isinstance(value, dict) and len(value) < 100:
             for key, item in list(value.items()):
                 if (state := _state(item)) is not None:
-                    yield f"{known}[{key!r}]", state
+                    plain = isinstance(key, str | int | float | tuple)
+                    yield f"{known}[{key!r}]" if plain else f"{known}[...]", state
         inner = hasattr(value, "__dict__") and not isinstance(value, torch.Tensor)
         if inner and not place and id(value) not in seen:
             seen.add(id(value))

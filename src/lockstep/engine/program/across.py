@@ -17,7 +17,8 @@ from torch import Tensor
 from lockstep.data.nested import map_tensors, tensors_in
 from lockstep.engine.group import Group
 from lockstep.engine.program.batches import Batch, Piece
-from lockstep.engine.program.step import Loss, Notes, Stepper
+from lockstep.engine.program.notes import Notes
+from lockstep.engine.program.step import Loss, Stepper
 from lockstep.engine.program.tree import Gradients, ShardTree, take_gradients
 from lockstep.errors import LockstepError, RecipeError, raised
 

@@ -37,6 +37,8 @@ class Batch:
     """Batches before this one in its epoch."""
     samples: int
     """Samples of the global batch, over all replicas."""
+    whole: bool
+    """Whether it is as large as the other batches of its data: the last may be smaller."""
     pieces: list[Piece] = field(repr=False)
     """This replica's samples."""
     checks: list[Piece] = field(repr=False, default_factory=list)
@@ -72,6 +74,7 @@ def join(batches: Sequence[Batch]) -> Batch:
         epoch=batches[0].epoch,
         number=batches[0].number,
         samples=sum(batch.samples for batch in batches),
+        whole=all(batch.whole for batch in batches),
         pieces=_zipped([batch.pieces for batch in batches]),
         checks=_zipped([batch.checks for batch in batches]),
         joined=tuple(batches),
@@ -254,6 +257,7 @@ class Batches:
             epoch=epoch,
             number=number,
             samples=samples,
+            whole=samples >= self.global_batch,
             pieces=pieces[:owned],
             checks=pieces[owned:],
         )

@@ -1,7 +1,7 @@
 """Check by computing again that a result depends on nothing but its shard.
 
 In exact mode another replica computes a shard a second time now and then, and both compare the bits
-of the gradient. In fast mode the first step is also computed in another division. These checks know
+of the gradient. In fast mode such a step is computed in another division as well. These checks know
 no rules: they find code that counts, that draws from a generator of its own, that knows its rank,
 that mixes samples, and a device that makes errors.
 """
@@ -51,7 +51,10 @@ class Checks:
         self.may_change: tuple[str, ...] = ()
         """Variables that the program may change while it computes a shard."""
         self.warned_of_threads = False
-        self.compared_divisions: set[str] = set()
+        self.compared_divisions: set[tuple[str, int, int]] = set()
+        """Losses and batches that were compared in fast mode."""
+        self.dependent: set[str] = set()
+        """Losses that were found to depend on how the batch is divided."""
         self._last: tuple[tuple[int, int], list[int]] = ((-1, -1), [])
         self.first_batches = {(0, 0)}
         """Epoch and number of the batches with which a run, or its continuation, begins."""
@@ -90,7 +93,7 @@ class Checks:
         """Return what this replica computes to compare in a batch."""
         rank, size = self.group.world.rank, self.plan.replicas
         if not self.exact:
-            return self._divisions() if self.every and (epoch, batch) in self.first_batches else []
+            return self._divisions() if self._checked_shards(epoch, batch) else []
         found = self._checked_shards(epoch, batch)
         return [range(s, s + 1) for s in found if (self._owner(s) + 1) % size == rank]
 
@@ -185,18 +188,20 @@ class Checks:
     def compare_divisions(self, batch: Batch, loss: Loss, call: int, stepper: Stepper) -> None:
         """In fast mode, warn if the gradient depends on how the batch is divided."""
         name = getattr(loss, "__name__", type(loss).__name__)
-        if self.exact or not self.every or self.plan.shards < 2:
+        place = (name, batch.epoch, batch.number)
+        if self.exact or self.plan.shards < 2 or not self.is_due(batch):
             return
-        if not self._is_first(batch) or name in self.compared_divisions:
+        if name in self.dependent or place in self.compared_divisions:
             return
-        self.compared_divisions.add(name)
+        self.compared_divisions.add(place)
         apart: float | None = None
         changed: list[str] = []
         if len(batch.checks) == 3:
             found = [
                 _gradients(stepper.computing, piece, loss, call, stepper) for piece in batch.checks
             ]
-            changed = _changed_again(batch.checks[-1], loss, call, stepper)
+            if self._is_first(batch):
+                changed = _changed_again(batch.checks[-1], loss, call, stepper)
             apart = relative_distance(found[0], found[1:])
         if odd := [name for name in changed if name not in self.may_change]:
             self.progress.warn(
@@ -206,13 +211,15 @@ class Checks:
             )
         worst = max((a for a in self.group.objects(apart) if a is not None), default=0.0)
         if worst > TOLERANCE:
+            self.dependent.add(name)
             self.progress.warn(
-                f"the gradient of {name} depends on how the batch is divided: two shards computed "
-                f"together differ by {worst:.1%} from the same shards one by one. Fast mode will "
-                "give another result on another number of replicas. Causes: a loss or a layer that "
-                "mixes samples (a mean over the batch, in-batch negatives, mixup), a count that "
-                "does not match the sum, or random numbers drawn in the forward pass. Exact mode "
-                "keeps the division fixed; loop.step_across computes a loss over the whole batch."
+                f"step {call + 1}: the gradient of {name} depends on how the batch is divided: two "
+                f"shards computed together differ by {worst:.1%} from the same shards one by one. "
+                "Fast mode will give another result on another number of replicas. Causes: a loss "
+                "or a layer that mixes samples (a mean over the batch, in-batch negatives, mixup), "
+                "a count that does not match the sum, random numbers drawn in the forward pass, or "
+                "a variable that remembers earlier batches. Exact mode keeps the division fixed; "
+                "loop.step_across computes a loss over the whole batch."
             )
 
 

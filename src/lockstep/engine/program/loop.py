@@ -364,7 +364,7 @@ class Loop(Around):
         try:
             if error is None:
                 self.after_body(ends_epoch=True)
-                record.summary["speed"] = self._parts.speed()
+                record.summary["speed"] = self._parts.described_speed()
                 self.summary = record.end()
                 self._call("end")
                 finished.append(self.summary)

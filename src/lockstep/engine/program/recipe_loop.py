@@ -10,7 +10,7 @@ import inspect
 import math
 from collections.abc import Mapping
 from functools import cache
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -31,6 +31,11 @@ from lockstep.engine.step.update import Update
 from lockstep.errors import LockstepError, NotFinite, RecipeError, raised
 from lockstep.keys import key
 from lockstep.world import World
+
+_SPEEDS: dict[Speed, Literal["compile", "graph"]] = {
+    Speed.COMPILE: "compile",
+    Speed.GRAPH: "graph",
+}
 
 
 def train_by_loop(job: Job, world: World, store: str | None, progress: Progress) -> dict[str, Any]:
@@ -70,7 +75,7 @@ def train_by_loop(job: Job, world: World, store: str | None, progress: Progress)
             noise=job.noise,
             check_every=job.check_every,
             may_change=recipe.may_change,
-            speed="graph" if job.speed is Speed.GRAPH else "eager",
+            speed=_SPEEDS.get(Speed(job.speed), "eager"),
         ) as loop:
             parts = loop._parts
             data = load_shared_data(job, parts.group, parts.progress)

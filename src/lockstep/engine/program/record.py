@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -10,16 +9,15 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from lockstep.console import Progress
 from lockstep.engine.group import Group
 from lockstep.engine.program.goals import Goals
-from lockstep.engine.program.log_line import losses_of, noise_of, rates_of
-from lockstep.engine.program.losses import CountCheck
+from lockstep.engine.program.log_line import LossSums, noise_of, rates_of
+from lockstep.engine.program.notes import Notes
 from lockstep.engine.program.receipts import Receipts
 from lockstep.engine.program.state import ProgramState
-from lockstep.engine.program.step import Notes, StepLoss
+from lockstep.engine.program.step import StepLoss
 from lockstep.engine.run.checkpoint import Checkpoint, Checkpoints
 from lockstep.engine.run.open_loggers import Chosen, Loggers
 from lockstep.engine.run.peak_memory import peak_memory
@@ -79,11 +77,7 @@ class ProgramRecord:
         """Whether the program has begun to train; one that only evaluates never does."""
         self.epoch = 0
         self.iterations, self.calls, self.samples = 0, 0, 0
-        self.tables: dict[str, list[Tensor]] = {}
-        """The losses of steps that have not been read from the device yet."""
-        self.sums: dict[str, list[float]] = {}
-        """Losses and counts of each optimizer since the last log."""
-        self.notes, self.counts = notes, CountCheck(progress)
+        self.notes, self.losses = notes, LossSums(progress)
         self.metrics: dict[str, float] = {}
         self.reached: float | None = None  # seconds to the target of a recipe
         self.last_line: dict[str, float] = {}
@@ -173,13 +167,13 @@ class ProgramRecord:
         self._name_metrics(self.metrics)
         self.goals.load(facts.get("goals", {}))
         self.summary |= self.goals.described()
-        self.sums = {name: list(sums) for name, sums in facts["sums"].items()}
+        self.losses.load(facts["sums"])
         self.notes.load(facts["notes"])
         self.clock.seconds |= facts["seconds"]
 
     def step(self, name: str, loss: StepLoss) -> None:
         """Note one step of the optimizer `name`."""
-        self.tables.setdefault(name, []).append(loss.table)
+        self.losses.add(name, loss.table)
         self.calls += 1
 
     def after_body(self, *, samples: int, ends_epoch: bool, over: bool) -> None:
@@ -220,12 +214,10 @@ class ProgramRecord:
 
     def _agree(self) -> bool:
         """Agree with the other replicas; return whether to stop."""
-        self._read_losses()
-        bad = [n for n, sums in self.sums.items() if not all(map(math.isfinite, sums))]
-        if bad:
+        if (bad := self.losses.not_finite()) is not None:
             # All replicas have the same table, so all of them raise.
             raise NotFinite(
-                f"the loss of {bad[0]} became NaN or infinite at step {self.iterations} or up to "
+                f"the loss of {bad} became NaN or infinite at step {self.iterations} or up to "
                 f"{self.log_every} steps before. Try a lower learning rate, or clip=1.0."
             )
         before, steps = self.last_control
@@ -239,15 +231,6 @@ class ProgramRecord:
         self.progress.step(self.iterations)
         return bool(stop)
 
-    def _read_losses(self) -> None:
-        """Add up the losses since the last log, one step after the other."""
-        for name, tables in self.tables.items():
-            sums = self.sums.setdefault(name, [0.0, 0.0])
-            for total, count in torch.stack(tables).sum(2).tolist():
-                self.counts.look(name, total, count)
-                sums[:] = sums[0] + total, sums[1] + count
-        self.tables = {}
-
     def _log(self) -> None:
         self.clock.turn_to("training")
         training = self.clock.seconds["training"]
@@ -259,10 +242,8 @@ class ProgramRecord:
             "epoch": self.epochs(),
             "seconds": self.clock.total(),
         }
-        self._read_losses()
-        line |= losses_of(self.sums, several=len(self.state.steppers) > 1)
+        line |= self.losses.means(several=len(self.state.steppers) > 1)
         line |= self.notes.means(self.group) | rates_of(self.state.steppers)
-        self.sums = {}
         self.last_line = {n: v for n, v in line.items() if n not in ("kind", "seconds")}
         line["samples_per_second"] = samples / seconds if seconds > 0 else None
         self.write(line)
@@ -298,7 +279,6 @@ class ProgramRecord:
                     f"a weight of {name} became NaN or infinite by step {self.iterations}. Try a "
                     "lower learning rate, or clip=1.0."
                 )
-        self._read_losses()
         tensors, facts = self.state.snapshot()
         notes = self.notes.rows(self.group)
         if self.group.world.is_first:
@@ -314,7 +294,7 @@ class ProgramRecord:
                 "last_line": self.last_line,
                 "machine": self.machine,
                 "goals": self.goals.state_dict(),
-                "sums": self.sums,
+                "sums": self.losses.read(),
                 "notes": notes,
             }
             self.checkpoints.save(Checkpoint(tensors, facts))

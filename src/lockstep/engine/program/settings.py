@@ -42,8 +42,9 @@ class Options(TypedDict, total=False):
     may_change: str | Sequence[str]
     """Variables that the loss may change in exact mode, because nothing but a log depends on them:
     names as a message gives them, such as `Net.calls`."""
-    speed: Literal["eager", "graph"]
-    """`graph` records the loss as a CUDA graph; it must depend on its batch and tensors alone."""
+    speed: Literal["eager", "compile", "graph"]
+    """`compile` compiles the loss (fast mode). `graph` records it as a CUDA graph: then it must
+    depend on its batch and on tensors alone."""
     noise: bool
     """Measure the gradient noise scale while training."""
     accept_changes: bool
@@ -89,9 +90,15 @@ class Settings:
         """Refuse values that cannot work."""
         if self.precision not in tuple(Precision):
             raise PlanError(f"precision is {self.precision!r}; known: {', '.join(Precision)}.")
-        if self.speed not in ("eager", "graph"):
+        if self.speed not in ("eager", "compile", "graph"):
             raise PlanError(
-                f"speed is {self.speed!r}; a Loop knows 'eager', and 'graph' to record its losses."
+                f"speed is {self.speed!r}; a Loop knows 'eager', 'compile' to compile its losses, "
+                "and 'graph' to record them."
+            )
+        if self.speed == "compile" and self.exact:
+            raise PlanError(
+                "speed='compile' does not work with exact mode: a compiler may order sums "
+                "differently on another machine or day. Use speed='graph' or 'eager'."
             )
         if self.device not in ("auto", "cpu", "cuda"):
             raise PlanError(f"device is {self.device!r}; known: auto, cpu, cuda.")

@@ -20,17 +20,20 @@ from lockstep.engine.checks.threads import threads_of
 from lockstep.engine.group import Group
 from lockstep.engine.model import ShardedModel
 from lockstep.engine.program.check import Checks
+from lockstep.engine.program.compiled import CompiledLosses
 from lockstep.engine.program.evaluate import Evaluation
 from lockstep.engine.program.exchange import Wire
 from lockstep.engine.program.given import Given
 from lockstep.engine.program.noise import ProgramNoise
+from lockstep.engine.program.notes import Notes
 from lockstep.engine.program.record import ProgramRecord
 from lockstep.engine.program.recorded import Recordings
 from lockstep.engine.program.settings import Settings
 from lockstep.engine.program.sources import check_length, has_index
 from lockstep.engine.program.state import ProgramState
-from lockstep.engine.program.step import Computing, Notes, Stepper
+from lockstep.engine.program.step import Computing, Stepper
 from lockstep.engine.program.steps import Steps
+from lockstep.engine.recipe.plan import MOST_COMPILED, Plan
 from lockstep.engine.recipe.prepare import (
     check_layers,
     configure_torch,
@@ -59,8 +62,10 @@ class Parts:
     buffers: BufferWatch
     record: ProgramRecord
     steps: Steps
-    recorded: bool = False
-    """Whether losses are recorded as CUDA graphs."""
+    speed: str = "eager"
+    """How losses are computed: `eager`, `compile` or `graph`."""
+    why: str = ""
+    """Why they are not computed as the program asked for."""
     noise: bool = False
     """Whether the noise scale is measured."""
 
@@ -153,7 +158,12 @@ class Parts:
             raise RecipeError(f"two optimizers are called {name!r}. Give one of them a name=.")
         state.fact(f"optimizer {name}", kind)
         stepper = Stepper(self.computing, optimizer, self.wire, clip, exact=self.checks.exact)
-        if self.recorded:
+        if self.speed == "compile":
+            computing = self.computing
+            stepper.compiled = CompiledLosses(
+                computing.modules, computing.parameters, self.progress, computing.precision.rounding
+            )
+        if self.speed == "graph":
             stepper.recordings = Recordings(
                 self.computing.modules, self.group.device, self.progress, exact=self.checks.exact
             )
@@ -165,12 +175,16 @@ class Parts:
         for stepper in state.steppers.values():
             stepper.only = len(state.steppers) == 1
 
-    def speed(self) -> dict[str, str]:
+    def described_speed(self) -> dict[str, str]:
         """Return how the steps were computed, for run.json."""
-        every = [s.recordings for s in self.state.steppers.values() if s.recordings is not None]
-        why = next((found.refused for found in every if found.refused), "")
-        recorded = any(found.known for found in every)
-        return {"name": "graph" if recorded and not why else "eager", "why": why}
+        used, why = False, self.why
+        for stepper in self.state.steppers.values():
+            recordings, compiled = stepper.recordings, stepper.compiled
+            used |= recordings is not None and bool(recordings.known)
+            used |= compiled is not None and compiled.compiled
+            for one in (recordings, compiled):
+                why = why or ("" if one is None else one.refused)
+        return {"name": self.speed if used and not why else "eager", "why": why}
 
     def evaluation(
         self, data: Any, collate: Collate | None, batch: int | None, workers: int
@@ -263,6 +277,7 @@ def start(settings: Settings, given: Given | None) -> Parts:
     steps.accept_changes = settings.accept_changes
     if given is not None and given.detail is not None:
         steps.details = Details(folder / "details.json", given.detail, state.names)
+    speed, why = _speed(settings, plan, group, progress)
     return Parts(
         group=group,
         progress=progress,
@@ -273,16 +288,22 @@ def start(settings: Settings, given: Given | None) -> Parts:
         buffers=buffers,
         record=record,
         steps=steps,
-        recorded=_is_recorded(settings, group, progress),
+        speed=speed,
+        why=why,
         noise=settings.noise,
     )
 
 
-def _is_recorded(settings: Settings, group: Group, progress: Progress) -> bool:
-    """Return whether losses are recorded, and say why not if the program asked for it."""
+def _speed(settings: Settings, plan: Plan, group: Group, progress: Progress) -> tuple[str, str]:
+    """Return how losses are computed, and why not as the program asked for."""
+    why = ""
     if settings.speed == "graph" and group.device.type != "cuda":
-        progress.say("Speed: eager: the replicas compute on the CPU.")
-    return settings.speed == "graph" and group.device.type == "cuda"
+        why = "the replicas compute on the CPU"
+    if settings.speed == "compile" and plan.accumulation > MOST_COMPILED:
+        why = f"not compiled, because a step has {plan.accumulation} parts"
+    if why:
+        progress.say(f"Speed: eager: {why}.")
+    return ("eager" if why else settings.speed), why
 
 
 def _own_files() -> list[Path]:

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from lockstep.data.nested import digest
 from lockstep.data.readers import IndexedReader, Wanted
 from lockstep.engine.checks.identity import identity, spoken
-from lockstep.engine.checks.suspects import Suspects
+from lockstep.engine.checks.suspects import Suspects, unseeded
 from lockstep.engine.group import Group
 from lockstep.engine.model import ShardedModel
 from lockstep.engine.program.batches import Batches
@@ -151,10 +151,11 @@ class ProgramState:
             reader.read(Wanted(0, list(range(size)), 0, 0))
             if odd := [name for name in suspects.changed() if name not in may_change]:
                 raise DataError(
-                    f"reading samples of {type(reader.data).__name__} changes {some(odd)}: workers "
-                    "and replicas, which read other samples, count otherwise. If nothing but a log "
-                    f"depends on it, allow it with may_change={odd!r}, or with --may-change "
-                    f"{','.join(odd)}."
+                    unseeded(odd)
+                    or f"reading samples of {type(reader.data).__name__} changes {some(odd)}: "
+                    "workers and replicas, which read other samples, count otherwise. If nothing "
+                    f"but a log depends on it, allow it with may_change={odd!r}, or with "
+                    f"--may-change {','.join(odd)}."
                 )
 
     def identify(self, name: str, value: Any) -> None:

@@ -14,10 +14,13 @@ from torch import Tensor, nn
 from lockstep.data.keyed import seed_generators
 from lockstep.engine.group import Group
 from lockstep.engine.program.batches import Batch, Piece
+from lockstep.engine.program.compiled import CompiledLosses
 from lockstep.engine.program.exchange import GradientExchange, Wire
 from lockstep.engine.program.loss_scale import LossScale
 from lockstep.engine.program.losses import Weighed, weighed
 from lockstep.engine.program.noise import ProgramNoise
+from lockstep.engine.program.notes import Notes
+from lockstep.engine.program.overlap import Overlap
 from lockstep.engine.program.recorded import Recordings
 from lockstep.engine.program.tree import Gradients, ShardTree, present, take_gradients
 from lockstep.engine.recipe.plan import Plan
@@ -201,9 +204,11 @@ class Stepper:
         self.only = True
         """Whether the program has no other optimizer."""
         self.used = Used(optimizer, only=True)
-        self.exchange: GradientExchange | None = None
+        self.exchange: GradientExchange | Overlap | None = None
         self.recordings: Recordings | None = None
         """Losses that were recorded as CUDA graphs, if the program asks for it."""
+        self.compiled: CompiledLosses | None = None
+        """Losses that torch.compile compiles, if the program asks for it."""
         self.noise: ProgramNoise | None = None
         """Measures the noise scale, if the program asks for it."""
         self.inside = False
@@ -230,10 +235,17 @@ class Stepper:
         used = Used(self.optimizer, only=self.only)
         before = self.used.parameters
         if len(used.parameters) != len(before) or not all(map(is_, used.parameters, before)):
+            if isinstance(self.exchange, Overlap):
+                self.exchange.close()
             self.exchange = None
             if self.recordings is not None:
                 self.recordings.clear()
         self.used = used
+        if self.exchange is None and self.wire is not None:
+            # A recorded backward pass calls no hooks.
+            overlaps = self.wire.overlaps and self.recordings is None
+            kind = Overlap if overlaps else GradientExchange
+            self.exchange = kind(self.wire, used.parameters, self.computing.plan.shards)
 
     def gradients(
         self, batch: Batch, loss: Loss, call: int, notes: Notes, look: Look | None = None
@@ -251,25 +263,38 @@ class Stepper:
         if (recordings := self.recordings) is not None:
             scale = computing.loss_scale
             recordings.begin(self.divided, None if scale is None else scale.value)
+        overlap = self.exchange if isinstance(self.exchange, Overlap) else None
+        ends = max(pieces, default=-1)
         for number, shards in enumerate(parts := computing.plan.parts(computing.group.world.rank)):
             piece = pieces.get(shards.start)
             if piece is None:
                 tree.add(None)
                 continue
+            enter, function = partial(computing.enter, call, piece), loss
+            if self.compiled is not None:
+                # Before gradients may travel: what is compiled is compared with eager steps.
+                function = self.compiled(loss, piece, enter, self.compute)
+            if overlap is not None and shards.start == ends:
+                overlap.begin([waiting for _, waiting in tree.waiting])
             if recordings is None:
-                computing.enter(call, piece)
-                found, mine = self.compute(loss, piece.content)
+                enter()
+                found, mine = self.compute(function, piece.content)
             else:
-                enter, compute = partial(computing.enter, call, piece), partial(self.compute, loss)
                 last = number + 1 == len(parts)
+                compute = partial(self.compute, function)
                 found, mine = recordings(loss, piece, enter, compute, last=last)
             self.divided = self.divided and isinstance(found.items, float)
+            if overlap is not None and shards.start == ends:
+                overlap.complete(mine)
             if look is not None:
                 look(piece, mine)
             tree.add(mine)
             rows.append((shards.start, found.total.detach(), found.items))
             if found.notes:
                 notes.add(shards.start, found.notes)
+        if overlap is not None and not pieces:
+            overlap.begin([])
+            overlap.complete([None] * len(used.parameters))
         known = [items for _, _, items in rows if isinstance(items, float) and items.is_integer()]
         # Whole numbers: their sum is the same in any order, and needs no device.
         self.items = sum(known) if self.wire is None and len(known) == len(rows) else None
@@ -285,10 +310,7 @@ class Stepper:
 
     def exchanged(self, gradients: Gradients, table: Tensor) -> tuple[Gradients, Tensor]:
         """Add gradients and tables over the replicas; divide the gradients by the items."""
-        if self.wire is not None:
-            if self.exchange is None:
-                shards = self.computing.plan.shards
-                self.exchange = GradientExchange(self.wire, self.used.parameters, shards)
+        if self.exchange is not None:
             gradients, table = self.exchange(gradients, table)
         if not self.divided and (found := present(gradients)):
             known = self.items
@@ -337,51 +359,3 @@ def divide(gradients: list[Tensor], items: Tensor, *, exact: bool) -> None:
     if exact:
         # A sum that starts from zero has no -0, one that starts from a gradient may.
         torch._foreach_add_(gradients, 0.0)
-
-
-Rows = dict[str, list[list[float]]]
-"""For each name, the sum and the count of every shard."""
-
-
-class Notes:
-    """Numbers that loss functions return to be logged, as a sum and a count for each shard."""
-
-    def __init__(self, shards: int, own: range) -> None:
-        self.shards, self.own = shards, own
-        self.sums: dict[str, list[list[Any]]] = {}
-
-    def add(self, shard: int, notes: dict[str, tuple[Any, Any]]) -> None:
-        """Add the numbers of one piece; they stay on the device."""
-        for name, (total, count) in notes.items():
-            row = self.sums.setdefault(name, [[0.0, 0.0] for _ in range(self.shards)])[shard]
-            row[0] = row[0] + total
-            row[1] = row[1] + count
-
-    def rows(self, group: Group) -> Rows:
-        """Return the sums of all replicas; all call this together."""
-        own = {n: [[float(v) for v in row] for row in rows] for n, rows in self.sums.items()}
-        found: Rows = {}
-        for one in group.objects(own, "log"):
-            for name, rows in one.items():
-                kept = found.setdefault(name, [[0.0, 0.0] for _ in range(self.shards)])
-                # Each shard is on one replica: the others add zeros.
-                for row, (total, count) in zip(kept, rows, strict=True):
-                    row[0], row[1] = row[0] + total, row[1] + count
-        return found
-
-    def load(self, rows: Rows) -> None:
-        """Continue from saved sums: a replica takes over those of its own shards."""
-        self.sums = {
-            name: [row if n in self.own else [0.0, 0.0] for n, row in enumerate(every)]
-            for name, every in rows.items()
-        }
-
-    def means(self, group: Group) -> dict[str, float]:
-        """Return the mean of each number over all replicas, and forget the sums."""
-        rows = self.rows(group)
-        self.sums = {}
-        means = {}
-        for name, every in rows.items():
-            total, count = (sum(column) for column in zip(*every, strict=True))
-            means[name] = total / count if count else float("nan")
-        return means

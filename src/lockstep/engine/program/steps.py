@@ -84,7 +84,7 @@ class Steps:
             look if watched or details or spot or noise else None,
         )
         self.buffers.check()
-        self._lone.look(batch.samples)
+        self._lone.look(batch.samples, whole=batch.whole)
         checks.compare_shards(batch, loss, call, stepper, noted)
         checks.compare_divisions(batch, loss, call, stepper)
         if first is not None and recordings is not None:
@@ -107,7 +107,7 @@ class Steps:
             stepper, self.group, batch, encode, loss, self.record.calls, self.record.notes
         )
         self.buffers.check()
-        self._lone.look(batch.samples)
+        self._lone.look(batch.samples, whole=batch.whole)
         return self._finish(name, stepper, batch, *found)
 
     def _prepare(

@@ -161,15 +161,13 @@ class Job:
             return
         known = {"wire": "fp32", "bucket_mb": None, "timeline": False}
         odd = [name for name, value in known.items() if getattr(self, name) != value]
-        if self.speed is Speed.COMPILE:
-            odd.append("speed")
         if self.resident is not None:
             odd.append("resident")
         if odd:
             raise PlanError(
                 f"--{odd[0].replace('_', '-')} does not work with {self.recipe.why_general}: "
-                "such a recipe trains by a Loop, whose steps are neither compiled nor timed part "
-                "by part. Leave the flag out."
+                "such a recipe trains by a Loop, which adds gradients as they are and times "
+                "no parts of a step. Leave the flag out."
             )
 
     @property

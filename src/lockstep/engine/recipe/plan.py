@@ -9,6 +9,9 @@ from lockstep.errors import PlanError
 CHECK_EVERY = 256
 """Steps between two checks, on average: each costs one or two shards of one replica."""
 
+MOST_COMPILED = 8
+"""The most micro-batches whose batch norm is compiled one by one: torch.compile allows no more."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:

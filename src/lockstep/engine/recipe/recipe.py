@@ -40,6 +40,12 @@ class Precision(StrEnum):
     PURE_BF16 = "pure-bf16"
     """Weights, gradients and optimizer state in bfloat16, except those of batch norm."""
 
+    @property
+    def rounding(self) -> float:
+        """The relative size of one rounding."""
+        bits = {Precision.FP32: 23, Precision.TF32: 10, Precision.FP16: 10}
+        return float(2.0 ** -bits.get(self, 8))
+
 
 PrecisionName = Precision | Literal["fp32", "tf32", "bf16", "fp16", "pure-bf16"]
 

@@ -12,8 +12,10 @@ import torch
 import torch.distributed as dist
 
 from lockstep.data import Arrival
+from lockstep.engine.checks.fingerprint import ROUNDINGS
 from lockstep.engine.group import Group
 from lockstep.engine.recipe.job import Job
+from lockstep.engine.recipe.plan import MOST_COMPILED
 from lockstep.engine.replica import Replica
 from lockstep.engine.sampler import Step
 from lockstep.engine.step.cuda_graph import SHORT, Blocks, Captured
@@ -27,12 +29,8 @@ StepPath = Callable[[Step, list[Arrival]], Taken]
 Ticket = tuple[Step, list[Arrival]]
 """A step that has not been taken yet, with its data."""
 
-MOST_PARTS = 8
-"""The most micro-batches whose batch norm is compiled one by one: torch.compile allows no more."""
 MOST_RECORDED = 64
 """The most micro-batches in one graph."""
-ROUNDINGS = 8
-"""Roundings in each layer whose order or number may differ: products, sums, norm, activation."""
 
 
 class Attempts:
@@ -68,7 +66,7 @@ class Attempts:
         if self.job.timeline:
             return "the timeline looks into the step"
         parts = self.job.plan.accumulation
-        if self.model.norms and parts > MOST_PARTS:
+        if self.model.norms and parts > MOST_COMPILED:
             return f"batch norm would be compiled for each of {parts} micro-batches"
         return None
 

@@ -12,12 +12,6 @@ from lockstep.engine.replica import Replica
 from lockstep.engine.step.metrics import Meter
 from lockstep.rounding import moved_by_one_rounding
 
-_UNITS: dict[str, float] = {
-    Precision.FP32: 2.0**-23,
-    Precision.TF32: 2.0**-10,
-    Precision.BF16: 2.0**-8,
-}
-
 
 class Rollback:
     """The state before a step, and the way back to it."""
@@ -33,7 +27,7 @@ class Rollback:
         if memory is not None:
             self.ways_back.append(memory.bookmark())
         double = any(p.dtype == torch.float64 for p in module.parameters())
-        self.unit = 2.0**-52 if double else _UNITS[replica.recipe.precision]
+        self.unit = 2.0**-52 if double else Precision(replica.recipe.precision).rounding
         """One rounding of the numbers that the model computes with."""
 
     @torch.no_grad()

@@ -112,7 +112,7 @@ class TrainingStep:
             if self.noise is not None:
                 self.noise.part(number, items)
         self.buffers.check()
-        self.lone.look(step.samples)
+        self.lone.look(step.samples, whole=step.samples >= self.recipe.global_batch)
         if self.noise is not None:
             self.noise.step(whole=step.samples == self.recipe.global_batch)
         if self.shard_norms is not None and step.stride.looks:
