@@ -10,6 +10,7 @@ import argparse
 import json
 import statistics
 import tempfile
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,7 @@ from lockstep.engine.recipe.recipe import Recipe
 WORK = {
     "mlp": ("mlp", {}, 64, (784,)),
     "wideresnet": ("wideresnet", {"depth": 16, "width": 2, "channels": 3}, 64, (3, 32, 32)),
+    "resnet50": ("resnet50", {}, 256, (3, 224, 224)),
     "wideresnet-16-10": ("wideresnet", {"depth": 16, "width": 10, "channels": 3}, 512, (3, 32, 32)),
 }
 PROGRAM = """
@@ -38,7 +40,7 @@ import lockstep
 from lockstep.data import Tensors
 from own_loop import data, model
 with lockstep.Loop(global_batch={batch}, shards=4, exact={exact}, checkpoint_every=0,
-                   check_every={check}, speed="{speed}") as loop:
+                   check_every={check}, speed="{speed}", precision="{precision}") as loop:
     net = loop.model(model("{name}"))
     sgd = loop.optimizer(torch.optim.SGD(net.parameters(), lr=0.01, momentum=0.9, fused=True))
     batches = loop.batches(data("{name}", {steps}).train)
@@ -77,7 +79,14 @@ def right(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
 
 
 def by_recipe(
-    name: str, steps: int, replicas: int, exact: bool, device: str, speed: str, out: Path
+    name: str,
+    steps: int,
+    replicas: int,
+    exact: bool,
+    device: str,
+    speed: str,
+    precision: str,
+    out: Path,
 ) -> float:
     """Train as a recipe; return samples per second."""
     recipe = Recipe(
@@ -92,7 +101,12 @@ def by_recipe(
         epochs=1,
     )
     job = Job(
-        recipe=recipe, out=out, replicas=replicas, exact=exact, speed=speed, checkpoint_every=0
+        recipe=replace(recipe, precision=precision),
+        out=out,
+        replicas=replicas,
+        exact=exact,
+        speed=speed,
+        checkpoint_every=0,
     )
     return launch(job, device=device, console=Console(quiet=True))["samples_per_second"]
 
@@ -104,13 +118,20 @@ def by_loop(
     exact: bool,
     device: str,
     speed: str,
+    precision: str,
     out: Path,
     check: int = 256,
 ) -> float:
     """Train as a program; return samples per second."""
     path = out.with_suffix(".py")
     text = PROGRAM.format(
-        batch=WORK[name][2], exact=exact, name=name, steps=steps, check=check, speed=speed
+        batch=WORK[name][2],
+        exact=exact,
+        name=name,
+        steps=steps,
+        check=check,
+        speed=speed,
+        precision=precision,
     )
     path.write_text(text)
     program = Program(path=path, out=out)
@@ -136,7 +157,8 @@ def main() -> None:
     parser.add_argument("--replicas", default="1")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--device", default="cpu")
-    parser.add_argument("--speed", default="eager", choices=("eager", "graph"))
+    parser.add_argument("--speed", default="eager", choices=("eager", "compile", "graph"))
+    parser.add_argument("--precision", default="fp32")
     parser.add_argument("--sides", default="recipe,loop,loop without checks")
     parser.add_argument("--out", type=Path, required=True)
     given = parser.parse_args()
@@ -145,7 +167,7 @@ def main() -> None:
     found = []
     for name, steps in zip(given.work.split(","), map(int, given.steps.split(",")), strict=True):
         for replicas in map(int, given.replicas.split(",")):
-            for exact in (False, True):
+            for exact in (False, True) if given.speed != "compile" else (False,):
                 rates: dict[str, list[float]] = {side: [] for side in sides}
                 for number in range(given.rounds):
                     # In another order every time: what a round leaves behind slows nobody twice.
@@ -153,11 +175,18 @@ def main() -> None:
                         with tempfile.TemporaryDirectory() as folder:
                             out = Path(folder) / f"run{number}"
                             rate = measure(
-                                name, steps, replicas, exact, given.device, given.speed, out
+                                name,
+                                steps,
+                                replicas,
+                                exact,
+                                given.device,
+                                given.speed,
+                                given.precision,
+                                out,
                             )
                             rates[side].append(rate)
                 row: dict[str, Any] = {"work": name, "replicas": replicas, "exact": exact}
-                row["speed"] = given.speed
+                row |= {"speed": given.speed, "precision": given.precision}
                 row["samples_per_second"] = {s: statistics.median(r) for s, r in rates.items()}
                 for one, other in (("loop", "recipe"), ("loop", "loop without checks")):
                     if other not in sides:

@@ -6,11 +6,13 @@ import sys
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial, wraps
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+import torch.distributed as dist
 
 from lockstep import data, models
 from lockstep.cli import main
@@ -54,6 +56,24 @@ def world(number: int) -> Callable[[Callable[[Group], None]], Callable[[], None]
         return run
 
     return decorate
+
+
+_STORES = count()
+
+
+class OnNccl(Group):
+    """One replica that exchanges all the same: the only NCCL group that fits on one GPU."""
+
+    def __init__(self, store: Path) -> None:
+        super().__init__(World(device="cuda:0"))
+        dist.init_process_group(
+            "nccl",
+            store=dist.FileStore(f"{store}-{next(_STORES)}", 1),
+            rank=0,
+            world_size=1,
+            device_id=self.device,
+        )
+        self.alone, self.exchange_device = False, self.device
 
 
 def train(recipe: Recipe, out: Path, replicas: int = 1, **options: Any) -> dict[str, Any]:

@@ -24,7 +24,6 @@ from lockstep.engine.exchange.compression.bf16 import bf16
 from lockstep.engine.exchange.compression.powersgd import PowerSGD
 from lockstep.engine.exchange.hooks import OverlappedExchange, attach
 from lockstep.engine.exchange.reduce import ExactReduce
-from lockstep.engine.group import Group
 from lockstep.engine.loop import train
 from lockstep.engine.recipe.builtin import RECIPES
 from lockstep.engine.recipe.job import Job
@@ -32,8 +31,8 @@ from lockstep.engine.recipe.recipe import Recipe
 from lockstep.engine.run.receipts import read
 from lockstep.processes.replicas import run_replicas
 from lockstep.scaling.optimizers.layerwise import norms
-from lockstep.world import World, gpu_count, use_deterministic_blas
-from replicas import digits_subset, small
+from lockstep.world import gpu_count, use_deterministic_blas
+from replicas import OnNccl, digits_subset, small
 
 pytestmark = [
     pytest.mark.gpu,
@@ -349,26 +348,11 @@ def test_replicas_that_share_a_gpu_say_why_they_are_not_recorded(tmp_path: Path)
     assert "gloo" in run["speed"]["why"]
 
 
-class OnNccl(Group):
-    """One replica that exchanges all the same: the only NCCL group that fits on one GPU."""
-
-    def __init__(self, store: str) -> None:
-        super().__init__(World(device="cuda:0"))
-        dist.init_process_group(
-            "nccl",
-            store=dist.FileStore(store, 1),
-            rank=0,
-            world_size=1,
-            device_id=self.device,
-        )
-        self.alone, self.exchange_device = False, self.device
-
-
 @pytest.mark.parametrize("exact", [False, True])
 def test_a_recorded_step_exchanges_on_nccl(tmp_path: Path, exact: bool):
     def run(speed: str, rank: int, store: str) -> dict[str, Any]:
         job = Job(recipe=without_chance(), out=tmp_path / speed, speed=speed, exact=exact, keep=1)
-        return train(job, OnNccl(store), Progress())
+        return train(job, OnNccl(Path(store)), Progress())
 
     runs = {speed: run_replicas(1, partial(run, speed)) for speed in ("eager", "graph")}
     assert runs["graph"]["speed"]["name"] == "graph", runs["graph"]["speed"]["why"]

@@ -40,8 +40,8 @@ class CompiledLosses:
         self.modules, self.parameters, self.progress = modules, parameters, progress
         self.unit = unit
         self.known: dict[Loss, _Known] = {}
-        self.compiled = False
-        """Whether any loss is compiled."""
+        self.compiled = self.new = False
+        """Whether any loss is compiled, and whether that was tried since somebody looked."""
         self.refused = ""
         """Why nothing is compiled."""
 
@@ -90,6 +90,7 @@ class CompiledLosses:
         """Return the compiled loss if it computes the gradient of the eager one."""
         if not self.compiled:
             self.progress.say("Speed: compiling the loss, which may take a minute ...")
+        self.new = True
         # The same random numbers as in eager steps.
         options: dict[str, Any] = {"fallback_random": True}
         function = torch.compile(loss, options=options)

@@ -10,7 +10,7 @@ import inspect
 import math
 from collections.abc import Mapping
 from functools import cache
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -31,11 +31,6 @@ from lockstep.engine.step.update import Update
 from lockstep.errors import LockstepError, NotFinite, RecipeError, raised
 from lockstep.keys import key
 from lockstep.world import World
-
-_SPEEDS: dict[Speed, Literal["compile", "graph"]] = {
-    Speed.COMPILE: "compile",
-    Speed.GRAPH: "graph",
-}
 
 
 def train_by_loop(job: Job, world: World, store: str | None, progress: Progress) -> dict[str, Any]:
@@ -75,7 +70,7 @@ def train_by_loop(job: Job, world: World, store: str | None, progress: Progress)
             noise=job.noise,
             check_every=job.check_every,
             may_change=recipe.may_change,
-            speed=_SPEEDS.get(Speed(job.speed), "eager"),
+            speed=Speed.EAGER if job.speed is Speed.AUTO else Speed(job.speed),
         ) as loop:
             parts = loop._parts
             data = load_shared_data(job, parts.group, parts.progress)

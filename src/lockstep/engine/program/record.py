@@ -29,6 +29,8 @@ from lockstep.errors import FolderError, Interrupted, NotFinite, RunError
 
 SECONDS = 0.5
 """Time between two control points, where the replicas agree to continue or to stop."""
+FIRST_STEPS = 50
+"""Steps in which a loss may be compiled or recorded without counting as slow training."""
 MOST_STEPS = 1000
 """The most steps between two control points."""
 
@@ -210,7 +212,12 @@ class ProgramRecord:
     def _begin_measuring(self) -> None:
         self.clock.turn_to("training")
         self.first = (self.clock.seconds["training"], self.samples)
-        self.summary["first_step_at"] = time.time()
+        self.summary.setdefault("first_step_at", time.time())
+
+    def measure_again(self) -> None:
+        """Count samples per second from the next step on: this one compiled or recorded a loss."""
+        if self.iterations < FIRST_STEPS:
+            self.first = None
 
     def _agree(self) -> bool:
         """Agree with the other replicas; return whether to stop."""

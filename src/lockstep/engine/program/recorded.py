@@ -56,6 +56,8 @@ class Recordings:
         self.pool: Any = None
         self.refused = ""
         """Why nothing can be recorded."""
+        self.new = False
+        """Whether a loss was recorded since somebody looked."""
 
     def clear(self) -> None:
         """Forget all recordings: they work on other memory."""
@@ -135,6 +137,7 @@ class Recordings:
         self, place: Hashable, content: Any, enter: Enter, compute: Compute
     ) -> tuple[Weighed, Gradients]:
         """Compute eagerly, then record, replay, and compare the two."""
+        self.new = True
         buffers = [b for module in self.modules for b in module.buffers()]
         before = [buffer.clone() for buffer in buffers]
         chance = host_states()

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Literal, TypedDict
 
 from lockstep.engine.program.given import Given
+from lockstep.engine.recipe.job import Speed, SpeedName
 from lockstep.engine.recipe.plan import CHECK_EVERY, Plan, make_plan
 from lockstep.engine.recipe.recipe import Precision, PrecisionName, names_in
 from lockstep.engine.run.open_loggers import Chosen, checked
@@ -42,7 +43,7 @@ class Options(TypedDict, total=False):
     may_change: str | Sequence[str]
     """Variables that the loss may change in exact mode, because nothing but a log depends on them:
     names as a message gives them, such as `Net.calls`."""
-    speed: Literal["eager", "compile", "graph"]
+    speed: Literal["eager", "compile", "graph"] | Speed
     """`compile` compiles the loss (fast mode). `graph` records it as a CUDA graph: then it must
     depend on its batch and on tensors alone."""
     noise: bool
@@ -79,7 +80,7 @@ class Settings:
     max_steps: int | None = None
     check_every: int = CHECK_EVERY
     may_change: str | Sequence[str] = ()
-    speed: str = "eager"
+    speed: SpeedName = Speed.EAGER
     noise: bool = False
     accept_changes: bool = False
     timeout: float = 600.0
@@ -90,12 +91,13 @@ class Settings:
         """Refuse values that cannot work."""
         if self.precision not in tuple(Precision):
             raise PlanError(f"precision is {self.precision!r}; known: {', '.join(Precision)}.")
-        if self.speed not in ("eager", "compile", "graph"):
+        if self.speed not in (Speed.EAGER, Speed.COMPILE, Speed.GRAPH):
             raise PlanError(
                 f"speed is {self.speed!r}; a Loop knows 'eager', 'compile' to compile its losses, "
                 "and 'graph' to record them."
             )
-        if self.speed == "compile" and self.exact:
+        object.__setattr__(self, "speed", Speed(self.speed))
+        if self.speed is Speed.COMPILE and self.exact:
             raise PlanError(
                 "speed='compile' does not work with exact mode: a compiler may order sums "
                 "differently on another machine or day. Use speed='graph' or 'eager'."

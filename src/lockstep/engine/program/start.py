@@ -33,6 +33,7 @@ from lockstep.engine.program.sources import check_length, has_index
 from lockstep.engine.program.state import ProgramState
 from lockstep.engine.program.step import Computing, Stepper
 from lockstep.engine.program.steps import Steps
+from lockstep.engine.recipe.job import Speed
 from lockstep.engine.recipe.plan import MOST_COMPILED, Plan
 from lockstep.engine.recipe.prepare import (
     check_layers,
@@ -62,8 +63,8 @@ class Parts:
     buffers: BufferWatch
     record: ProgramRecord
     steps: Steps
-    speed: str = "eager"
-    """How losses are computed: `eager`, `compile` or `graph`."""
+    speed: Speed = Speed.EAGER
+    """How losses are computed."""
     why: str = ""
     """Why they are not computed as the program asked for."""
     noise: bool = False
@@ -158,12 +159,12 @@ class Parts:
             raise RecipeError(f"two optimizers are called {name!r}. Give one of them a name=.")
         state.fact(f"optimizer {name}", kind)
         stepper = Stepper(self.computing, optimizer, self.wire, clip, exact=self.checks.exact)
-        if self.speed == "compile":
+        if self.speed is Speed.COMPILE:
             computing = self.computing
             stepper.compiled = CompiledLosses(
                 computing.modules, computing.parameters, self.progress, computing.precision.rounding
             )
-        if self.speed == "graph":
+        if self.speed is Speed.GRAPH:
             stepper.recordings = Recordings(
                 self.computing.modules, self.group.device, self.progress, exact=self.checks.exact
             )
@@ -184,7 +185,7 @@ class Parts:
             used |= compiled is not None and compiled.compiled
             for one in (recordings, compiled):
                 why = why or ("" if one is None else one.refused)
-        return {"name": self.speed if used and not why else "eager", "why": why}
+        return {"name": str(self.speed) if used and not why else "eager", "why": why}
 
     def evaluation(
         self, data: Any, collate: Collate | None, batch: int | None, workers: int
@@ -294,16 +295,16 @@ def start(settings: Settings, given: Given | None) -> Parts:
     )
 
 
-def _speed(settings: Settings, plan: Plan, group: Group, progress: Progress) -> tuple[str, str]:
+def _speed(settings: Settings, plan: Plan, group: Group, progress: Progress) -> tuple[Speed, str]:
     """Return how losses are computed, and why not as the program asked for."""
     why = ""
-    if settings.speed == "graph" and group.device.type != "cuda":
+    if settings.speed is Speed.GRAPH and group.device.type != "cuda":
         why = "the replicas compute on the CPU"
-    if settings.speed == "compile" and plan.accumulation > MOST_COMPILED:
+    if settings.speed is Speed.COMPILE and plan.accumulation > MOST_COMPILED:
         why = f"not compiled, because a step has {plan.accumulation} parts"
     if why:
         progress.say(f"Speed: eager: {why}.")
-    return ("eager" if why else settings.speed), why
+    return (Speed.EAGER if why else Speed(settings.speed)), why
 
 
 def _own_files() -> list[Path]:

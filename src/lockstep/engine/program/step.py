@@ -247,6 +247,13 @@ class Stepper:
             kind = Overlap if overlaps else GradientExchange
             self.exchange = kind(self.wire, used.parameters, self.computing.plan.shards)
 
+    def sets_up(self) -> bool:
+        """Return whether a loss was compiled or recorded since this was asked last."""
+        found = [one for one in (self.compiled, self.recordings) if one is not None and one.new]
+        for one in found:
+            one.new = False
+        return bool(found)
+
     def gradients(
         self, batch: Batch, loss: Loss, call: int, notes: Notes, look: Look | None = None
     ) -> tuple[Gradients, Tensor]:

@@ -85,6 +85,8 @@ class Steps:
         )
         self.buffers.check()
         self._lone.look(batch.samples, whole=batch.whole)
+        if stepper.sets_up():
+            self.record.measure_again()
         checks.compare_shards(batch, loss, call, stepper, noted)
         checks.compare_divisions(batch, loss, call, stepper)
         if first is not None and recordings is not None:
