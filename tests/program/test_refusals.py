@@ -327,6 +327,61 @@ def test_fast_mode_warns_of_a_variable_that_matters_late(tmp_path: Path):
     assert said.count("depends on how the batch is divided") == said.count("step 5:") == 1
 
 
+SEEN = """
+COUNTS = torch.ones(3)
+def measure(batch):
+    COUNTS.index_add_(0, model(batch[0]).argmax(1), torch.ones(len(batch[0])))
+    return {"n": torch.ones(len(batch[0]))}
+"""
+
+
+def test_fast_mode_warns_of_what_each_replica_has_evaluated(tmp_path: Path):
+    body = changed(LOSS, LOSS.replace("model(x), y", "model(x), y, weight=COUNTS / COUNTS.sum()"))
+    body = body.replace("epochs(2):\n", "epochs(2):\n        loop.evaluate(DATA[:30], measure)\n")
+    path = written(tmp_path, SEEN + body.replace("DATA)", "DATA[:64])"))
+    run(path, tmp_path / "out", 2, exact=False, console=Heard(tmp_path / "heard"))
+    assert (
+        "computed by replicas 1 and 0, the gradients of a shard" in (tmp_path / "heard").read_text()
+    )
+
+
+PAGE = """
+class Page:
+    def __init__(self):
+        self.x = torch.zeros(16, 6)
+        self.constant = torch.ones(3)
+    def __call__(self, samples):
+        x = self.x[: len(samples)]
+        for row, (values, _) in zip(x, samples):
+            row.copy_(values)
+        return {returned}, torch.stack([y for _, y in samples]), self.constant
+"""
+
+
+@pytest.mark.parametrize("exact", [True, False])
+def test_a_collate_function_that_overwrites_its_batches_is_refused(exact: bool, tmp_path: Path):
+    body = changed("x, y = batch", "x, y, _ = batch").replace("(DATA)", "(DATA, collate=Page())")
+    path = written(tmp_path, PAGE.replace("{returned}", "x") + body)
+    for shards in (2, 8):
+        with pytest.raises(LockstepError, match="writes into memory that it returned before"):
+            run(path, tmp_path / f"out{shards}", exact=exact, shards=shards)
+    body = body.replace("    x, y, _ = batch", "    x, y, _ = batch\n        x.mul_(0.5)")
+    path = written(tmp_path, PAGE.replace("{returned}", "x.clone()") + body)
+    run(path, tmp_path / "copied", exact=exact)
+
+
+def test_fast_mode_is_quiet_about_two_sets_of_data(tmp_path: Path):
+    pairs = changed("for batch in batches:", "for batch in zip(batches, others):")
+    pairs = pairs.replace("x, y = batch", "(x, y), _ = batch").replace(
+        "    def loss", "    others = loop.batches(DATA[:64])\n    def loss"
+    )
+    path = written(tmp_path, pairs.replace("(DATA)", "(DATA[:64])"))
+    for replicas in (1, 2, 4):
+        heard = Heard(tmp_path / f"heard{replicas}")
+        run(path, tmp_path / f"out{replicas}", replicas, exact=False, console=heard)
+        assert not heard.text
+
+
 SYSTEM = """
 class Drawn(torch.utils.data.Dataset):
     chance = random.SystemRandom()

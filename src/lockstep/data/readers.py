@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import warnings
+import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any, NamedTuple, cast
@@ -20,13 +21,15 @@ from torch.utils.data._utils import worker
 
 from lockstep.data.dataset import Tensors
 from lockstep.data.keyed import generator_states, restore_generators, seed_generators
-from lockstep.data.nested import digest, move, rows_in, stack
+from lockstep.data.nested import digest, move, rows_in, stack, tensors_in
 from lockstep.data.workers import start_worker
 from lockstep.errors import DataError, LockstepError, raised
 from lockstep.keys import key
 from lockstep.processes.data_worker import WorkerContext
 
 Collate = Callable[[list[Any]], Any]
+_FIRST_HASHED = 16
+"""Calls of a collate function after which all that it returned is hashed."""
 
 
 class Wanted(NamedTuple):
@@ -45,6 +48,10 @@ class Collator:
 
     def __init__(self, collate: Collate | None, seed: int, *, may_drop: bool = False) -> None:
         self.collate, self.seed, self.may_drop = collate, seed, may_drop
+        self._given: list[tuple[weakref.ref[Tensor], int, str]] = []
+        """The tensors that the collate function returned last, the places of their memory, and
+        hashes of those that may be overwritten."""
+        self._hashed = _FIRST_HASHED
 
     def __call__(self, samples: list[Any], epoch: int, batch: int, shard: int) -> Any:
         """Return what the collate function makes of the samples."""
@@ -69,7 +76,37 @@ class Collator:
                 "samples: it drops samples, which nobody would notice. Drop them from the data "
                 "set, or pass may_drop=True to loop.batches if that is what you want."
             )
+        if self.collate is not None:
+            self._refuse_overwritten(content)
         return content
+
+    def _refuse_overwritten(self, content: Any) -> None:
+        """Refuse a collate function that writes into what it returned before.
+
+        lockstep reads all shards of a batch before it computes the first one.
+        """
+        now = [
+            (t, t.untyped_storage().data_ptr())
+            for t in tensors_in(content)
+            if t.layout is torch.strided and t.device.type == "cpu"
+        ]
+        alive = {
+            place: (old, before) for ref, place, before in self._given if (old := ref()) is not None
+        }
+        again = {place for _, place in now if place in alive}
+        # A loss may change its batch in place: only memory that comes again is compared.
+        if any(before and digest(old) != before for old, before in map(alive.__getitem__, again)):
+            raise DataError(
+                f"the collate function {_name(self.collate)} writes into memory that it returned "
+                "before: an earlier shard of the batch, which is still to be computed, has "
+                "changed. Return new tensors each time, for example with .clone()."
+            )
+        # Memory that comes twice may be a constant, such as a mask: the next call will tell.
+        self._given = [
+            (weakref.ref(t), place, digest(t) if self._hashed > 0 or place in again else "")
+            for t, place in now
+        ]
+        self._hashed -= 1
 
 
 def _name(function: Any) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import torch
 from torch import Tensor
@@ -16,6 +16,7 @@ ROUNDINGS = 8
 BITS = {8: torch.int64, 4: torch.int32, 2: torch.int16, 1: torch.uint8}
 """The whole numbers of as many bytes as an element has."""
 _ROW = 256
+_PART = 1 << 22
 
 
 def fingerprint(tensor: Tensor) -> Tensor:
@@ -59,13 +60,41 @@ def relative_distance(
     """Return the distance from a gradient to the sum of its pieces, as a share of its length."""
     difference = length = 0.0
     for together, *apart in zip(whole, *pieces, strict=True):
-        found = [_wide(piece) for piece in apart if piece is not None]
-        total = torch.stack(found).sum(0) if found else torch.zeros((), dtype=torch.float64)
-        one = torch.zeros_like(total) if together is None else _wide(together)
-        difference += float((one - total.to(one.device)).abs().square().sum())
-        length += float(one.abs().square().sum())
+        found = [piece for piece in apart if piece is not None]
+        tensors = found if together is None else [together, *found]
+        if not tensors:
+            continue
+        for parts in zip(*(_parts(tensor) for tensor in tensors), strict=True):
+            rest = parts if together is None else parts[1:]
+            total = torch.stack([part.to(parts[0].device) for part in rest]).sum(0) if rest else 0.0
+            one = torch.zeros_like(parts[0]) if together is None else parts[0]
+            difference += float((one - total).abs().square().sum())
+            length += float(one.abs().square().sum())
     return (difference / length) ** 0.5 if length else float(difference > 0)
 
 
-def _wide(gradient: Tensor) -> Tensor:
-    return gradient.to(torch.complex128 if gradient.is_complex() else torch.float64)
+def sketch(gradients: Sequence[Tensor | None]) -> Tensor:
+    """Return a few numbers for each gradient: they are close if the gradients are.
+
+    They are its length, and its products with two fixed waves.
+    """
+    rows = []
+    for gradient in gradients:
+        found = torch.zeros(3, dtype=torch.float64)
+        start = 0
+        for part in () if gradient is None else _parts(gradient):
+            values = part.abs() if part.is_complex() else part
+            places = torch.arange(start, start + len(part), dtype=torch.float64, device=part.device)
+            start += len(part)
+            waves = torch.stack([values, torch.cos(places), torch.sin(places * 0.7)])
+            found += (waves @ values).cpu()
+        found[0] = found[0].sqrt()
+        rows.append(found)
+    return torch.cat(rows) if rows else torch.zeros(0, dtype=torch.float64)
+
+
+def _parts(gradient: Tensor) -> Iterator[Tensor]:
+    """Yield the values in double precision, a few at a time: a gradient may be large."""
+    wide = torch.complex128 if gradient.is_complex() else torch.float64
+    for part in gradient.detach().reshape(-1).split(_PART):
+        yield part.to(wide)

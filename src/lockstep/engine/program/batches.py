@@ -82,6 +82,9 @@ def join(batches: Sequence[Batch]) -> Batch:
 
 
 def _zipped(columns: list[list[Piece]]) -> list[Piece]:
+    rows = zip(*columns, strict=False)
+    if len({tuple(piece.shards for piece in pieces) for pieces in columns}) == 1:
+        return [Piece(r[0].shards, r[0].sizes, tuple(p.content for p in r)) for r in rows]
     found: dict[range, list[Piece | None]] = {}
     for number, pieces in enumerate(columns):
         for piece in pieces:

@@ -8,16 +8,17 @@ that mixes samples, and a device that makes errors.
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
 from lockstep.console import Progress
 from lockstep.data.nested import digest
-from lockstep.engine.checks.fingerprint import TOLERANCE, fingerprint, relative_distance
+from lockstep.engine.checks.fingerprint import TOLERANCE, fingerprint, relative_distance, sketch
 from lockstep.engine.checks.suspects import Suspects, why_not
 from lockstep.engine.group import Group
 from lockstep.engine.program.batches import Batch, Piece
 from lockstep.engine.program.step import Computing, Loss, Stepper
-from lockstep.engine.program.tree import Gradients
+from lockstep.engine.program.tree import Gradients, ShardTree
 from lockstep.engine.recipe.plan import Plan
 from lockstep.engine.recipe.prepare import some
 from lockstep.errors import RecipeError, Untrusted
@@ -32,6 +33,8 @@ def fingerprints(gradients: Gradients) -> list[int]:
     return [0 if gradient is None else int(fingerprint(gradient)) for gradient in gradients]
 
 
+Seen = tuple[str, Tensor]
+"""A hash of the samples of a shard, and a sketch of its gradient."""
 Noted = dict[int, tuple[str, list[int]]]
 """For some shards, a hash of their samples, and one of each parameter's gradient."""
 
@@ -93,16 +96,22 @@ class Checks:
         """Return what this replica computes to compare in a batch."""
         rank, size = self.group.world.rank, self.plan.replicas
         if not self.exact:
-            return self._divisions() if self._checked_shards(epoch, batch) else []
+            if self.plan.shards < 2 or not self._checked_shards(epoch, batch):
+                return []
+            return self._divisions()
         found = self._checked_shards(epoch, batch)
         return [range(s, s + 1) for s in found if (self._owner(s) + 1) % size == rank]
 
     def _divisions(self) -> list[range]:
-        """Return two neighbouring shards, together and one by one."""
-        if self.plan.shards < 2:
-            return []
-        first = self.group.world.rank * self.plan.shards_per_replica // 2 * 2
-        return [range(first, first + 2), range(first, first + 1), range(first + 1, first + 2)]
+        """Return two shards together and one by one, and one that another replica computes, too."""
+        rank = self.group.world.rank
+        first, other = self._pair(rank), self._pair((rank + 1) % self.plan.replicas)
+        places = ((first, 2), (first, 1), (first + 1, 1), (other, 1))
+        return [range(start, start + number) for start, number in places]
+
+    def _pair(self, rank: int) -> int:
+        """Return the first of the two shards that a replica computes in another division."""
+        return rank * self.plan.shards_per_replica // 2 * 2
 
     def is_due(self, batch: Batch) -> bool:
         """Return whether something of a batch is computed twice."""
@@ -196,21 +205,30 @@ class Checks:
         self.compared_divisions.add(place)
         apart: float | None = None
         changed: list[str] = []
-        if len(batch.checks) == 3:
-            found = [
-                _gradients(stepper.computing, piece, loss, call, stepper) for piece in batch.checks
-            ]
+        own: tuple[Seen, Seen] | None = None
+        # A small last batch may leave shards without samples.
+        if [piece.shards for piece in batch.checks] == self._divisions():
+            try:
+                apart, own = _divided(batch.checks, loss, call, stepper)
+            except torch.OutOfMemoryError:
+                if self._is_first(batch):
+                    raise
+                # Training fits into the memory; this check, which comes now and then, does not.
+                torch.cuda.empty_cache()
             if self._is_first(batch):
-                changed = _changed_again(batch.checks[-1], loss, call, stepper)
-            apart = relative_distance(found[0], found[1:])
+                changed = _changed_again(batch.checks[1], loss, call, stepper)
         if odd := [name for name in changed if name not in self.may_change]:
             self.progress.warn(
                 f"computing a part of the batch changes {some(odd)}. If the weights depend on it, "
                 "they will differ on another number of replicas, which compute other parts. If "
                 f"only a log does, may_change={odd!r} allows it."
             )
-        worst = max((a for a in self.group.objects(apart) if a is not None), default=0.0)
-        if worst > TOLERANCE:
+        every = self.group.objects((apart, own))
+        worst = max((a for a, _ in every if a is not None), default=0.0)
+        if (text := self._differing([seen for _, seen in every])) is not None:
+            self.dependent.add(name)
+            self.progress.warn(f"step {call + 1}, {name}: {text}")
+        elif worst > TOLERANCE:
             self.dependent.add(name)
             self.progress.warn(
                 f"step {call + 1}: the gradient of {name} depends on how the batch is divided: two "
@@ -221,6 +239,53 @@ class Checks:
                 "a variable that remembers earlier batches. Exact mode keeps the division fixed; "
                 "loop.step_across computes a loss over the whole batch."
             )
+
+    @staticmethod
+    def _differing(every: list[tuple[Seen, Seen] | None]) -> str | None:
+        """Return how a shard differs that two replicas computed; all replicas know all of it."""
+        for rank, seen in enumerate(every):
+            owner = (rank + 1) % len(every)
+            first = every[owner]
+            if seen is None or first is None:
+                continue
+            (samples, gradient), (again, repeated) = first[0], seen[1]
+            who = f"replicas {owner} and {rank}" if owner != rank else f"replica {owner} twice"
+            end = (
+                "Fast mode will give another result on another number of replicas, and exact mode "
+                "will refuse this program."
+            )
+            if samples != again:
+                return (
+                    f"read by {who}, the samples of a shard differ. The data set or the collate "
+                    "function remembers what it read before, draws from a generator of its own, or "
+                    f"depends on its process. {end}"
+                )
+            apart = relative_distance([gradient], [[repeated]])
+            if apart > TOLERANCE:
+                return (
+                    f"computed by {who}, the gradients of a shard differ by about {apart:.1%}. The "
+                    "code may remember earlier batches or evaluations, draw from a generator of "
+                    f"its own, or depend on its rank. {end}"
+                )
+        return None
+
+
+def _divided(
+    checks: list[Piece], loss: Loss, call: int, stepper: Stepper
+) -> tuple[float, tuple[Seen, Seen]]:
+    """Return how far two shards together are from the same one by one, and what was seen."""
+
+    def computed(number: int) -> Gradients:
+        return _gradients(stepper.computing, checks[number], loss, call, stepper)
+
+    # One after the other: a large model has no room for many gradients.
+    apart = computed(1)
+    mine = digest(checks[1].content), sketch(apart)
+    tree = ShardTree(len(apart))
+    tree.add(apart)
+    tree.add(computed(2))
+    distance = relative_distance(computed(0), [tree.total()])
+    return distance, (mine, (digest(checks[3].content), sketch(computed(3))))
 
 
 def _changed_again(piece: Piece, loss: Loss, call: int, stepper: Stepper) -> list[str]:
