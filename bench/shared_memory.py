@@ -1,6 +1,6 @@
 """Compare the time to add gradients through gloo and through shared memory.
 
-    python bench/board.py --rounds 15 --save bench/results/board.json
+    python bench/shared_memory.py --rounds 15 --save bench/results/shared-memory.json
 
 Replicas on this machine add buffers of several sizes, alternating between both ways. They add small
 buffers many times in a row, because they do not all leave a barrier at the same moment.
