@@ -10,9 +10,8 @@ INSTALL = (test -x $(VENV)/bin/python || $(PYTHON) -m venv --without-pip $(VENV)
 demo: $(VENV)/.installed
 	$(VENV)/bin/lockstep compare digits --replicas 2
 
-# Compiled test files and modules are kept: every process would compile them anew.
-PYTEST = OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= PYTHONPYCACHEPREFIX=$(abspath $(VENV))/pycache \
-	$(VENV)/bin/python -m pytest
+# Compiled test files and modules are kept: every process would compile them again.
+PYTEST = OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(VENV)/bin/python -m pytest
 
 # Two tests at a time: most of them wait for processes that they started.
 test: $(VENV)/.installed-dev lint

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import subprocess
 import sys
@@ -13,6 +14,17 @@ import pytest
 from hypothesis import settings
 
 from lockstep.processes.forked import server_ids
+
+# A million objects are made while tests are collected, and all of them stay: looking for garbage
+# among them takes half of the time.
+gc.disable()
+
+
+def pytest_collection_finish() -> None:
+    """Look for garbage again, but not among what was imported and collected."""
+    gc.freeze()
+    gc.enable()
+
 
 # Some virtual machines announce AMX and do not have it: bfloat16 then ends in SIGILL, also in
 # plain torch. What oneDNN may use is decided before torch is first used.
