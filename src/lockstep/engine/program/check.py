@@ -14,6 +14,7 @@ from torch import Tensor
 from lockstep.console import Progress
 from lockstep.data.nested import digest
 from lockstep.engine.checks.fingerprint import TOLERANCE, fingerprint, relative_distance, sketch
+from lockstep.engine.checks.messages import computed_by, gradients_differ, samples_differ
 from lockstep.engine.checks.suspects import Suspects, why_not
 from lockstep.engine.group import Group
 from lockstep.engine.program.batches import Batch, Piece
@@ -173,26 +174,10 @@ class Checks:
     ) -> None:
         pairs = zip(stepper.used.parameters, first[1], second[1], strict=True)
         differing = [self.names.get(p, "a parameter") for p, a, b in pairs if a != b]
-        owner = self._owner(shard)
-        who = f"replica {owner} and replica {rank}" if owner != rank else f"replica {owner} twice"
-        place = f"step {call + 1}, shard {shard}"
+        who, place = computed_by(self._owner(shard), rank), f"step {call + 1}, shard {shard}"
         if first[0] != second[0]:
-            raise Untrusted(
-                f"{place}: read by {who}, the samples differ. The data set or the collate function "
-                "remembers what it read before (a cache of random values, a counter), draws from "
-                "a generator of its own, or depends on its process (its rank, the order of a "
-                "set). Exact mode cannot keep its promise with these data."
-            )
-        cause = (
-            f"Between the two, this changed: {some(changed)}."
-            if changed
-            else "The code may count in a variable, draw from a generator of its own, depend on "
-            "its rank or on the order of a set, or the device may have made an error."
-        )
-        raise Untrusted(
-            f"{place}: computed by {who}, the gradients differ, first in {some(differing)}. Exact "
-            f"mode cannot keep its promise with this program. {cause}"
-        )
+            raise Untrusted(samples_differ(place, who, "collate function"))
+        raise Untrusted(gradients_differ(place, who, "program", differing, changed))
 
     def compare_divisions(self, batch: Batch, loss: Loss, call: int, stepper: Stepper) -> None:
         """In fast mode, warn if the gradient depends on how the batch is divided."""
@@ -220,7 +205,7 @@ class Checks:
         if odd := [name for name in changed if name not in self.may_change]:
             self.progress.warn(
                 f"computing a part of the batch changes {some(odd)}. If the weights depend on it, "
-                "they will differ on another number of replicas, which compute other parts. If "
+                "they will change with the number of replicas, which decides the parts. If "
                 f"only a log does, may_change={odd!r} allows it."
             )
         every = self.group.objects((apart, own))
@@ -233,11 +218,11 @@ class Checks:
             self.progress.warn(
                 f"step {call + 1}: the gradient of {name} depends on how the batch is divided: two "
                 f"shards computed together differ by {worst:.1%} from the same shards one by one. "
-                "Fast mode will give another result on another number of replicas. Causes: a loss "
-                "or a layer that mixes samples (a mean over the batch, in-batch negatives, mixup), "
-                "a count that does not match the sum, random numbers drawn in the forward pass, or "
-                "a variable that remembers earlier batches. Exact mode keeps the division fixed; "
-                "loop.step_across computes a loss over the whole batch."
+                "Fast mode will give a different result on a different number of replicas. Causes: "
+                "a loss or a layer that mixes samples (a mean over the batch, in-batch negatives, "
+                "mixup), a count that does not match the sum, random numbers drawn in the forward "
+                "pass, or a variable that remembers earlier batches. Exact mode keeps the division "
+                "fixed; loop.step_across computes a loss over the whole batch."
             )
 
     @staticmethod
@@ -251,8 +236,8 @@ class Checks:
             (samples, gradient), (again, repeated) = first[0], seen[1]
             who = f"replicas {owner} and {rank}" if owner != rank else f"replica {owner} twice"
             end = (
-                "Fast mode will give another result on another number of replicas, and exact mode "
-                "will refuse this program."
+                "Fast mode will give a different result on a different number of replicas, and "
+                "exact mode will refuse this program."
             )
             if samples != again:
                 return (

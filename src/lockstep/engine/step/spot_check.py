@@ -13,13 +13,13 @@ import torch
 from lockstep.data import Arrival
 from lockstep.data.nested import digest
 from lockstep.engine.checks.fingerprint import fingerprint
+from lockstep.engine.checks.messages import computed_by, gradients_differ, samples_differ
 from lockstep.engine.checks.suspects import Suspects, why_not
 from lockstep.engine.feed import Feed
 from lockstep.engine.group import Group
 from lockstep.engine.model import RecipeModel
 from lockstep.engine.recipe.job import Job
 from lockstep.engine.recipe.plan import cut
-from lockstep.engine.recipe.prepare import some
 from lockstep.engine.sampler import Step
 from lockstep.engine.step.beside import gradients_beside
 from lockstep.engine.step.metrics import autocast
@@ -31,7 +31,7 @@ from lockstep.layers.batch_norm import SyncedBatchNorm
 
 
 class Found(NamedTuple):
-    """What a replica found when it computed a shard."""
+    """The result of a replica that computed a shard."""
 
     rank: int
     shard: int
@@ -150,27 +150,10 @@ class SpotCheck:
     def _refuse(self, step: Step, one: Found, other: Found, changed: list[str]) -> None:
         # The first step has left no checkpoint.
         kind = RecipeError if self.first_time else Untrusted
-        who = f"replica {one.rank} and replica {other.rank}"
-        if one.rank == other.rank:
-            who = f"replica {one.rank} twice"
-        place = f"step {step.number + 1}, shard {one.shard}"
+        who, place = computed_by(one.rank, other.rank), f"step {step.number + 1}, shard {one.shard}"
         if one.samples != other.samples:
-            raise kind(
-                f"{place}: read by {who}, the samples differ. The data set or the augmentation "
-                "remembers what it read before (a cache of random values, a counter), draws from "
-                "a generator of its own, or depends on its process (its rank, the order of a "
-                "set). Exact mode cannot keep its promise with these data."
-            )
+            raise kind(samples_differ(place, who, "augmentation"))
         names = {p: name for name, p in self.model.module.named_parameters()}
         pairs = zip(self.parameters, one.gradients, other.gradients, strict=True)
         differing = [names[p] for p, a, b in pairs if a != b]
-        cause = (
-            f"Between the two, this changed: {some(changed)}."
-            if changed
-            else "The code may count in a variable, draw from a generator of its own, depend on "
-            "its rank or on the order of a set, or the device may have made an error."
-        )
-        raise kind(
-            f"{place}: computed by {who}, the gradients differ, first in {some(differing)}. Exact "
-            f"mode cannot keep its promise with this recipe. {cause}"
-        )
+        raise kind(gradients_differ(place, who, "recipe", differing, changed))
