@@ -162,18 +162,11 @@ def announce_rank(world: World) -> None:
     )
 
 
-def fix_hashes() -> None:
-    """Start this command anew with a fixed order of sets of strings, unless it is fixed already.
-
-    Python orders them differently in every process, so a program that builds its vocabulary from a
-    set would train differently every time.
-    """
-    arguments = sys.orig_argv
-    # Not inside another program that has called the command as a function.
-    is_command = len(sys.argv) > 1 and arguments[-len(sys.argv) + 1 :] == sys.argv[1:]
-    if is_command and "PYTHONHASHSEED" not in os.environ:
-        os.environ["PYTHONHASHSEED"] = "0"
-        os.execv(sys.executable, [sys.executable, *arguments[1:]])
+def fix_hashes() -> bool:
+    """Fix the order of sets of strings in processes started from now on; return if it was not."""
+    varies = "PYTHONHASHSEED" not in os.environ
+    os.environ.setdefault("PYTHONHASHSEED", "0")
+    return varies
 
 
 def die_with(parent: int) -> None:
@@ -189,7 +182,7 @@ def keep_freed_memory() -> None:
     """Let this process keep memory that it frees, for the next step, instead of returning it.
 
     A training step frees and allocates the same large tensors again and again. glibc gives them
-    back to the kernel, which clears every page before it hands them out anew.
+    back to the kernel, which clears every page before it hands them out again.
     """
     if sys.platform == "linux":
         trim_threshold, mmap_max = -1, -4

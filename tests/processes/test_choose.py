@@ -13,7 +13,9 @@ from lockstep.convert.verify import verify
 from lockstep.doctor import RULES
 from lockstep.doctor.facts import facts
 from lockstep.doctor.run import Examination, examine
+from lockstep.labs.lab1_descent.tasks import BATCHES
 from lockstep.probes import run_script
+from lockstep.processes import choose, sandbox
 from lockstep.processes.choose import reason_for_fresh
 from lockstep.source.reading import read_script
 from lockstep.world import elsewhere
@@ -119,6 +121,24 @@ def test_the_doctor_finds_the_same_fresh_and_forked(monkeypatch, name: str):
             findings = sorted((f.line, f.rule.code, f.message) for f in examined.findings)
             found.append((findings, shown["ended"], shown["oracle"]["verdict"]))
     assert found[0] == found[1]
+
+
+def test_a_task_of_a_lab_is_judged_alike_fresh_and_forked(monkeypatch):
+    answers = [BATCHES.answer, BATCHES.starter, "raise SystemExit(3)", "print(1 / 0)"]
+    found = []
+    for fresh in (False, True):
+        if fresh:
+            monkeypatch.setattr(sandbox, "reason_for_fresh_module", lambda env: "this is a test")
+        found.append([BATCHES.judge(text) for text in answers])
+    assert found[0] == found[1]
+    assert found[0][0] == []
+    assert all(found[0][1:])
+
+
+def test_a_gpu_asks_for_a_fresh_module(monkeypatch):
+    assert choose.reason_for_fresh_module(elsewhere()) is None
+    monkeypatch.setattr(choose, "gpus_here", lambda: 1)
+    assert "CUDA" in (choose.reason_for_fresh_module(elsewhere()) or "")
 
 
 def test_a_conversion_is_proved_alike_fresh_and_forked(monkeypatch, tmp_path: Path):

@@ -1,4 +1,4 @@
-"""lockstep audit: replay steps of a run, or find where two runs part."""
+"""lockstep audit: replay steps of a run, or find where two runs diverge."""
 
 from dataclasses import asdict
 from pathlib import Path
@@ -9,7 +9,7 @@ import typer
 from lockstep.cli.flags import Json
 from lockstep.console import Console, reserved_output
 from lockstep.errors import PlanError
-from lockstep.world import fix_hashes
+from lockstep.processes.fresh import begin_again_with_fixed_hashes
 
 
 def command(
@@ -25,9 +25,9 @@ def command(
     ] = None,
     json: Json = False,
 ) -> None:
-    """Replay steps of a run and compare them to the bit, or find where two runs part."""
+    """Replay steps of a run and compare them to the bit, or find where two runs diverge."""
     # A replay must order sets of strings as the run did.
-    fix_hashes()
+    begin_again_with_fixed_hashes()
     with reserved_output(json):
         console = Console(as_json=json)
         if other is not None:
@@ -66,9 +66,9 @@ def _replay(
         )
     else:
         console.say(
-            f"Step {found.differs_at} differs: its replay gives another gradient than the run "
-            "recorded. A faulty device, another machine or library, or code that depends on its "
-            "rank or on time can be the cause."
+            f"Step {found.differs_at} differs: its replay gives a gradient that differs from the "
+            "recorded one. A faulty device, another machine or library, or code that depends on "
+            "its rank or on time can be the cause."
         )
     if not found.equal:
         raise typer.Exit(1)
@@ -83,7 +83,7 @@ def _compare(run: Path, other: Path, console: Console, recipe: str | None, *, js
     elif found.equal:
         console.say(f"The runs took the same {found.steps} steps, to the bit.")
     else:
-        console.say(f"The runs part at step {found.differs_at}:")
+        console.say(f"The runs diverge at step {found.differs_at}:")
         for reason in found.reasons:
             console.say(f"- {reason}")
     if not found.equal:

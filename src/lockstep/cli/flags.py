@@ -6,17 +6,14 @@ import functools
 import inspect
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from lockstep.console import reserved_output
 from lockstep.errors import RecipeError
+from lockstep.processes.fresh import begin_again_with_fixed_hashes
 from lockstep.source.own_loop import is_program
-from lockstep.world import fix_hashes
-
-if TYPE_CHECKING:
-    pass
 
 RecipeArgument = Annotated[
     str, typer.Argument(help="A built-in recipe, path/to/file.py, or package.module:recipe.")
@@ -52,8 +49,12 @@ _FLAGS: dict[str, tuple[type, str]] = {
     "clip": (str, "Largest norm of the whole gradient, or 'none'."),
     "target": (str, "Value that the first metric should reach, or 'none'."),
     "channels_last": (bool, "Keep images and convolutions in channels_last order."),
-    "evaluation_batch": (int, "Samples evaluated at once. Default: four shards, at most 1,024."),
-    "may_change": (str, "Variables that only a log depends on, and that exact mode lets change."),
+    "evaluation_batch": (int, "Samples evaluated at once. Default: four shards, up to 1,024."),
+    "may_change": (
+        str,
+        "Variables that exact mode lets change, because only a log uses them; separate them by "
+        "commas.",
+    ),
     "lower_is_better": (bool, "Whether a smaller first metric is better."),
 }
 _RUN: Flags = {
@@ -86,7 +87,7 @@ def with_recipe_flags(
     def wrapped(recipe: str, context: typer.Context, **given: Any) -> None:
         if program is not None and is_program(recipe):
             # Before output is redirected and torch imported.
-            fix_hashes()
+            begin_again_with_fixed_hashes()
             typed = {n: v for n, v in given.items() if _is_typed(context, n)}
             with reserved_output(given["json"]):
                 program(Path(recipe), typed, context.args)
@@ -99,7 +100,7 @@ def with_recipe_flags(
 
         if recipe.endswith(".py") or ":" in recipe:
             # A recipe may number the words of a set, whose order follows the hashes of strings.
-            fix_hashes()
+            begin_again_with_fixed_hashes()
 
         from lockstep.engine.recipe.source import Source
 
@@ -109,7 +110,7 @@ def with_recipe_flags(
             raise RecipeError(f"--device {run['device']}: known are auto, cpu and cuda.")
         with reserved_output(given["json"]):
             run["source"] = source = Source(recipe=recipe, flags=overrides)
-            command(source.find(), run=run, **given)
+            command(source.load_recipe(), run=run, **given)
 
     given = inspect.signature(command).parameters
     taken = [p for n, p in given.items() if n not in ("recipe", "run") and p.kind != p.VAR_KEYWORD]

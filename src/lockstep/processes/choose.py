@@ -1,4 +1,4 @@
-"""Decide how a script is started: forked from a process that has torch, or in a new interpreter.
+"""Decide how a program is started: forked from a process that has torch, or in a new interpreter.
 
 A fork is many times cheaper, but torch is imported before the script's first line, all ranks share
 one seed for the hashes of strings, and modules of the server hide modules beside the script. The
@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from lockstep.processes import forked
-from lockstep.world import is_read_at_import
+from lockstep.world import gpus_here, is_read_at_import
 
 STARTS_PROCESSES = {
     *("spawn", "forkserver", "set_start_method", "get_context", "start_processes"),
@@ -36,6 +36,7 @@ OF_SYS = {"modules", "path"}
 """What a script must not look at in `sys`: other names mean other things elsewhere."""
 FRAMEWORKS = {"lightning", "pytorch_lightning", "ray", "deepspeed", "horovod"}
 """Libraries that start processes by themselves."""
+NOT_LINUX = "only Linux lets a process with torch fork safely"
 HASHED = {"set", "frozenset", "hash"}
 ORDERLESS = {"sorted", "len", "sum", "min", "max", "any", "all", "bool", "set", "frozenset"}
 """Functions whose result does not depend on the order of a set."""
@@ -44,7 +45,7 @@ ORDERLESS = {"sorted", "len", "sum", "min", "max", "any", "all", "bool", "set", 
 def reason_for_fresh(script: Path, env: dict[str, str], preload: Sequence[str] = ()) -> str | None:
     """Return why a script needs a new interpreter, or None if it may be forked."""
     if sys.platform != "linux":
-        return "only Linux lets a process with torch fork safely"
+        return NOT_LINUX
     try:
         trees = list(_program(script))
     except (OSError, SyntaxError, ValueError):
@@ -57,6 +58,15 @@ def reason_for_fresh(script: Path, env: dict[str, str], preload: Sequence[str] =
     names = {p.stem for p in beside.glob("*.py")}
     names |= {p.parent.name for p in beside.glob("*/__init__.py")}
     return forked.obstacle(env, preload, frozenset(names))
+
+
+def reason_for_fresh_module(env: dict[str, str]) -> str | None:
+    """Return why a module of lockstep needs a new interpreter, or None if it may be forked."""
+    if sys.platform != "linux":
+        return NOT_LINUX
+    if gpus_here():
+        return "CUDA does not work in a forked process"
+    return forked.obstacle(env, (), frozenset())
 
 
 def imports(script: Path, package: str) -> bool:
@@ -121,7 +131,7 @@ def _reason(tree: ast.Module) -> str | None:
         if _sets_environment(node) and _line(node) < first_torch:
             return f"line {_line(node)} sets the environment before torch is imported"
         if _depends_on_hashes(node, parents):
-            return f"line {_line(node)} uses a set or hash, whose order is another in each process"
+            return f"line {_line(node)} uses a set or hash, whose order differs between processes"
     return None
 
 

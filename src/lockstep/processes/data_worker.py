@@ -42,13 +42,13 @@ def checked_fork() -> int:
         os.kill(pid, signal.SIGKILL)
         os.waitpid(pid, 0)
     raise RunError(
-        f"a data worker could not be started: {TRIES} times, a forked process hung. Read the data "
-        "without workers: --workers 0."
+        f"lockstep could not start a data worker: the forked process hung {TRIES} times. Read the "
+        "data without workers: --workers 0."
     )
 
 
 class _Popen(Popen):
-    """What multiprocessing calls to start a process."""
+    """The class that multiprocessing uses to start a process."""
 
     def _launch(self, process: BaseProcess) -> None:
         before, os.fork = os.fork, checked_fork

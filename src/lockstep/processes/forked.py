@@ -166,12 +166,6 @@ def server_ids() -> set[int]:
     return {server.process.pid for server in _servers.values() if server.usable}
 
 
-def may_fork(env: dict[str, str]) -> bool:
-    """Return whether programs with this environment can be forked: torch has started no thread."""
-    with _lock:
-        return sys.platform == "linux" and _server(env, ()).alone
-
-
 def _ask(env: dict[str, str], preload: Sequence[str], files: Sequence[int], status: int) -> Forked:
     """Have a server fork a program, whose exit status arrives through the pipe `status`."""
     for _ in range(2):

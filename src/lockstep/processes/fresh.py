@@ -11,7 +11,7 @@ from pathlib import Path
 from threading import current_thread, main_thread
 from typing import IO, Any, Protocol
 
-from lockstep.world import die_with
+from lockstep.world import die_with, fix_hashes
 
 File = int | IO[Any]
 """A file descriptor, a file, or one of subprocess's constants such as DEVNULL."""
@@ -22,7 +22,7 @@ class Process(Protocol):
 
     @property
     def pid(self) -> int:
-        """Its id, and the id of its group."""
+        """The process id, which is also the id of its group."""
 
     def poll(self) -> int | None:
         """Return the exit code, negative if a signal killed it; None while it runs."""
@@ -59,3 +59,16 @@ def start_fresh(
         # the process would die when that thread ends.
         preexec_fn=partial(die_with, os.getpid()) if current_thread() is main_thread() else None,
     )
+
+
+def begin_again_with_fixed_hashes() -> None:
+    """Start this command again with a fixed order of sets of strings, unless it is fixed already.
+
+    Python orders them differently in every process, so a program that builds its vocabulary from a
+    set would train differently every time.
+    """
+    arguments = sys.orig_argv
+    # Not inside another program that has called the command as a function.
+    is_command = len(sys.argv) > 1 and arguments[-len(sys.argv) + 1 :] == sys.argv[1:]
+    if is_command and fix_hashes():
+        os.execv(sys.executable, [sys.executable, *arguments[1:]])

@@ -11,10 +11,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from lockstep.processes.choose import reason_for_fresh_module
 from lockstep.processes.fork import end_group
-from lockstep.processes.forked import may_fork, start_forked
+from lockstep.processes.forked import start_forked
 from lockstep.processes.fresh import Process, start_fresh
-from lockstep.world import elsewhere, gpus_here
+from lockstep.world import elsewhere
 
 POLL = 0.05
 """How often a process is looked at that sends nothing, in seconds."""
@@ -57,8 +58,7 @@ def run_module(
         words.write(given.encode())
         words.flush()
         words.seek(0)
-        # A fork of a process with torch starts twenty times faster; CUDA wants a new interpreter.
-        fork = not gpus_here() and may_fork(elsewhere())
+        fork = reason_for_fresh_module(elsewhere()) is None
         try:
             process: Process = (start_forked if fork else start_fresh)(
                 ["-m", module, *arguments, str(writing)],

@@ -14,7 +14,7 @@ ROUNDS = 100
 
 
 def below(root: int) -> set[int]:
-    """A process and all that it started, and so on."""
+    """Return a process and all processes that it started, directly or through others."""
     children: dict[int, list[int]] = {}
     for stat in Path("/proc").glob("[0-9]*/stat"):
         with suppress(OSError, ValueError):
@@ -29,7 +29,7 @@ def below(root: int) -> set[int]:
 
 
 def marked(mark: str) -> set[int]:
-    """All processes that were started with this word in their environment."""
+    """Return all processes that were started with this word in their environment."""
     found = set()
     for environ in Path("/proc").glob("[0-9]*/environ"):
         with suppress(OSError):
@@ -39,7 +39,7 @@ def marked(mark: str) -> set[int]:
 
 
 def alive(pids: Iterable[int]) -> list[tuple[int, str]]:
-    """Those that run, and what they are called."""
+    """Return the processes that still run, with their command lines."""
     found = []
     for pid in pids:
         with suppress(OSError):
@@ -50,7 +50,7 @@ def alive(pids: Iterable[int]) -> list[tuple[int, str]]:
 
 
 def waits(pids: Iterable[int]) -> dict[int, tuple[int, int]]:
-    """Of each process, how long it had a CPU and how long it waited for one, in nanoseconds."""
+    """Return how long each process had a CPU and how long it waited for one, in nanoseconds."""
     found = {}
     for pid in pids:
         with suppress(OSError, ValueError, IndexError):
@@ -60,7 +60,7 @@ def waits(pids: Iterable[int]) -> dict[int, tuple[int, int]]:
 
 
 def end_all(root: int, mark: str) -> int:
-    """End a process, all below it and all that carry the mark; how many there were."""
+    """End a process, all below it and all that carry the mark; return how many there were."""
     ended: set[int] = set()
     for _ in range(ROUNDS):
         found = {pid for pid, _ in alive(below(root) | marked(mark))}
