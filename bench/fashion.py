@@ -5,9 +5,10 @@
 
 `lockstep` and `course` train the recipe `fashion-mnist` (WideResNet-16-10) with the same batch
 size, rate, schedule, warmup, augmentation and epochs. lockstep chooses how to execute steps, in
-bf16; the loop of the course is fp32 and eager, with a DataLoader, and draws other random numbers.
-`fast` uses the network and optimizer of the recipe `cifar10-fast`. Each run is a new process; its
-seconds count from its start, with all imports, compiling and tests. The sides alternate.
+bf16; the loop of the course is fp32 and eager, with a DataLoader, and draws different random
+numbers. `fast` uses the network and optimizer of the recipe `cifar10-fast`. Each run is a new
+process; its seconds count from its start, with all imports, compiling and tests. The sides
+alternate.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the measuring scripts share: training a recipe, alternating sides, spreads, saving.
+"""The common parts of the measuring scripts: training a recipe, alternating sides, spreads, saving.
 
 Imports of torch and lockstep are inside the functions, so that a script which measures the start of
 its own processes stays light.

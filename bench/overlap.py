@@ -32,7 +32,7 @@ from lockstep import models
 from lockstep.cluster.launch import launch
 from lockstep.console import Console
 from lockstep.data import Data, Tensors
-from lockstep.engine.program.exchange import Wire
+from lockstep.engine.program.exchange import Carrier
 from lockstep.engine.recipe.job import Job
 from lockstep.engine.recipe.recipe import Recipe
 from measuring import alternating, described, ratios, save, spread
@@ -117,7 +117,7 @@ def handwritten(steps: int, out: Path) -> None:
 def replica(side: str, out: Path, steps: int) -> None:
     """Run one replica in its namespace and print when its steps began."""
     if side == "loop, after backward":
-        Wire.overlaps = False  # type: ignore[assignment,method-assign]
+        Carrier.overlaps = False  # type: ignore[assignment,method-assign]
     work = {"recipe": by_recipe, "handwritten": handwritten}.get(side, by_loop)
     work(steps + SKIPPED + 1, out)
     print(json.dumps(marks[SKIPPED : SKIPPED + steps + 1]), flush=True)

@@ -1,4 +1,4 @@
-"""The same training as a recipe and as a loop of one's own, in turns: samples per second.
+"""The same training as a recipe and as a `Loop` program, in turns: samples per second.
 
 python bench/own_loop.py --replicas 1,2 --rounds 5 --out bench/results/own-loop.json
 python bench/own_loop.py --device cuda --rounds 5 --out bench/results/h200-own-loop.json
@@ -60,7 +60,7 @@ def model(name: str) -> nn.Module:
 
 
 def data(name: str, steps: int) -> Data:
-    """Make random samples for so many steps, and few to test on."""
+    """Make random samples for this number of steps, and few to test on."""
     _, _, batch, shape = WORK[name]
     generator = torch.Generator().manual_seed(0)
     inputs = torch.randn(steps * batch, *shape, generator=generator)

@@ -194,7 +194,7 @@ CAUSES: dict[str, tuple[Cause, ...]] = {
     ),
 }
 
-# A mend that leaves no sample out. It is measured with the other causes removed.
+# A fix that leaves no sample out. It is measured with the other causes removed.
 MENDS: dict[str, Cause] = {
     "finetune": Cause(
         "repeated samples",
@@ -310,7 +310,7 @@ def without(name: str, kept: str | None = None) -> str:
 
 
 def mended(name: str) -> str:
-    """Return the Accelerate program without causes, one of which is mended instead."""
+    """Return the Accelerate program without causes, one of which is fixed instead."""
     mend = MENDS[name]
     return mend.removed_from(without(name, mend.name))
 

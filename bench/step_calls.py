@@ -39,7 +39,7 @@ RECIPES: dict[str, Callable[[], Recipe]] = {
 
 
 class Found(NamedTuple):
-    """What one step was seen to do."""
+    """The calls that were seen in one step."""
 
     calls: int
     files: int

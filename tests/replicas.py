@@ -62,7 +62,7 @@ _STORES = count()
 
 
 class OnNccl(Group):
-    """One replica that exchanges all the same: the only NCCL group that fits on one GPU."""
+    """One replica that still exchanges: the only NCCL group that fits on one GPU."""
 
     def __init__(self, store: Path) -> None:
         super().__init__(World(device="cuda:0"))

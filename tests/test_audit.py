@@ -1,4 +1,4 @@
-"""Audits: a run repeats to the bit, and two runs part where they differ."""
+"""Audits: a run repeats to the bit, and two runs diverge where they differ."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def test_the_command_tells_and_exits_with_its_verdict(
     assert "write FIRST:END" in capfd.readouterr().err
 
 
-def test_what_cannot_be_audited_is_refused(finished: Path, tmp_path: Path):
+def test_a_run_that_cannot_be_audited_is_refused(finished: Path, tmp_path: Path):
     with pytest.raises(PlanError, match="has receipts of steps 0 to 9"):
         audit_run(finished, (50, 60), SILENT)
     run(written(tmp_path, PLAIN), tmp_path / "fast", exact=False)
@@ -178,7 +178,7 @@ def test_two_runs_of_a_recipe_part_where_they_differ(
     assert reason in " ".join(found.reasons)
 
 
-def test_a_resumed_recipe_has_the_receipts_of_an_undisturbed_one(recipe: Path, tmp_path: Path):
+def test_a_resumed_recipe_has_the_receipts_of_an_uninterrupted_one(recipe: Path, tmp_path: Path):
     whole = train(recipe, tmp_path / "whole")
     parts = train(recipe, tmp_path / "parts", 2, "--max-steps", "7")
     train(recipe, parts, 1, "--resume")

@@ -56,7 +56,7 @@ def test_other_replicas_are_silent(capfd: pytest.CaptureFixture):
     assert captured.out == captured.err == ""
 
 
-def test_a_download_is_told_in_tenths(capfd: pytest.CaptureFixture):
+def test_a_download_is_reported_in_tenths(capfd: pytest.CaptureFixture):
     progress = LiveProgress(Console(), "digits")
     for done in range(0, 100_000_001, 1_000_000):
         progress.download(done, 100_000_000)

@@ -1,7 +1,7 @@
 """A language model on texts of different lengths, in batches of similar length.
 
 A batch sampler forms the global batches; the loss is a mean over tokens, of which every shard has
-another number.
+a different number.
 
 python examples/loop/language_model.py
 lockstep train examples/loop/language_model.py --replicas 2 --out runs/language-model

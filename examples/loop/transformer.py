@@ -1,7 +1,7 @@
 """A Hugging Face transformer learns to fill in masked letters, from random weights.
 
 It needs the package transformers. Batches are dicts, a collate function pads and masks, and the
-loss is a mean over the masked letters, of which every shard has another number.
+loss is a mean over the masked letters, of which every shard has a different number.
 
 python examples/loop/transformer.py
 lockstep train examples/loop/transformer.py --replicas 2 --out runs/transformer

@@ -1,4 +1,4 @@
-"""Audit runs: replay steps and compare their receipts, and find where two runs part."""
+"""Audit runs: replay steps and compare their receipts, and find where two runs diverge."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ LAST = 10
 
 @dataclass(frozen=True, kw_only=True)
 class Audit:
-    """What a replay of one run has shown."""
+    """The result of replaying steps of one run."""
 
     folder: str
     first: int
@@ -51,7 +51,7 @@ class Audit:
 
 @dataclass(frozen=True, kw_only=True)
 class Parting:
-    """Where two runs part."""
+    """The first difference between two runs."""
 
     steps: int
     """Steps that both runs have."""
@@ -107,7 +107,7 @@ def compare_runs(one: Path, other: Path, console: Console, recipe: str | None = 
     step = next((a.step for a, b in pairs if not _same(a, b)), None)
     if step is None:
         return Parting(steps=steps)
-    console.say(f"The runs part at step {step}. Replaying it from both runs ...")
+    console.say(f"The runs diverge at step {step}. Replaying it from both runs ...")
     found = []
     for folder, (summary, receipts) in zip((one, other), recorded, strict=True):
         with tempfile.TemporaryDirectory(prefix="lockstep-audit-") as place:
@@ -199,7 +199,9 @@ def _program(folder: Path, summary: dict[str, Any], out: Path, resume: bool, end
         )
     path = Path(summary["program"]["path"])
     if not path.is_file():
-        raise FolderError(f"the program of {folder}, {path}, is gone: nothing can be replayed.")
+        raise FolderError(
+            f"the program of {folder}, {path}, was not found, so lockstep cannot replay it."
+        )
     described = summary["recipe"]
     flags = {"max_steps": end, "checkpoint_every": 0, "check_every": 0, "exact": True}
     flags |= {name: described[name] for name in ("seed", "global_batch", "shards", "precision")}
@@ -221,7 +223,7 @@ def _recipe(folder: Path, summary: dict[str, Any], named: str | None) -> Recipe:
         assert source is not None
         found = Source(recipe=source["recipe"], flags=source["flags"])
     with chdir(source["folder"] if source and Path(source["folder"]).is_dir() else "."):
-        recipe = with_numbers(found.find(), summary["recipe"])
+        recipe = with_numbers(found.load_recipe(), summary["recipe"])
     if odd := differences(recipe, summary["recipe"]):
         raise FolderError(f"{folder} holds a run of another recipe: {'; '.join(odd)}.")
     return recipe
@@ -231,8 +233,8 @@ def _reasons(found: list[tuple[Path, list[dict[str, Any]], bool]]) -> list[str]:
     """Say what differs in a step, in the order in which it is computed."""
     (one, first, _), (other, second, _) = found
     reasons = [
-        f"{folder} cannot be repeated: its replay gives another gradient than it recorded. Its "
-        "device, or code that depends on its rank or on time, is the likely cause."
+        f"{folder} cannot be repeated: its replay gives a gradient that differs from the recorded "
+        "one. Its device, or code that depends on its rank or on time, is the likely cause."
         for folder, _, faithful in found
         if not faithful
     ]

@@ -68,7 +68,7 @@ def test_one_that_is_no_python_is_quoted(tmp_path: Path):
     assert "SyntaxError" in reason(graded(tmp_path, "def main(:\n"))
 
 
-def test_one_that_takes_other_arguments_is_told_which(tmp_path: Path):
+def test_one_that_refuses_the_arguments_is_quoted(tmp_path: Path):
     program = "import argparse; p = argparse.ArgumentParser(); p.add_argument('--lr'); "
     found = reason(graded(tmp_path, program + "p.parse_args()"))
     assert "does not accept the arguments --data" in found
@@ -80,7 +80,7 @@ def test_one_that_is_not_there(tmp_path: Path):
     assert "train.py is not in" in reason(found)
 
 
-def test_one_that_ends_at_once_is_told_what_is_missing(tmp_path: Path):
+def test_one_that_ends_at_once_gets_a_list_of_missing_files(tmp_path: Path):
     assert "2 of 2 files are not in the folder" in reason(graded(tmp_path, "pass"))
 
 
@@ -127,7 +127,7 @@ WATCHER = (
     ],
     ids=["the parent", "the process that watches", "the process that forks"],
 )
-def test_one_that_ends_who_watches_it_is_found_out(tmp_path: Path, whom: str, words: str):
+def test_one_that_ends_its_watcher_is_found_out(tmp_path: Path, whom: str, words: str):
     # Another worker may run this test with another parameter at the same time.
     seconds = str(10**6 + os.getpid())
     program = ROOT + (
@@ -186,7 +186,7 @@ def test_its_surroundings_are_clean(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert "all clean" in reason(graded(tmp_path, program))
 
 
-def test_what_is_written_elsewhere_is_seen(tmp_path: Path):
+def test_a_file_that_is_written_elsewhere_is_seen(tmp_path: Path):
     outside = tmp_path / "elsewhere.txt"
     (tmp_path / "mine").mkdir()
     save = "            torch.save("

@@ -57,7 +57,7 @@ def test_bytes_all_over_a_pdf_count(tmp_path: Path):
 
 
 @pytest.mark.parametrize("form", [".svg", ".pdf"])
-def test_what_is_cut_off_added_or_put_before_is_refused(tmp_path: Path, form: str):
+def test_a_certificate_with_bytes_cut_off_or_added_is_refused(tmp_path: Path, form: str):
     content = certificates(tmp_path)[form]
     for edited in (
         content[:-1],
@@ -104,7 +104,7 @@ def test_a_certificate_expires(tmp_path: Path):
         verify(content, TRUSTED, own=False, now=later)
 
 
-def test_what_is_signed_must_also_be_a_certificate():
+def test_a_signed_file_must_also_be_a_certificate():
     with pytest.raises(AssessError, match="not a lockstep certificate"):
         opened(b"<svg></svg>\n")
     for word in ("", payload_word({"name": "Ada"}), "lockstep-payload:AAAA"):
@@ -138,7 +138,7 @@ def test_letters_that_no_font_has_are_named(tmp_path: Path):
 
 
 @pytest.mark.parametrize("name", ["", "  ", "a\x00b", "x" * 81, "\ud800"])
-def test_what_is_no_name_is_refused(name: str):
+def test_a_text_that_is_no_name_is_refused(name: str):
     with pytest.raises(AssessError):
         checked_name(name)
 

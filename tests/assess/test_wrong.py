@@ -79,7 +79,7 @@ def test_the_reference_passes_whatever_model_lies_beside_it(tmp_path: Path):
     assert not result.notes
 
 
-def test_the_given_program_is_told_what_it_lacks(tmp_path: Path):
+def test_the_grade_of_the_given_program_says_what_it_lacks(tmp_path: Path):
     (tmp_path / "train.py").write_text(TINY.program)
     found = graded(tmp_path, oracle=True).verdicts
     assert {name for name, verdict in found.items() if verdict.passed is False} == {

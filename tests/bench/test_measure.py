@@ -93,7 +93,7 @@ def test_no_file_is_left_behind(tmp_path: Path, monkeypatch):
     assert not list(tmp_path.iterdir())
 
 
-def test_what_a_side_prints_stays_out_of_the_way(capfd):
+def test_the_output_of_a_side_stays_out_of_the_way(capfd):
     def chatty(assignment: Assignment) -> None:
         os.write(1, b"hello")
         steps_for_ever(assignment)

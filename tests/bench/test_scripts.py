@@ -16,7 +16,7 @@ def test_there_are_scripts():
 
 
 @pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.stem)
-def test_what_a_script_imports_of_lockstep_exists(path: Path):
+def test_every_import_of_a_script_from_lockstep_exists(path: Path):
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("lockstep"):
             module = importlib.import_module(str(node.module))

@@ -120,7 +120,7 @@ def test_without_a_key_it_is_self_graded(tmp_path: Path, monkeypatch, capfd):
         (["key", "plain.svg"], "already exists"),
     ],
 )
-def test_what_cannot_be_is_refused(tmp_path: Path, monkeypatch, capfd, given, message):
+def test_impossible_arguments_are_refused(tmp_path: Path, monkeypatch, capfd, given, message):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "plain.svg").write_text("<svg/>")
     assert lockstep(monkeypatch, "assess", *given) == 2

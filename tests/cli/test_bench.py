@@ -89,7 +89,7 @@ def test_a_side_that_fails_is_in_the_table_and_in_the_exit_code(monkeypatch, cap
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_ends_all_sides_and_is_said(monkeypatch, capfd, number: int):
+def test_a_signal_ends_all_sides_and_is_reported(monkeypatch, capfd, number: int):
     bench = os.getpid()
 
     def signals(assignment: Assignment) -> None:
@@ -161,7 +161,7 @@ def test_misuse_ends_in_code_2_before_anything_runs(
     assert message in re.sub(r"\s+", " ", capfd.readouterr().err)
 
 
-def test_what_is_not_installed_is_said(monkeypatch, capfd):
+def test_missing_libraries_are_named(monkeypatch, capfd):
     monkeypatch.setattr("lockstep.bench.side.find_spec", lambda name: None)
     assert lockstep(monkeypatch, "tiny", *QUICK) == 0
     assert "Not installed, so left out: accelerate, fabric, trainer" in capfd.readouterr().out

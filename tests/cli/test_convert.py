@@ -33,7 +33,7 @@ def test_it_says_what_it_understood_shows_the_changes_and_writes_nothing(script:
     assert list(script.parent.iterdir()) == [script]
 
 
-def test_it_writes_where_it_is_told_to(script: Path, capfd):
+def test_it_writes_to_the_given_path(script: Path, capfd):
     before, other = script.read_text(), script.with_name("ddp.py")
     assert run([str(script), "-o", str(other), "--no-verify"]) == 0
     assert "torchrun --nproc-per-node N" in capfd.readouterr().out
@@ -53,7 +53,7 @@ def test_a_result_is_proven_before_it_is_written(script: Path, capfd):
     assert marked.read_text().endswith(proven.read_text())
 
 
-def test_what_an_option_changes_on_purpose_is_left_out_of_the_proof(script: Path, capfd):
+def test_a_change_that_an_option_makes_on_purpose_is_left_out_of_the_proof(script: Path, capfd):
     assert run([str(script), "--scale-batch", "--write", "--replicas", "2"]) == 0
     out = capfd.readouterr().out
     assert "  proven\n  without --scale-batch, which changes the training on purpose" in out
@@ -89,7 +89,7 @@ def test_a_document_has_all_of_it(script: Path, capfd):
     compile(document["text"], "train.py", "exec")
 
 
-def test_what_is_refused_says_why_and_what_to_do(capfd):
+def test_a_refusal_says_why_and_what_to_do(capfd):
     path = next((CASES / "refused").glob("environment*.py"))
     assert run([str(path)]) == 1
     assert "was not converted: line" in capfd.readouterr().err
@@ -97,7 +97,7 @@ def test_what_is_refused_says_why_and_what_to_do(capfd):
     assert json.loads(capfd.readouterr().out)["state"] == "refused"
 
 
-def test_what_is_distributed_already_is_left_alone(capfd):
+def test_a_script_that_is_distributed_already_is_left_alone(capfd):
     path = CASES.parent / "doctor_run" / "quiet" / "good_torchrun_tutorial.py"
     before = path.read_text()
     assert run([str(path), "--write"]) == 0
@@ -126,7 +126,7 @@ def test_a_script_from_standard_input():
         (b"", b"was not converted"),
     ],
 )
-def test_what_is_no_training_script_ends_in_one_line(
+def test_a_file_that_is_no_training_script_ends_in_one_line(
     tmp_path: Path, content: bytes, message: bytes
 ):
     path = tmp_path / "x.py"
@@ -145,11 +145,11 @@ def test_what_is_no_training_script_ends_in_one_line(
         (["x.py", "--write", "-o", "y.py"], b"give one of them"),
         (["x.ipynb", "--write"], b"write a script with -o"),
         (["-", "--write"], b"give -o"),
-        (["x.py", "--no-verify", "--", "--epochs", "1"], b"of no use with --no-verify"),
+        (["x.py", "--no-verify", "--", "--epochs", "1"], b"--no-verify runs nothing"),
         ([], b"required: script"),
     ],
 )
-def test_misuse_is_said(arguments: list[str], message: bytes):
+def test_misuse_is_refused_with_a_message(arguments: list[str], message: bytes):
     done = of(arguments)
     assert done.returncode == 2
     assert message in done.stderr

@@ -1,4 +1,4 @@
-"""lockstep doctor as a user types it: what it prints, mends, and says of bad input."""
+"""lockstep doctor as a user types it: what it prints, fixes, and says about bad input."""
 
 from __future__ import annotations
 
@@ -147,7 +147,7 @@ def test_rules_are_chosen_by_name_or_code(doctor, flags, codes):
         (["--nonsense", BAD], "--nonsense"),
     ],
 )
-def test_what_cannot_work_ends_in_two_with_what_to_type(doctor, flags, said):
+def test_flags_that_cannot_work_end_in_two_with_what_to_type(doctor, flags, said):
     run = doctor(*flags)
     assert run.code == 2
     assert said in run.err
@@ -246,7 +246,7 @@ def test_a_notebook_is_read_with_its_magic_and_shell_lines(doctor, tmp_path):
     assert path.read_bytes() == before
 
 
-# --- what it mends ---
+# --- what it fixes ---
 
 
 def test_a_fix_changes_its_line_and_nothing_else(doctor, tmp_path):
@@ -293,7 +293,7 @@ def test_without_the_flag_nothing_is_written(doctor, tmp_path):
     assert path.read_bytes() == BAD.read_bytes()
 
 
-def test_what_a_person_should_look_at_waits_for_its_own_flag(doctor, tmp_path, monkeypatch):
+def test_a_fix_that_a_person_should_review_needs_its_own_flag(doctor, tmp_path, monkeypatch):
     from dataclasses import replace
 
     from lockstep.doctor import check
@@ -348,7 +348,7 @@ def test_a_file_that_cannot_be_written_says_so(doctor, tmp_path):
         (b"import torch\nx = 'abc\n", ["line 2", "not Python"]),
     ],
 )
-def test_what_cannot_be_read_is_named_with_what_to_do(doctor, tmp_path, content, said):
+def test_a_file_that_cannot_be_read_is_named_with_what_to_do(doctor, tmp_path, content, said):
     path = tmp_path / "script.py"
     path.write_bytes(content)
     run = doctor(path, GOOD)
@@ -357,7 +357,7 @@ def test_what_cannot_be_read_is_named_with_what_to_do(doctor, tmp_path, content,
     assert len(run.err) < 600
     for words in said:
         assert words in run.err
-    # The other file is looked at all the same.
+    # The doctor still checks the other file.
     assert "1 file: nothing found." in run.out
 
 
@@ -375,7 +375,7 @@ def test_what_cannot_be_read_is_named_with_what_to_do(doctor, tmp_path, content,
         b"import torch\nx = 1\x0c\n",
     ],
 )
-def test_what_is_odd_but_right_is_read(doctor, tmp_path, content):
+def test_a_file_that_is_odd_but_right_is_read(doctor, tmp_path, content):
     path = tmp_path / "script.py"
     path.write_bytes(content)
     run = doctor(path)

@@ -83,7 +83,7 @@ def test_a_script_that_never_was_distributed_ends_in_two(doctor, tmp_path, text,
         ([GOOD, "--run", "--out", GOOD], "Name a folder"),
     ],
 )
-def test_what_cannot_work_is_refused_with_what_to_type_instead(doctor, arguments, said):
+def test_flags_that_cannot_work_are_refused_with_what_to_type_instead(doctor, arguments, said):
     run = doctor(*arguments)
     assert run.code == 2
     assert said in run.err.replace("\n", " ")

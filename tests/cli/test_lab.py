@@ -51,13 +51,15 @@ def test_the_list_as_json(tmp_path: Path) -> None:
         (["1", "--json"], "--json works with the list of labs and with --run."),
     ],
 )
-def test_misuse_is_told(tmp_path: Path, arguments: list[str], message: str) -> None:
+def test_misuse_is_refused_with_a_message(
+    tmp_path: Path, arguments: list[str], message: str
+) -> None:
     ended = lockstep(tmp_path, *arguments)
     assert ended.returncode == 2
     assert message in ended.stderr
 
 
-def test_a_port_that_is_taken_is_told_with_one_that_is_free(tmp_path: Path) -> None:
+def test_the_message_for_a_taken_port_names_a_free_one(tmp_path: Path) -> None:
     with socket.socket() as other:
         other.bind(("127.0.0.1", 0))
         other.listen()
@@ -75,7 +77,7 @@ def test_an_address_that_is_not_this_machine_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("missing", ["marimo", "anywidget"])
-def test_a_missing_library_is_told_with_what_to_install(
+def test_the_message_for_a_missing_library_says_what_to_install(
     missing: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found = serve.find_spec
@@ -84,7 +86,7 @@ def test_a_missing_library_is_told_with_what_to_install(
         serve.check_installed()
 
 
-def test_where_no_browser_can_be_opened_it_says_how_to_get_there(tmp_path: Path) -> None:
+def test_without_a_browser_it_prints_how_to_open_the_lab(tmp_path: Path) -> None:
     process = subprocess.Popen(
         [sys.executable, "-m", "lockstep", "lab", "1"],
         # It is chosen where there is no screen, and shows no lab.

@@ -81,7 +81,7 @@ def test_a_verified_advice_is_the_exit_code(tmp_path: Path, monkeypatch, capfd, 
         (["--margin", "-1"], "give 0 or more"),
     ],
 )
-def test_what_cannot_be_tuned_is_refused(tmp_path: Path, monkeypatch, capfd, flags, message):
+def test_flags_that_cannot_be_tuned_are_refused(tmp_path: Path, monkeypatch, capfd, flags, message):
     given = ["tune", "digits", *TINY[:-2], *flags, "--out", str(tmp_path / "out")]
     assert lockstep(monkeypatch, *given) == 2
     assert message in capfd.readouterr().err

@@ -75,7 +75,7 @@ def test_only_the_lines_that_need_it_change(path: Path):
     assert not [line for line in changed if line.startswith("#")]
 
 
-def test_what_a_careful_engineer_would_write():
+def test_the_result_is_what_a_careful_engineer_would_write():
     assert of(PLAIN) == PLAIN.replace(
         "TensorDataset\n\n",
         "TensorDataset\n"
@@ -182,7 +182,7 @@ def test_old_checkpoints_of_data_parallel_still_load():
         ("model.parameters()", "weights", "found no model"),
     ],
 )
-def test_what_cannot_be_followed_is_refused_with_its_place(old: str, new: str, message: str):
+def test_code_that_cannot_be_followed_is_refused_with_its_place(old: str, new: str, message: str):
     with pytest.raises(ConvertError, match=message):
         of(PLAIN.replace(old, new))
 
@@ -227,7 +227,7 @@ def test_processes_meet_before_what_the_guard_makes():
     assert next(i for i, line in enumerate(lines) if "destroy_process_group" in line) > guard
 
 
-def test_what_is_measured_on_training_data_is_that_of_all_processes():
+def test_a_sum_over_training_data_covers_all_processes():
     text = PLAIN + (
         "right = 0\nwith torch.no_grad():\n    for x, y in loader:\n"
         "        right += (model(x) > y).sum().item()\nprint(right / len(data))\n"
@@ -248,7 +248,7 @@ def test_a_stream_gives_each_process_as_many_samples():
     assert "DataLoader(Part(data), batch_size=16 // WORLD_SIZE)" in text
 
 
-def test_what_was_understood_is_said_with_lines():
+def test_the_understood_parts_are_listed_with_their_lines():
     script = read_script(CASES / "scripts" / "throughput.py")
     said = {(note.line, note.text) for note in convert(script).understood}
     assert {(122, "model model"), (125, "optimizer SGD of model")} <= said

@@ -64,7 +64,7 @@ def test_a_sampler_is_told_where_a_pass_begins(text: str, expected: list[str]):
     assert told(text) == expected
 
 
-def test_what_a_class_counts_is_seen_in_all_of_its_methods():
+def test_a_counter_of_a_class_is_seen_in_all_of_its_methods():
     text = """\
 class Trainer:
     def __init__(self):

@@ -80,14 +80,14 @@ def test_a_program_with_several_ends_parts_behind_all_of_them():
     )
 
 
-def test_what_is_computed_at_the_end_is_computed_before_all_part():
+def test_results_at_the_end_are_computed_before_the_processes_leave():
     looked = "def look(model):\n    return len(list(model.parameters()))\n\n\n"
     end = "    return look(model)\n\n\nfound = main()\n"
     text = of(looked, "def main():\n", right(MADE + TRAIN), end)
     assert text.endswith("found = main()\nif dist.is_initialized():\n" + LEAVE)
 
 
-def test_every_return_parts_where_the_program_does_not_come_back():
+def test_every_return_leaves_the_group_if_the_program_does_not_come_back():
     early = "    if os.environ.get('DRY'):\n        return 1\n"
     end = "    return 0\n\n\nraise SystemExit(main())\n"
     text = of("def main():\n", right(MADE), early, right(TRAIN), end)
@@ -131,21 +131,21 @@ def test_all_wait_for_a_checkpoint_of_the_round_before():
 LOOK = "def look(model):\n    for x, y in loader:\n        model(x)\n    return 1\n\n\n"
 
 
-def test_what_stands_for_print_prints_once():
+def test_a_variable_that_stands_for_print_prints_once():
     meter = "class Meter:\n    def __init__(self, say=print):\n        self.say = say\n\n"
     meter += "    def tell(self, n):\n        self.say(n)\n\n\n"
     text = of(meter, MADE, TRAIN, "Meter().tell(1)\n")
     assert "        if RANK == 0:\n            self.say(n)\n" in text
 
 
-def test_what_may_stand_for_something_else_is_left_alone():
+def test_a_variable_that_may_stand_for_another_function_is_left_alone():
     meter = "class Meter:\n    def __init__(self, say=print):\n        self.say = say\n\n"
     meter += "    def tell(self, n):\n        self.say(n)\n\n\nkept = []\n"
     text = of(meter, MADE, TRAIN, "Meter().tell(1)\nMeter(kept.append).tell(2)\n")
     assert "    def tell(self, n):\n        self.say(n)\n" in text
 
 
-def test_a_line_that_all_compute_is_printed_before_all_part():
+def test_a_line_that_all_compute_is_printed_before_the_processes_leave():
     text = of(LOOK, MADE, TRAIN, "print(look(model))  # the end\n")
     end = "shown = (look(model))\nif RANK == 0:\n    print(shown)  # the end\n"
     assert text.endswith(end + "if WORLD_SIZE > 1:\n" + LEAVE)
@@ -291,7 +291,7 @@ def test_files_of_samples_and_of_training_are_not_waited_for():
     assert text.count("dist.barrier()") == 1
 
 
-def test_what_would_divide_the_draws_is_left_alone_and_said():
+def test_files_whose_making_would_divide_the_draws_get_a_note():
     draws = MAKE.replace("np.random.default_rng(1)", "np.random")
     split = "order = np.random.permutation(64)\n"
     script = "".join((BEGIN, "np.random.seed(1)\n", draws, MISSING, READ, split, MADE, TRAIN))

@@ -104,7 +104,7 @@ def why(found: Conversion) -> str:
 
 
 def printed(folder: Path, text: str, number: int = 1, rank: int = 0) -> list[str]:
-    """What one of so many processes prints."""
+    """Return what one of several processes prints."""
     path = folder / f"train_{number}.py"
     path.write_text(text)
     return run_ranks(path, number)[rank].splitlines()
@@ -244,7 +244,7 @@ def test_the_steps_of_training_are_counted_once():
     )
 
 
-def test_what_follows_an_inner_statement_comes_before_what_follows_the_outer():
+def test_text_after_an_inner_statement_comes_before_text_after_the_outer_one():
     draft = Draft(parse(Path("x.py"), "for a in b:\n    c()\n"))
     (outer,) = draft.script.tree.body
     assert isinstance(outer, cst.For)
@@ -363,7 +363,7 @@ EVALUATIONS = {
 
 
 @pytest.mark.parametrize("name", EVALUATIONS)
-def test_what_is_kept_is_followed(name: str):
+def test_kept_values_are_followed(name: str):
     before, inside, value = EVALUATIONS[name]
     assert not why(of(script(before, inside, f"    return {value}")))
 

@@ -29,7 +29,7 @@ def refused_text(text: str) -> list[Refusal]:
 
 
 @pytest.mark.parametrize("path", KEPT, ids=lambda p: p.stem)
-def test_what_can_be_divided_is_not_refused(path: Path):
+def test_a_script_that_can_be_divided_is_not_refused(path: Path):
     assert [(r.name, r.script.code(r.node)) for r in refused(path)] == []
 
 
@@ -62,7 +62,7 @@ def test_scripts_that_train_on_several_replicas_are_no_matter_of_refusals(path: 
     assert refused(path) == []
 
 
-def test_where_the_trail_is_lost_the_refusal_names_the_place():
+def test_a_refusal_names_the_place_where_the_trail_is_lost():
     (refusal,) = refused(CASES / "refused" / "no_training_hidden_loader.py")
     assert refusal.script.code(refusal.node).startswith("make_stream(")
     assert "line 10" in refusal.reason

@@ -181,7 +181,7 @@ def test_an_original_that_trains_nothing_says_so(tmp_path: Path):
     assert "no optimizer makes a step" in verdict.failure
 
 
-def test_an_original_that_imports_what_is_not_here_says_what_to_install(tmp_path: Path):
+def test_an_original_with_missing_imports_names_the_packages_to_install(tmp_path: Path):
     verdict = failing(tmp_path, "import torch\nimport nowhere.at.all\n")
     assert "it imports nowhere, which is not installed: pip install nowhere" in verdict.failure
     assert "nowhere" in verdict.log
@@ -251,7 +251,7 @@ def test_times_of_several_units_may_differ_and_the_numbers_beside_them_may_not()
     assert len(list(differing(theirs, theirs, other, exact=True))) == 1
 
 
-def test_what_differs_between_two_runs_of_the_original_says_nothing():
+def test_lines_that_differ_between_two_runs_of_the_original_are_ignored():
     theirs, again, ours = (said((f"process {n}", True)) for n in (40, 73, 99))
     assert list(differing(theirs, again, ours, exact=True)) == []
     assert len(list(differing(theirs, theirs, ours, exact=True))) == 1
@@ -296,7 +296,7 @@ def test_a_scratch_folder_has_small_files_as_copies_and_large_ones_as_links(tmp_
     assert (home / "labels.txt").read_text() == "2"
 
 
-def test_what_differs_for_no_known_reason_is_looked_at_once_more_in_float64(monkeypatch):
+def test_a_difference_without_a_known_reason_is_checked_again_in_float64(monkeypatch):
     looked = []
 
     def doubtful(original: Run, nudged: Run, run: Run, **options: bool) -> Comparison:

@@ -70,7 +70,7 @@ def script(epoch: str = "pass", freeze: str = FREEZE, train: str = "train(net, 3
 
 
 def anew(name: str, indent: int) -> str:
-    """The lines that wrap a model anew."""
+    """Return the lines that wrap a model again."""
     spaces = " " * indent
     return (
         f"{spaces}if WORLD_SIZE > 1:\n{spaces}    {name} = DistributedDataParallel(bare({name}))\n"
@@ -104,7 +104,7 @@ def test_parameters_that_were_put_aside_are_known():
         assert "            p.requires_grad = True\n" + anew("model", 8) in text
 
 
-def test_what_is_frozen_before_the_wrap_is_no_reason():
+def test_parameters_frozen_before_the_wrap_are_no_reason():
     assert of(script()).count("= DistributedDataParallel(") == 1
     factory = script().replace("net = Net()\n" + FREEZE, "net = make()")
     made = "def make():\n    it = Net()\n    for p in it.body.parameters():\n"

@@ -138,7 +138,7 @@ def test_no_library_repeats_itself_over_samples_epochs_and_seeds():
     assert all(len(numbers[:, library].unique()) == 9 for library in range(3))
 
 
-def test_what_the_process_drew_before_does_not_matter():
+def test_earlier_draws_of_the_process_do_not_matter():
     first = noise(requests((0, [3, 4])))
     random.seed(1), numpy.random.seed(1), torch.manual_seed(1)
     assert torch.equal(noise(requests((0, [3, 4]))), first)
@@ -174,7 +174,7 @@ def test_a_tensor_dataset_with_a_getitem_of_its_own_is_read_through_it():
     assert same(found.batches(SOME), loader(Tensors(data.inputs + 1, data.targets)).batches(SOME))
 
 
-def test_data_with_take_live_on_the_device_unless_told_otherwise():
+def test_data_with_take_live_on_the_device_by_default():
     assert isinstance(loader(pictures()), ResidentLoader)
     assert isinstance(loader(pictures(), resident=True), ResidentLoader)
     assert isinstance(loader(pictures(), resident=False), WorkerLoader)
@@ -289,7 +289,7 @@ def test_channels_last_changes_the_layout_and_not_the_values(data):
 
 @pytest.mark.parametrize("channels", [1, 3])
 @pytest.mark.parametrize("strided", [False, True])
-def test_channels_last_is_said_by_the_strides_also_with_one_channel(channels, strided):
+def test_the_strides_show_channels_last_even_with_one_channel(channels, strided):
     images = torch.arange(2.0 * channels * 12).view(2, channels, 3, 4)
     given = images.to(memory_format=torch.channels_last) if strided else images
     moved = in_channels_last(given)
@@ -318,7 +318,7 @@ def test_a_loader_that_keeps_up_is_not_mentioned():
     assert loader_limits(starved=1.0, seconds=10.0, samples=1000, workers=2) is None
 
 
-def test_nothing_is_said_of_the_first_seconds():
+def test_no_limit_is_reported_in_the_first_seconds():
     assert loader_limits(starved=4.0, seconds=4.5, samples=10, workers=2) is None
 
 

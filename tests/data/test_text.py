@@ -62,7 +62,7 @@ def test_sources_are_joined_with_a_zero_byte_after_each(library):
         "x.txt",
     ],
 )
-def test_what_is_no_source_of_the_library_is_left_out(library, name):
+def test_a_file_that_is_no_source_of_the_library_is_left_out(library, name):
     write(library, "a.py", b"a" * 60)
     write(library, name, b"x" * 60)
     assert text(stdlib(length=2)) == b"a" * 60 + b"\0"

@@ -36,7 +36,7 @@ def saved(folder: Path, *steps: int, keep: int = 3) -> Checkpoints:
     return checkpoints
 
 
-def test_what_is_saved_is_read_back(tmp_path: Path):
+def test_a_saved_checkpoint_is_read_back(tmp_path: Path):
     found, warnings = saved(tmp_path, 7).newest()
     assert found.facts == {"step": 7, "note": "ä"}
     assert warnings == []

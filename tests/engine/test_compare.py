@@ -29,13 +29,13 @@ def test_a_gain_is_retained():
     assert retained([0.80, 0.81, 0.80], [0.90, 0.91, 0.92], margin=0.01)["retained"]
 
 
-def test_where_lower_is_better_a_rise_is_a_loss():
+def test_a_rise_is_a_loss_if_lower_is_better():
     worse = retained([1.0, 1.1], [1.5, 1.6], margin=0.1, lower_is_better=True)
     assert not worse["retained"]
     assert worse["mean_difference"] == pytest.approx(-0.5)
 
 
-def test_one_seed_is_held_against_the_margin_and_said_to_be_no_test():
+def test_one_seed_is_compared_with_the_margin_and_called_no_test():
     inside, outside = (retained([0.9], [b], margin=0.01) for b in (0.895, 0.885))
     assert inside["retained"]
     assert not outside["retained"]

@@ -118,7 +118,7 @@ def test_a_bucket_of_no_size_is_refused(tmp_path: Path, size: float):
         Job(recipe=small(), out=tmp_path, bucket_mb=size)
 
 
-def test_one_replica_is_told_that_its_wire_does_nothing(tmp_path: Path, capfd):
+def test_a_note_says_that_a_wire_does_nothing_on_one_replica(tmp_path: Path, capfd):
     run = train(small(40, epochs=1), tmp_path / "run", wire="bf16")
     assert "--wire bf16 has no effect on one replica" in capfd.readouterr().err
     assert run["exchange"] is None

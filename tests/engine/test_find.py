@@ -263,7 +263,7 @@ def test_a_name_that_is_no_function_is_refused(folder: Path):
         "f(\x00)",
     ],
 )
-def test_what_cannot_be_read_is_refused_with_how_to_write_it(text: str):
+def test_an_expression_that_cannot_be_read_is_refused_with_the_right_form(text: str):
     with pytest.raises(RecipeError, match=r"cannot be read. Write it as f\(1, key=2\)"):
         find_function("model", text, {"f": dict})
 

@@ -153,7 +153,7 @@ def test_a_backward_pass_without_an_exchange_is_part_of_the_next():
     assert on_replicas(2, work) == [3, 3]
 
 
-def test_one_replica_is_told_what_to_use_instead():
+def test_the_message_for_one_replica_names_what_to_use_instead():
     torch.distributed.init_process_group(
         "gloo", store=torch.distributed.HashStore(), rank=0, world_size=1
     )

@@ -98,7 +98,7 @@ def test_training_in_stages_is_training(processes: int, micro_batches: int):
     assert found[-1][1] == pytest.approx(losses, rel=1e-12)
 
 
-def test_what_is_sent_is_the_activations_at_the_cut_and_their_gradients():
+def test_the_stages_send_the_activations_at_the_cut_and_their_gradients():
     def work(group: Group) -> tuple[int, int]:
         pipeline = Pipeline(network(), group, loss=cross_entropy, micro_batches=4)
         for _ in range(2):
@@ -109,7 +109,7 @@ def test_what_is_sent_is_the_activations_at_the_cut_and_their_gradients():
     assert on_replicas(2, work) == [(4, 12 * WIDTH * 8)] * 2
 
 
-def test_what_data_parallelism_gives_to_the_all_reduce_is_the_gradients():
+def test_data_parallelism_gives_the_gradients_to_the_all_reduce():
     def work(group: Group) -> tuple[Traffic, list[Tensor]]:
         traffic = Traffic()
         model = replicated(network(), group, traffic)

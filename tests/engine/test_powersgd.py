@@ -51,7 +51,7 @@ def test_a_gradient_of_low_rank_arrives_whole():
 
 
 @pytest.mark.parametrize("replicas", [2, 4])
-def test_what_has_arrived_and_what_is_missing_are_together_what_was_given(replicas: int):
+def test_the_arrived_and_the_missing_parts_add_up_to_the_gradients(replicas: int):
     """Error feedback in one sentence: late, but never lost."""
 
     def work(group: Group) -> tuple[float, list[bytes]]:

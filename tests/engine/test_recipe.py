@@ -84,7 +84,7 @@ def test_a_recipe_without_metrics_is_refused():
 
 @pytest.mark.parametrize("name", ["model", "data", "loss", "optimizer", "schedule"])
 @pytest.mark.parametrize("value", ["cosine", 3, None], ids=str)
-def test_what_must_be_a_function_and_is_none_is_refused(name: str, value):
+def test_a_field_that_must_be_a_function_refuses_other_values(name: str, value):
     with pytest.raises(RecipeError, match=rf"{name} is {value!r}; .*functools\.partial"):
         small(**{name: value})
 

@@ -288,7 +288,7 @@ def test_a_small_cap_really_makes_many_buckets():
 
         model = DistributedDataParallel(dense(), bucket_cap_mb=SMALL)
         reduce = ExactReduce.attach(model, Notes())
-        for _ in range(2):  # the buckets are made anew after the first step
+        for _ in range(2):  # the buckets are made again after the first step
             begun.clear()
             with reduce.part(0, 1):
                 reduce.weigh(model(batch(0, 1)[0]).sum(), 1).backward()
@@ -369,7 +369,7 @@ def test_a_weight_that_only_some_shards_use_keeps_all_of_its_gradient(odd):
         assert weight.grad.tolist() == [expected] * 2
 
 
-def test_the_watch_is_told_of_every_exchange():
+def test_the_watch_sees_every_exchange():
     def work(group: Group) -> list[str]:
         told: list[str] = []
 

@@ -1,4 +1,4 @@
-"""What a recipe may not do, because it would differ on another number of replicas."""
+"""Recipes that are refused, because they would differ on a different number of replicas."""
 
 from __future__ import annotations
 
@@ -196,7 +196,7 @@ class Counter(torch.optim.SGD):
         return super().step(closure)
 
 
-def test_a_model_that_draws_from_torchs_own_generator_is_told_so_in_fast_mode(tmp_path, capfd):
+def test_fast_mode_warns_of_a_model_that_draws_from_torchs_own_generator(tmp_path, capfd):
     train(with_model(Functional), tmp_path / "fast")
     assert "draws from torch's own generator" in capfd.readouterr().err
     train(with_model(Functional), tmp_path / "exact", exact=True)
@@ -212,7 +212,7 @@ def test_an_optimizer_that_counts_where_no_checkpoint_looks_is_named(tmp_path, c
 
 
 @pytest.mark.parametrize("replicas", [1, 2])
-def test_what_the_first_step_raises_is_told_with_its_line(tmp_path: Path, replicas: int):
+def test_an_error_in_the_first_step_is_quoted(tmp_path: Path, replicas: int):
     narrow = with_model(lambda: nn.Sequential(nn.Flatten(), nn.Linear(63, 10)))
     with pytest.raises(RecipeError, match=r"^the first step of digits raised RuntimeError: mat1"):
         train(narrow, tmp_path / "run", replicas)

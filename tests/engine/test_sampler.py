@@ -33,7 +33,7 @@ epochs_of = st.integers(1, 3)
 
 
 def steps(case: dict, replicas: int, rank: int, together: int = 0, **options) -> list[Step]:
-    """The steps of one replica; with `together`, so many shards go through the model at once."""
+    """The steps of one replica; `together` is the number of shards in one forward pass."""
     batch = case["shard_size"] * case["shards"]
     micro = case["shard_size"] * together if together else None
     plan = make_plan(

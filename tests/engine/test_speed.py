@@ -85,7 +85,9 @@ def test_a_graph_is_not_for_the_cpu_and_says_so(tmp_path: Path):
     ],
     ids=str,
 )
-def test_what_contradicts_itself_is_refused(tmp_path: Path, options: dict, message: str):
+def test_options_that_contradict_each_other_are_refused(
+    tmp_path: Path, options: dict, message: str
+):
     with pytest.raises(PlanError, match=message):
         Job(recipe=even(), out=tmp_path, **options)
 
@@ -146,7 +148,7 @@ def test_a_rollback_takes_a_step_back(tmp_path: Path):
 
 
 class Counting(torch.optim.Optimizer):
-    """Counts its steps in Python, for each weight and in all, and makes its momentum anew."""
+    """Counts its steps in Python, for each weight and in all, and replaces its momentum."""
 
     def __init__(self, params, lr: float) -> None:
         super().__init__(params, {"lr": lr, "steps": 0})
@@ -256,7 +258,7 @@ def test_a_path_that_rounds_otherwise_passes_and_one_that_errs_does_not(
 
 
 @pytest.mark.parametrize(("later", "chosen"), [(0.5, "compile"), (1.5, "eager")])
-def test_what_was_compiled_is_timed_again_beside_the_other(
+def test_a_compiled_step_is_timed_again_beside_the_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, later: float, chosen: str
 ):
     setting = Setting(tmp_path, even(epochs=40))

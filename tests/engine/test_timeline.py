@@ -61,7 +61,7 @@ def test_measuring_changes_no_bit(tmp_path: Path, exact: bool):
     assert "timeline" not in runs[0]
 
 
-def test_what_lies_between_two_steps_is_no_part_of_them():
+def test_the_time_between_two_steps_is_no_part_of_them():
     timeline = Timeline(torch.device("cpu"))
     timeline.begin()
     timeline.mark("output")

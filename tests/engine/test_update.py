@@ -69,7 +69,7 @@ def test_the_fused_update_is_the_optimizers_own(optimizer):
 @pytest.mark.parametrize(
     "choice", [{"fused": False}, {"foreach": True}, {"foreach": False}], ids=str
 )
-def test_what_the_recipe_chose_stays(choice: dict):
+def test_the_choice_of_the_recipe_stays(choice: dict):
     update = Update(small(optimizer=partial(SGD, **choice)), model(), CPU, exact=False)
     assert not update.fused
     assert all(not group["fused"] for group in update.optimizer.param_groups)

@@ -78,7 +78,7 @@ def test_any_other_error_shows_what_it_printed():
         call("breaks", [])
 
 
-def test_who_is_killed_is_told_with_the_exit_code():
+def test_the_error_of_a_killed_process_gives_the_exit_code():
     with pytest.raises(RunError, match="exit code -9"):
         call("killed", [])
 
@@ -87,12 +87,12 @@ def test_plain_data_come_back_as_they_are():
     assert call("plain", [], number=4) == {"number": 5}
 
 
-def test_whose_time_is_over_is_ended():
-    with pytest.raises(Late, match=r"^It took longer than 2 seconds and was ended.$"):
+def test_a_process_is_ended_when_its_time_is_over():
+    with pytest.raises(Late, match=r"^It took longer than 2 seconds, so the lab stopped it.$"):
         apart("test_apart:waits", limit=2)
 
 
-def test_who_is_interrupted_leaves_no_process_behind():
+def test_an_interrupted_call_leaves_no_process_behind():
     class Stop(Exception):
         pass
 

@@ -194,7 +194,7 @@ def test_the_last_program_computes_what_the_first_one_does():
     assert found.said.startswith("2 ranks: equal in 6 steps")
 
 
-def test_what_is_said_of_runs_follows_them():
+def test_the_remarks_follow_the_runs():
     found = runs()
     assert converter_comparison.rows(found)[0] == ["one GPU on 1", "32", "4,000", "1.00", "0.9700"]
     assert ["yours on 2", "32", "6,000", "1.50", "0.9700"] in converter_comparison.rows(found)

@@ -64,7 +64,7 @@ def changed(name: str, old: str, new: str) -> str:
 
 
 @pytest.mark.parametrize("name", STEPS)
-def test_the_program_before_a_step_is_told_what_the_step_is_about(name):
+def test_the_check_of_an_unchanged_program_names_the_topic_of_the_step(name):
     said = judge(STEPS[name], before(STEPS[name]))
     assert any(REMOVED[name] in one for one in said), said
 
@@ -74,7 +74,7 @@ def test_the_program_after_a_step_passes_it(name):
     assert judge(STEPS[name], after(STEPS[name])) == []
 
 
-def test_what_later_steps_are_about_is_not_asked_for_and_what_earlier_ones_were_is():
+def test_a_step_requires_earlier_steps_and_not_later_ones():
     found = after(STEPS["wrap"])
     assert {"LS20", "LS25"} <= {finding["code"] for finding in found.findings}
     assert judge(STEPS["wrap"], found) == []
@@ -85,7 +85,7 @@ def test_what_later_steps_are_about_is_not_asked_for_and_what_earlier_ones_were_
 
 
 @pytest.mark.parametrize("half", [True, False])
-def test_a_file_that_one_rank_makes_and_the_other_does_not_wait_for_is_told(half: bool):
+def test_a_file_that_the_other_rank_does_not_wait_for_is_reported(half: bool):
     hurried = changed(
         "group",
         '    if not Path("prepared.pt").exists():\n        prepare()\n',
@@ -116,7 +116,7 @@ def test_an_average_of_accuracies_is_no_accuracy():
     assert "a mean of the ranks' means" in said
 
 
-def test_a_sampler_that_repeats_test_images_is_told():
+def test_a_sampler_that_repeats_test_images_is_reported():
     padded = changed(
         "validate",
         "    test_part = Subset(test_data, range(rank, len(test_data), world_size))\n"
@@ -128,7 +128,7 @@ def test_a_sampler_that_repeats_test_images_is_told():
     assert any("LS06 padded_validation" in one for one in said)
 
 
-def test_a_barrier_that_one_rank_comes_to_is_told():
+def test_a_barrier_that_only_one_rank_reaches_is_reported():
     alone = changed(
         "first",
         '        torch.save(model.module.state_dict(), "model.pt")\n',
@@ -140,7 +140,7 @@ def test_a_barrier_that_one_rank_comes_to_is_told():
     assert any("LS29 collective_in_branch" in one and "This is new" in one for one in said)
 
 
-def test_a_hang_is_told_with_where_it_was(monkeypatch):
+def test_a_hang_is_reported_with_its_place(monkeypatch):
     monkeypatch.setattr(observing, "PATIENCE", 12.0)
     stuck = changed(
         "prepare",
@@ -152,14 +152,14 @@ def test_a_hang_is_told_with_where_it_was(monkeypatch):
     assert re.search(r"rank 1: .*\n +train.py:\d+ in main\n", said[0])
 
 
-def test_a_crash_is_told_with_its_last_words():
+def test_a_crash_is_reported_with_its_last_output():
     broken = changed("group", "rank, world_size =", "rank, world_size, more =")
     (said,) = check_step(STEPS["group"], broken)
     assert said.startswith("The script failed. Last output:")
     assert "ValueError: not enough values to unpack" in said
 
 
-def test_what_is_no_python_is_not_run(monkeypatch):
+def test_a_text_that_is_no_python_is_not_run(monkeypatch):
     monkeypatch.setattr(observing, "apart", lambda *_, **__: pytest.fail("it was run"))
     assert check_step(STEPS["group"], "import torch\ndef main(:\n") == [
         "Line 2: this is not Python: invalid syntax."

@@ -14,7 +14,7 @@ def fails(report: Report) -> None:
     raise RunError("two processes did not start")
 
 
-def test_what_fails_stops_the_cell_and_says_why():
+def test_a_failed_measurement_stops_the_cell_and_says_why():
     with pytest.raises(mo.MarimoStopError) as stopped:
         _shown(fails)
     assert "two processes did not start" in stopped.value.output.text

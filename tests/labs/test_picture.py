@@ -27,7 +27,7 @@ def picture() -> Picture:
     )
 
 
-def test_the_page_is_told_places_and_texts() -> None:
+def test_the_page_gets_places_and_texts() -> None:
     one = picture()
     assert one.places == {"rate": 1, "own": 0, "kind": 1}
     assert one.controls[0] == {

@@ -15,7 +15,7 @@ class Speed:
     sizes: list[int]
 
 
-def test_what_was_passed_stays_passed(tmp_path: Path) -> None:
+def test_a_passed_task_stays_passed(tmp_path: Path) -> None:
     Progress(tmp_path).attempt(1, "batches", "good", passed=True)
     Progress(tmp_path).attempt(1, "batches", "worse", passed=False)
     assert Progress(tmp_path).passed(1) == ["batches"]

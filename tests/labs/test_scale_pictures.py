@@ -156,7 +156,7 @@ def test_the_fit_finds_the_tradeoff_that_made_the_grid():
     assert fit[0].critical_batch == pytest.approx(30.0, rel=1e-3)
 
 
-def test_a_target_that_nobody_reached_is_said_and_not_drawn(small: SimpleNamespace):
+def test_a_target_that_no_run_reached_is_named_and_not_drawn(small: SimpleNamespace):
     steps = {b: [1, 2] for b in (8, 16, 32)}
     losses: dict[int, list[float | None]] = {b: [2.0, 2.0] for b in steps}
     figure = noise_scale.figure(made(steps, losses), small.noises, target=0.4, batch=64)

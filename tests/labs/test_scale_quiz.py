@@ -29,7 +29,7 @@ def speed(ratio: float, replicas: int = 2) -> Throughput:
 
 
 def raced(*seconds: float | None) -> Runs:
-    """Runs that reach 0.96 after so many seconds, or never."""
+    """Runs that reach 0.96 after this number of seconds, or never."""
     each = [
         Run(
             name=f"run {n}",

@@ -111,7 +111,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize("name", WRONG)
-def test_a_usual_mistake_is_told(name: str):
+def test_a_usual_mistake_is_explained(name: str):
     body, told = WRONG[name]
     wrong = judged(body)
     assert len(wrong) == 1
@@ -122,5 +122,5 @@ def test_every_mistake_has_words_of_its_own():
     assert len({judged(body)[0] for body, _ in WRONG.values()}) == len(WRONG)
 
 
-def test_another_name_is_told():
+def test_another_name_is_refused():
     assert "no function `rate_at`" in check({"rate": lambda *given: 0.1})[0]

@@ -69,7 +69,7 @@ def test_each_wrong_convergence_test_is_told_apart(body: str, message: str) -> N
         ("def batches(order, size):\n    return order[", "is not Python"),
     ],
 )
-def test_what_cannot_run_is_told_with_its_line(text: str, message: str) -> None:
+def test_a_text_that_cannot_run_is_refused_with_its_line(text: str, message: str) -> None:
     (said,) = JUDGE(text)
     assert message in said
 
@@ -88,7 +88,7 @@ while True:
     assert not alive(int(note.read_text()))
 
 
-def test_what_it_printed_is_shown_and_a_flood_is_cut() -> None:
+def test_printed_text_is_shown_and_a_flood_is_cut() -> None:
     *wrong, printed = JUDGE("print('here')\ndef batches(order, size):\n    return None\n")
     assert wrong
     assert printed == "It printed:\nhere"
@@ -96,7 +96,7 @@ def test_what_it_printed_is_shown_and_a_flood_is_cut() -> None:
     assert len(flood) < 5000
 
 
-def test_what_it_prints_cannot_pass_for_the_verdict() -> None:
+def test_printed_text_cannot_pass_for_the_verdict() -> None:
     assert JUDGE("print('[]')\nbatches = None\n") != []
 
 

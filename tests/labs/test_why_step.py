@@ -75,7 +75,7 @@ def test_spans_of_a_lane_follow_each_other_from_the_start(measured: Steps):
             assert all(end >= start for _, start, end in lane["step"])
 
 
-def test_what_is_measured_is_kept_as_json(measured: Steps):
+def test_measurements_are_kept_as_json(measured: Steps):
     assert Steps(**json.loads(json.dumps(vars(measured)))) == measured
 
 

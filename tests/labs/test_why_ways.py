@@ -75,7 +75,7 @@ def test_activations_are_what_the_layers_keep(measured: Ways):
     assert measured.row(WIDTH, LARGE, ONE)["activations"][0] == pytest.approx(expected, abs=8)
 
 
-def test_what_is_measured_is_kept_as_json(measured: Ways):
+def test_measurements_are_kept_as_json(measured: Ways):
     again = Ways(**json.loads(json.dumps(vars(measured))))
     assert again == measured
     for row in measured.rows:

@@ -198,6 +198,6 @@ def test_gradients_that_travel_during_backward_on_nccl_have_the_same_bits(
         "lockstep.engine.program.start.Group", lambda *_, **__: OnNccl(tmp_path / "store")
     )
     overlapped = run(path, tmp_path / "overlapped", 1)
-    monkeypatch.setattr("lockstep.engine.program.exchange.Wire.overlaps", False)
+    monkeypatch.setattr("lockstep.engine.program.exchange.Carrier.overlaps", False)
     assert run(path, tmp_path / "after", 1) == overlapped
     assert max(map(int, log.read_text().split())) > 1

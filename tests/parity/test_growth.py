@@ -140,7 +140,7 @@ def meter_of(replica: Replica) -> Meter:
     return Meter(replica.feed.job.plan, replica.model.group)
 
 
-def test_what_a_look_tells_is_what_the_gradients_have(tmp_path: Path):
+def test_a_look_measures_the_moments_of_the_gradients(tmp_path: Path):
     model = partial(models.mlp, (64, 10), 0.0)
     recipe = in_double(growing(model=model, augment=(), grow_to=16), SAMPLES)
     for options in ({}, {"micro_batch": 2}, {"exact": True}):
@@ -191,7 +191,7 @@ def test_models_of_several_types_are_looked_at_and_sparse_ones_refused(tmp_path:
         take(*looking(replace(recipe, model=partial(Odd, sparse=True)), tmp_path))
 
 
-def test_what_a_checkpoint_holds_does_not_change_while_it_is_written(tmp_path: Path):
+def test_the_contents_of_a_checkpoint_do_not_change_while_it_is_written(tmp_path: Path):
     replica, _, _ = looking(growing(), tmp_path)
     saved = replica.snapshot().facts["growth"]["measured"]
     assert replica.shard_norms is not None
@@ -259,7 +259,7 @@ def test_bounds_that_cannot_work_are_refused(changes: dict, text: str):
 
 @pytest.mark.parametrize(
     ("options", "text"),
-    [({"noise": True}, "Leave out --noise"), ({"workers": 9}, "use 8 at most")],
+    [({"noise": True}, "Leave out --noise"), ({"workers": 9}, "use up to 8 workers")],
 )
 def test_options_that_cannot_be_with_it_are_refused(tmp_path: Path, options: dict, text: str):
     with pytest.raises(PlanError, match=text):

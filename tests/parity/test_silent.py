@@ -81,7 +81,7 @@ def test_python_s_and_numpy_s_random_numbers_are_keyed_by_shard(tmp_path: Path):
         ("late buffer", "changes the buffer count"),
     ],
 )
-def test_what_counts_in_the_forward_pass_is_refused(
+def test_a_counter_in_the_forward_pass_is_refused(
     kind: str, message: str, replicas: int, tmp_path: Path
 ):
     allowed = "Net.calls" if kind == "late buffer" else ""

@@ -109,7 +109,7 @@ def test_powersgd_is_the_same_training_on_any_number_of_replicas(tmp_path: Path,
 
 # Four steps an epoch, the first four sent whole: before and after compression has begun.
 @pytest.mark.parametrize("stop", [3, pytest.param(6, marks=pytest.mark.slow)])
-def test_powersgd_resumes_on_other_replicas_as_if_undisturbed(
+def test_powersgd_resumes_on_other_replicas_as_if_uninterrupted(
     tmp_path: Path, compressed, stop: int
 ):
     recipe, out = in_double(small(epochs=3)), tmp_path / "run"

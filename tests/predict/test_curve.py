@@ -88,7 +88,7 @@ def test_a_fit_reads_the_exponent_of_the_data_from_the_chinchilla_law():
 
 
 @given(laws, st.floats(10, 1e9))
-def test_what_is_needed_for_an_error_undoes_the_error(law: PowerLaw, samples: float):
+def test_the_samples_needed_for_an_error_invert_the_curve(law: PowerLaw, samples: float):
     error = law.error(samples)
     # Near the floor the difference to it loses digits.
     lost = 1e-15 / (law.a * samples**law.b / error) / -law.b

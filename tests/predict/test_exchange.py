@@ -38,7 +38,7 @@ def test_buckets_wait_for_the_slowest_and_for_each_other(ready, seconds):
         assert bucket == 0 or span.start >= spans[bucket - 1].end
 
 
-def test_what_travels_while_backward_computes_costs_nothing():
+def test_an_exchange_during_backward_costs_nothing():
     hidden = exchanges([[1.0, 2.0, 3.0]], [0.5, 0.5, 0.25])
     assert hidden[-1].end == 3.25
     shown = exchanges([[1.0, 2.0, 3.0]], [5.0, 5.0, 5.0])

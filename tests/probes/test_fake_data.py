@@ -80,7 +80,7 @@ for line in ("import torchvision", "import wandb", "open('train.txt')"):
     assert run(body, hide=f"{LIBRARIES} torchvision", stand_in_data=False) == []
 
 
-def test_a_script_without_torchvision_is_told_what_to_type(run: Runs):
+def test_the_message_says_what_to_type_if_torchvision_is_missing(run: Runs):
     outcome = run.start("import torch\nimport torchvision\n", hide="torchvision")
     assert outcome.how == "crashed"
     said = outcome.logs[0].read_text()

@@ -74,7 +74,7 @@ def test_a_value_that_is_the_same_on_all_ranks_is_that_value(value: Any):
         [{"x": torch.ones(2)}, {"x": torch.ones(2), "mask": torch.ones(2)}],
     ],
 )
-def test_what_is_not_known_is_refused_rather_than_taken_from_one_rank(ranks: list[Any]):
+def test_unknown_values_are_refused_rather_than_taken_from_one_rank(ranks: list[Any]):
     with pytest.raises((TypeError, KeyError)):
         joined(ranks, [2, 2])
 

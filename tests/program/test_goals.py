@@ -82,7 +82,7 @@ def test_the_best_weights_are_kept_and_are_the_same_on_any_replicas(tmp_path: Pa
     assert shorter["weights_sha256"] == best(tmp_path / "1")[3]
 
 
-def test_a_resumed_run_has_the_best_weights_of_an_undisturbed_one(tmp_path: Path, monkeypatch):
+def test_a_resumed_run_has_the_best_weights_of_an_uninterrupted_one(tmp_path: Path, monkeypatch):
     # The accuracy is best early, so that a resumed run must keep what it does not see again.
     path = program(tmp_path, 'loop.best("accuracy", largest=True)', inside="loop.steps")
     run(path, tmp_path / "whole")
@@ -161,7 +161,7 @@ def test_a_value_that_improves_does_not_stop_training(tmp_path: Path):
     assert (found["steps"], "stopped_early" in found) == (20, False)
 
 
-def test_a_resumed_run_stops_where_an_undisturbed_one_does(tmp_path: Path, monkeypatch):
+def test_a_resumed_run_stops_where_an_uninterrupted_one_does(tmp_path: Path, monkeypatch):
     path = program(tmp_path, 'loop.stop_early("test_loss", patience=2)', epochs=30)
     whole = run(path, tmp_path / "whole")
     out = tmp_path / "killed"

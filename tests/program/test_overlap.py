@@ -57,7 +57,7 @@ def early(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], list[
     log, plain = tmp_path / "early", Overlap.complete
 
     def complete(self: Overlap, gradients: Gradients) -> None:
-        if self.wire.group.world.is_first:
+        if self.carrier.group.world.is_first:
             with log.open("a") as file:
                 file.write(f"{len(self.under_way)}\n")
         plain(self, gradients)
@@ -104,7 +104,7 @@ def test_skipped_layers_are_added_as_without_overlap(
 ):
     path = written(tmp_path, FAST, in_double(SKIPPED))
     run(path, tmp_path / "with", 2)
-    monkeypatch.setattr("lockstep.engine.program.exchange.Wire.overlaps", False)
+    monkeypatch.setattr("lockstep.engine.program.exchange.Carrier.overlaps", False)
     run(path, tmp_path / "without", 2)
     # Two replicas: a sum of two has the same bits in any order.
     assert largest_difference(tmp_path / "with", tmp_path / "without") == 0.0

@@ -210,7 +210,7 @@ def test_it_is_refused_by_name(case: str, tmp_path: Path):
 def test_data_that_depend_on_the_rank_are_refused(exact: bool, tmp_path: Path):
     body = changed("(DATA)", "([(x + loop.rank, y) for x, y in DATA])")
     path = written(tmp_path, body)
-    with pytest.raises(LockstepError, match="the replicas read other samples from list"):
+    with pytest.raises(LockstepError, match="the replicas read different samples from list"):
         run(path, tmp_path / "out", 2, exact=exact)
 
 
@@ -430,7 +430,7 @@ def test_an_evaluation_on_one_replica_only_is_refused(tmp_path: Path):
         run(written(tmp_path, body), tmp_path / "out", 2)
 
 
-def test_what_is_built_before_the_loop_is_the_same_in_every_run(tmp_path: Path):
+def test_models_built_before_the_loop_are_the_same_in_every_run(tmp_path: Path):
     body = "NET, NOISE = Net(), torch.randn(6) + random.random()\n"
     body += changed("Net()", "NET").replace("model(x)", "model(x + NOISE)")
     path = written(tmp_path, body)

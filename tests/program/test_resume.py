@@ -155,7 +155,7 @@ def test_a_stream_with_a_state_of_its_own_is_not_resumed_in_another_order(
     with pytest.raises(ReplicaDied):
         run(path, tmp_path / "out", checkpoint_every=7, check_every=0)
     revive()
-    with pytest.raises(LockstepError, match="begins epoch 1 with another sample"):
+    with pytest.raises(LockstepError, match="begins epoch 1 with a different sample"):
         run(path, tmp_path / "out", resume=True, check_every=0)
 
 

@@ -162,7 +162,7 @@ def test_a_finding_says_where_what_and_what_to_do(html):
     assert "fix it with" not in shown
 
 
-def test_what_is_possible_comes_after_errors_and_names_its_fix(html):
+def test_a_possible_finding_comes_after_errors_and_names_its_fix(html):
     shown = text(html(document(POSSIBLE, FINDING)))
     assert shown.index("error LS01") < shown.index("possible LS27")
     assert "seen in the source every key begins with module." in shown
@@ -182,7 +182,7 @@ def test_cards_show_the_run(html):
         assert card in shown
 
 
-def test_rates_that_differ_between_ranks_and_accumulation_are_said(html):
+def test_the_page_shows_rates_that_differ_between_ranks_and_accumulation(html):
     rates = [[[0.1, 1.0], [0.1, 1.0]], [[0.2, 1.0], [0.2, 1.0]]]
     shown = text(html(document(rates=rates, batches_per_step=4)))
     assert "learning rate 0.1 differs between ranks" in shown
@@ -214,7 +214,7 @@ def test_many_passes_and_files_are_cut(html):
     assert len(found) < 100_000
 
 
-def test_drift_is_told_from_none(html):
+def test_the_page_tells_drift_from_no_drift(html):
     assert "parameters equal to the bit on all ranks, in the 6 steps" in text(html(document()))
     drift = {"looked": 6, "parameters_differ_after_step": 3, "buffers_differ": True}
     shown = text(html(document(drift=drift)))
@@ -270,7 +270,7 @@ def test_of_a_crash_the_last_words_are_shown(html):
     assert "Where each rank was" not in found
 
 
-def test_what_was_not_seen_comes_with_how_to_see_it(html):
+def test_the_page_explains_how_to_see_the_unseen_parts(html):
     shown = text(html(document()))
     assert "a second epoch Let each epoch end early with --batches 5" in shown
     assert "a resume Give the arguments that make the script resume: --resume" in shown

@@ -125,7 +125,7 @@ def test_a_long_value_gets_a_wide_card():
 
 
 @pytest.mark.parametrize("value", [None, "x", float("nan"), float("inf")])
-def test_what_is_no_finite_number(value):
+def test_other_values_are_no_finite_numbers(value):
     assert not page.is_number(value)
 
 

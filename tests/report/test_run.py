@@ -247,7 +247,7 @@ def test_replicas_on_clocks_of_their_own_meet_at_the_all_reduce(report):
     assert starts(found, EXCHANGE, "beside 0") == starts(found, EXCHANGE, "beside 1")
 
 
-def test_what_workers_read_long_before_is_cut(report):
+def test_reading_long_before_the_step_is_cut_off(report):
     reading = [["read data", -0.5, -0.4], ["transport", -0.040, -0.010]]
     found = figures(report(FINISHED | {"timeline": [measured(beside=reading)]}, RECORDS))
     found = found["The last steps, 119 to 120"]

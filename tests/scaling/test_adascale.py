@@ -29,7 +29,7 @@ def test_noise_alone_makes_the_rule_linear_and_a_clean_gradient_gains_nothing():
 
 
 @pytest.mark.parametrize("moments", [Moments(0.0, 0.0), Moments(math.nan, math.nan)])
-def test_while_nothing_can_be_told_a_step_is_a_step(moments):
+def test_a_step_counts_as_one_while_the_gain_is_unknown(moments):
     assert AdaScale(8, 32, 80).step(moments) == 1.0
 
 
@@ -87,6 +87,6 @@ def test_a_run_goes_on_where_it_was_interrupted():
         ((8, 32, 0), "steps=0: it must be above 0"),
     ],
 )
-def test_what_cannot_be_scaled_is_refused(arguments, message):
+def test_arguments_that_cannot_be_scaled_are_refused(arguments, message):
     with pytest.raises(ValueError, match=message):
         AdaScale(*arguments)

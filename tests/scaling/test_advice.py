@@ -119,7 +119,7 @@ def test_adam_s_batch_ends_where_its_betas_do():
     assert "Adam's betas allow no more than 1,024" in advice.why
 
 
-def test_more_replicas_than_adam_s_betas_allow_is_said():
+def test_the_advice_names_a_batch_that_is_too_large_for_adams_betas():
     advice = advise(measured(kind="adam", global_batch=2), 64)
     assert "too much for Adam's betas" in advice.rule
     assert advice.betas is None
@@ -147,7 +147,7 @@ def test_more_replicas_than_were_measured_exchange_as_a_ring():
     assert advise(found, 2).measured
 
 
-def test_what_does_not_fit_is_accumulated():
+def test_a_batch_that_does_not_fit_is_accumulated():
     found = measured(seconds={8: 0.01, 32: 0.013})
     advice = advise(found, 1)
     assert advice.accumulation == -(-advice.global_batch // 32)

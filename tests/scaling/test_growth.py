@@ -113,7 +113,7 @@ def test_a_step_gains_what_adascale_says():
         (Moments(0.0, 5.0), 8),
     ],
 )
-def test_what_cannot_be_measured_leads_to_a_bound(told: Moments, rounds: int):
+def test_noise_that_cannot_be_measured_leads_to_a_bound(told: Moments, rounds: int):
     growth = Growth(batch=4, samples=4_000, epochs=1, least=2, most=8)
     growth.measured.append(told)
     assert growth.chosen(LAG)[0] == rounds

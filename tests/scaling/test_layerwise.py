@@ -193,7 +193,7 @@ def test_frozen_weights_and_those_without_a_gradient_stay(kind):
     assert not torch.equal(net[3].weight, network()[3].weight)
 
 
-def test_what_is_thawed_is_trained(kind):
+def test_a_thawed_layer_is_trained(kind):
     net = network()
     net[0].weight.requires_grad_(False)
     optimizer = build(kind, net)

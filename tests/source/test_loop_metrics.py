@@ -46,7 +46,7 @@ def test_sums_are_found_and_counters_are_not():
     assert tally.names == {"correct", "total"}
 
 
-def test_what_a_function_returns_is_followed_to_its_callers():
+def test_a_returned_value_is_followed_to_the_callers():
     tally = followed("    return correct / total, x\n\nacc, x = evaluate(val_loader)\nprint(acc)\n")
     assert used(tally) == ["print(acc)"]
     assert not used(followed("    return correct, x\n\n_, x = evaluate(val_loader)\nprint(x)\n"))
@@ -73,7 +73,7 @@ def test_a_call_inside_an_expression_is_followed_too(use: str):
         "x = torch.log(total)",
     ],
 )
-def test_what_does_not_use_the_value_is_no_use(use: str):
+def test_a_line_that_ignores_the_value_does_not_use_it(use: str):
     assert not used(followed(f"    {use}\n\nevaluate(val_loader)\n"))
 
 
@@ -94,7 +94,7 @@ def test_a_reduction_is_seen(use: str):
     "use",
     ["    x = x.gather(1, y)\n", "    torch.cuda.synchronize()\n", "    dist.all_reduce(flag)\n"],
 )
-def test_what_only_sounds_like_one_is_none(use: str):
+def test_a_name_that_only_sounds_like_a_reduction_is_none(use: str):
     assert not followed(use + "\nevaluate(val_loader)\n").reduced
 
 

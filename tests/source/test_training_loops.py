@@ -78,7 +78,7 @@ def test_a_step_for_every_backward_is_no_window():
     assert found(loop + "    optimizer_d.step()\n" + both) == []
 
 
-def test_what_feeds_a_loss_is_found_behind_names_and_functions():
+def test_the_inputs_of_a_loss_are_found_behind_names_and_functions():
     text = """
 def compute(x):
     return x.pow(2).mean()

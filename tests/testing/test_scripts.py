@@ -30,7 +30,7 @@ def test_ranks_that_seed_by_their_number_differ():
     said = failure("ddp.py", "--bug", "seed")
     assert said.startswith("ddp.py --bug seed: 2 replicas do not train as 1 does. They differ ")
     assert "after step 1, in Sequential.0.weight: by " in said
-    assert "Together, the ranks take other samples than 1 replica." in said
+    assert "Together, the ranks take different samples than 1 replica." in said
     assert "error LS04 unseeded_split" in said
     assert said.endswith("type: lockstep doctor ddp.py --run --replicas 2 -- --bug seed")
 

@@ -31,7 +31,7 @@ def probe(recipe: Recipe, folder: Path) -> Probe:
 
 
 class Limited(nn.Module):
-    """Has memory for so many samples."""
+    """Has memory for a number of samples."""
 
     def __init__(self, most: int, error: Callable[[], Exception]) -> None:
         super().__init__()
@@ -52,7 +52,7 @@ def test_every_doubling_is_timed_up_to_the_last(tmp_path: Path):
     assert list(found.seconds) == [8, 16, 32, 48]
     assert all(seconds > 0 for seconds in found.seconds.values())
     assert all(size > 2**20 for size in found.memory.values())
-    assert found.limit == "no more than 48 were asked for"
+    assert found.limit == "the largest that the advice could need"
 
 
 def test_a_recipe_with_a_collate_function_is_measured_too(tmp_path: Path):
@@ -80,7 +80,7 @@ def test_a_model_that_never_fits_is_an_error(tmp_path: Path):
         probe(plain(model=partial(Limited, 0, no_memory)), tmp_path).sizes(64)
 
 
-def test_what_else_goes_wrong_is_not_taken_for_memory(tmp_path: Path):
+def test_other_errors_are_not_taken_for_a_lack_of_memory(tmp_path: Path):
     recipe = plain(model=partial(Limited, 16, partial(ValueError, "odd shape")))
     with pytest.raises(Exception, match="odd shape"):
         probe(recipe, tmp_path).sizes(64)
@@ -115,7 +115,7 @@ def test_gradients_that_are_zero_have_no_noise_scale(tmp_path: Path):
     def nothing(outputs: Tensor, targets: Tensor) -> Tensor:
         return outputs.sum(1) * 0.0
 
-    with pytest.raises(PlanError, match="the noise scale cannot be told from 20 steps"):
+    with pytest.raises(PlanError, match="the noise scale cannot be estimated from 20 steps"):
         probe(plain(loss=nothing, epochs=20), tmp_path).noise(20)
 
 

@@ -1,4 +1,4 @@
-"""What the grader knows about a submission, and the verdict of a check on it."""
+"""The evidence about a submission, and the verdict of a check on it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Verdict:
     """The verdict of one check."""
 
     passed: bool | None
-    """None if there was nothing to judge."""
+    """Whether the check passed; None if there was nothing to judge."""
     reason: str
     details: tuple[str, ...] = ()
     """Lines that help to find the mistake."""

@@ -18,7 +18,7 @@ class Exam:
     """The accuracy on the test set to reach in two consecutive epochs."""
     train_samples: int
     test_samples: int
-    """Both are odd on purpose, so the replicas cannot share them equally."""
+    """Both numbers of samples are odd on purpose, so the replicas cannot share them equally."""
     batch: int
     """The samples per step of the given program, and its learning rate."""
     rate: float

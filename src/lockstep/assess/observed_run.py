@@ -1,4 +1,4 @@
-"""What the grader observed in a run: which rank trained on which samples, and wrote which files."""
+"""Observations of a run: which rank trained on which samples, and which files it wrote."""
 
 from __future__ import annotations
 

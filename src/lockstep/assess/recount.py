@@ -21,7 +21,7 @@ CLOSE = {False: 1e-4, True: 1e-2}
 
 @dataclass(frozen=True, kw_only=True)
 class Recount:
-    """What the grader found in a file of weights."""
+    """The grader's findings in a file of weights."""
 
     problem: str = ""
     """Why the file cannot be used, or differs from what the task requires."""

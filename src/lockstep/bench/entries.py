@@ -19,7 +19,7 @@ class Entry:
     """A side on a number of replicas."""
 
     name: str
-    """As the user typed it: `lockstep`, or `lockstep@1` for another number of replicas."""
+    """As the user typed it: `lockstep`, or `lockstep@1` for a different number of replicas."""
     side: Side
     replicas: int
 

@@ -50,7 +50,7 @@ class Settings:
     warmup: float = 3.0
     """Seconds that each side trains before the first round."""
     precision: PrecisionName | None = None
-    """For sides that can choose. None means the work's on a GPU and fp32 on the CPU."""
+    """The precision of sides that can choose. None: the work's on a GPU, fp32 on the CPU."""
     speed: SpeedName = "auto"
     """How lockstep executes a step."""
 

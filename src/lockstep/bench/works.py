@@ -50,7 +50,7 @@ class Work:
     channels_last: bool = False
     """Whether lockstep and the tuned side use channels_last."""
     precision: PrecisionName = "bf16"
-    """On a GPU, for sides that can choose. On the CPU the default is fp32."""
+    """The precision on a GPU of sides that can choose. On the CPU the default is fp32."""
     capture: bool = False
     """Whether an expert would put the whole step into one CUDA graph: the kernels are tiny."""
     workers: int = 0

@@ -18,13 +18,17 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 # A program takes arguments of its own, after `--`.
-app.command("train", context_settings={"allow_extra_args": True})(train.command)
-app.command("compare")(compare.command)
-app.command("bench")(bench.command)
-app.command("tune")(tune.command)
-app.command("audit")(audit.command)
-app.command("lab")(lab.command)
-app.add_typer(assess.app, name="assess")
+app.command(
+    "train",
+    short_help="Train a recipe or a program with a Loop.",
+    context_settings={"allow_extra_args": True},
+)(train.command)
+app.command("compare", short_help="Compare one replica with N.")(compare.command)
+app.command("bench", short_help="Time lockstep beside other libraries.")(bench.command)
+app.command("tune", short_help="Advise on batch size, rate and warmup.")(tune.command)
+app.command("audit", short_help="Replay steps, or compare two runs.")(audit.command)
+app.command("lab", short_help="List the labs of the workshop, or open one.")(lab.command)
+app.add_typer(assess.app, name="assess", short_help="Take the graded assessment.")
 
 
 def _add(name: str, text: str, run: Callable[[Sequence[str]], int]) -> None:
@@ -37,7 +41,7 @@ def _add(name: str, text: str, run: Callable[[Sequence[str]], int]) -> None:
 
 
 _add("doctor", "Find data-parallel bugs in a training script.", doctor.run)
-_add("convert", "Convert a single-GPU script to DistributedDataParallel.", convert.run)
+_add("convert", "Convert a single-GPU script to DDP.", convert.run)
 
 
 @app.callback(invoke_without_command=True)

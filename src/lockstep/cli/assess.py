@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from lockstep.assess.starter import Task
 
 app = typer.Typer(
-    help="The assessment: a task, a grader that explains mistakes, and a signed certificate.",
+    help="Take the assessment: get a task, have it graded with explanations, earn a signed "
+    "certificate.",
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode=None,

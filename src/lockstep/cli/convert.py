@@ -82,7 +82,7 @@ def _run(given: argparse.Namespace) -> int:
     if given.write and given.out:
         raise UsageError("--write and -o both name a place to write to: give one of them.")
     if given.own and not given.verify:
-        raise UsageError("arguments after -- are of no use with --no-verify, which runs nothing.")
+        raise UsageError("--no-verify runs nothing: leave out the arguments after --.")
     if given.verify and find_spec("torch") is None:
         raise UsageError(
             "torch is not installed here, so lockstep cannot run the script to prove the result. "
@@ -130,8 +130,8 @@ def _run(given: argparse.Namespace) -> int:
     if verdict is not None and not verdict.proved:
         if target is not None:
             console.error(
-                f"{target} is not written, because the result is not proven. To write it all the "
-                "same, marked as not proven, give --no-verify."
+                f"{target} is not written, because the result is not proven. To write it anyway, "
+                "marked as not proven, give --no-verify."
             )
         return 1
     if target is not None:

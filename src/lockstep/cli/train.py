@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 _OWN: Flags = {
     "replicas": (int, None, "Number of processes, each with one device. Default: all GPUs."),
-    "exact": (bool, False, "Same bits on any number of replicas."),
+    "exact": (bool, False, "Compute the same bits on any number of replicas."),
     "out": (Path, None, "Folder of the run. Default: runs/RECIPE-TIME."),
     "resume": (bool, False, "Continue the run in --out from its last checkpoint."),
     "checkpoint_every": (int, None, "Steps between checkpoints. 0: none. Default: one per epoch."),
@@ -24,8 +24,16 @@ _OWN: Flags = {
     "max_restarts": (int, 0, "How often to restart from the last checkpoint if a replica dies."),
     "timeline": (bool, False, "Measure how long each of the fifteen parts of a step takes."),
     "noise": (bool, False, "Measure the gradient noise scale while training."),
-    "check_every": (int, 256, "Steps, on average, between two checks in exact mode. 0: none."),
-    "loggers": (str, "", "Also log to csv, tensorboard, mlflow, wandb; with commas between them."),
+    "check_every": (
+        int,
+        256,
+        "Average number of steps between two checks that compute a shard again. 0: never.",
+    ),
+    "loggers": (
+        str,
+        "",
+        "Loggers besides metrics.jsonl, separated by commas: csv, tensorboard, mlflow, wandb.",
+    ),
 }
 
 
@@ -45,9 +53,7 @@ def _train_program(path: Path, typed: dict[str, Any], arguments: list[str]) -> N
     start = {"json", "recipe", "replicas", "out", "resume", "max_restarts", "share_gpu"}
     if odd := sorted(typed.keys() - _FOR_PROGRAMS - start):
         names = ", ".join("--" + name.replace("_", "-") for name in odd)
-        raise RecipeError(
-            f"{names}: only for recipes. {path} has a training loop of its own, which decides this."
-        )
+        raise RecipeError(f"{names} work only for recipes: {path} has its own training loop.")
     console = Console(as_json=typed.get("json", False))
     given = {name: typed[name] for name in start - {"json", "recipe"} if name in typed}
     flags = {name: value for name, value in typed.items() if name in _FOR_PROGRAMS}

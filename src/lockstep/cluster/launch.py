@@ -79,7 +79,7 @@ def launch(
 def restarted(
     run: Callable[[bool], dict[str, Any]], out: Path, console: Console, max_restarts: int
 ) -> dict[str, Any]:
-    """Call `run(False)`; after a replica has died, call `run(True)` to resume, so many times."""
+    """Call `run(False)`; if a replica dies, call `run(True)`, up to `max_restarts` times."""
     resume = False
     while True:
         try:

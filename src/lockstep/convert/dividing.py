@@ -65,7 +65,7 @@ def is_stream(work: Work, loader: Loader) -> bool:
 
 
 def is_shuffled(loader: Loader) -> bool:
-    """Return whether a loader is told to shuffle, or may be."""
+    """Return whether a loader shuffles, or may shuffle."""
     shuffle = loader.given("shuffle")
     return shuffle is not None and constant(shuffle) is not False
 

@@ -47,7 +47,7 @@ class Note:
 
 
 class Work:
-    """What the rewrites of one script share."""
+    """The state that the rewrites of one script share."""
 
     def __init__(self, parts: Parts, options: Options) -> None:
         self.parts, self.options = parts, options

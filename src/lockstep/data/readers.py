@@ -193,7 +193,7 @@ class IndexedReader:
 
 
 class _Indexed:
-    """What DataLoader takes for a data set: its index is a request, its sample a content."""
+    """A data set for DataLoader: its index is a request, its sample a content."""
 
     def __init__(self, read: Callable[[Wanted], Any]) -> None:
         self.read = read
@@ -241,7 +241,7 @@ class Stretch(NamedTuple):
     samples: int
     """Samples of the whole batch."""
     contents: list[tuple[range, tuple[int, ...], Any]]
-    """For each part: its shards, their sizes, and its content."""
+    """The shards of each part, their sizes, and its content."""
     head: str
     """A hash of the first sample of the epoch."""
 
@@ -373,10 +373,11 @@ class _Stream(IterableDataset[Any]):
         if self.head not in ("", found):
             kind = type(self.reader.data).__name__
             raise DataError(
-                f"the stream {kind} begins epoch {self.epoch} with another sample than before the "
-                "run was stopped: it keeps a state of its own, such as a generator. Let it draw "
-                "from Python's, NumPy's or torch's own generator, which lockstep seeds for every "
-                "epoch (WebDataset: shuffle(1000, rng=random)), or give it a method set_epoch."
+                f"the stream {kind} begins epoch {self.epoch} with a different sample than before "
+                "the run was stopped: it keeps a state of its own, such as a generator. Let it "
+                "draw from Python's, NumPy's or torch's own generator, which lockstep seeds for "
+                "every epoch (WebDataset: shuffle(1000, rng=random)), or give it a method "
+                "set_epoch."
             )
         self.head = found
 

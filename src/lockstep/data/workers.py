@@ -154,7 +154,7 @@ class _Forwarder:
 
 
 Read = tuple[float, list[Any] | LockstepError]
-"""When reading began, and the samples."""
+"""The time at which reading began, and the samples."""
 
 
 class _Keyed:

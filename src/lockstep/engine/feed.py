@@ -32,7 +32,7 @@ def load_shared_data(job: Job, group: Group, progress: Progress) -> Data:
         data = load_data(recipe, progress)
     if len(set(group.objects((len(data.train), len(data.test))))) > 1:
         raise DataError(
-            f"the data of {recipe.name} have other sizes on other replicas: their "
+            f"the data of {recipe.name} have different sizes on different replicas: their "
             "function depends on something besides the seed."
         )
     return data

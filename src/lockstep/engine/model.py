@@ -107,13 +107,13 @@ class ShardedModel:
             layer.training = name not in evaluating
 
     def refuse_drift(self, step: int, name: str = "") -> None:
-        """Refuse weights that have become different on other replicas; all call this together."""
+        """Refuse weights that have become different on some replicas; all call this together."""
         own = {f"{name}{place}": int(fingerprint(p)) for place, p in self.module.named_parameters()}
         every = self.group.objects(own, "compare weights")
         if odd := [place for place in own if any(one.get(place) != own[place] for one in every)]:
             raise Untrusted(
                 f"the replicas have different weights after step {step}: {some(odd)}. Something "
-                "changes them otherwise on some replicas: an optimizer that draws from a generator "
+                "changes them on some replicas only: an optimizer that draws from a generator "
                 "of its own, a hook, code that knows its rank. The result could not be trusted, "
                 "and was not saved."
             )

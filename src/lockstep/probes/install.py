@@ -15,7 +15,7 @@ WATCHES = (
 
 
 def install(recorder: Recorder) -> None:
-    """Install them as the recorder's settings ask."""
+    """Install the probes that the recorder's settings ask for."""
     settings = recorder.settings
     if settings.gpus is not None:
         from lockstep.probes import fake_cuda

@@ -25,7 +25,7 @@ def packed(numbers: list[int]) -> str:
 
 
 def unpacked(text: str) -> list[int]:
-    """Decode the numbers of such a text."""
+    """Decode the numbers of a text that `packed` made."""
     found = array("q")
     found.frombytes(bytes.fromhex(text))
     return found.tolist()

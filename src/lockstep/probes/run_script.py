@@ -57,7 +57,7 @@ class ScriptRun:
 
 @dataclass
 class Stuck:
-    """Where a process was when lockstep ended the run."""
+    """The place where a process was when lockstep ended the run."""
 
     pid: int
     doing: str

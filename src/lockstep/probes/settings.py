@@ -33,12 +33,12 @@ class Settings:
     """Whether to replace data and libraries that are not on this machine."""
 
     def write(self) -> Path:
-        """Write them into their folder and return the path."""
+        """Write the settings into their folder and return the path."""
         path = Path(self.folder, NAME)
         path.write_text(json.dumps(asdict(self)))
         return path
 
     @classmethod
     def read(cls, path: str) -> Settings:
-        """Read them from a file."""
+        """Read the settings from a file."""
         return cls(**json.loads(Path(path).read_text()))

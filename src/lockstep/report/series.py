@@ -12,7 +12,7 @@ Record = Mapping[str, Any]
 MOST_SERIES = 24
 """Most series of a program that the page shows."""
 _COLOURS = (page.BLUE, page.GREEN, page.PURPLE, page.RED, page.GREY)
-"""Of several optimizers; a test loss is orange."""
+"""The colours of several optimizers; a test loss is orange."""
 _PLACE = ("kind", "step", "epoch", "seconds")
 _SHOWN = ("samples_per_second", "noise_scale", "noise_low", "noise_high", "global_batch")
 """Series that have a picture elsewhere."""

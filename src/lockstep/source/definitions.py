@@ -30,14 +30,14 @@ class Handed:
     script: Script
     call: cst.Call
     places: tuple[cst.BaseExpression, ...]
-    """Positional arguments."""
+    """The positional arguments of the call."""
     skipped: int = 0
     """Number of arguments that the caller puts before them: mp.spawn's rank."""
     keywords: bool = False
     """Whether the keywords of the call are passed on too."""
 
     def argument(self, name: str, place: int | None) -> cst.BaseExpression | None:
-        """Return the value of one of its parameters."""
+        """Return the value that the call gives to a parameter of the function."""
         if place is not None and 0 <= place - self.skipped < len(self.places):
             return self.places[place - self.skipped]
         return argument(self.call, name) if self.keywords else None

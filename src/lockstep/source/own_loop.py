@@ -35,7 +35,7 @@ def is_program(text: str) -> bool:
 
 
 class _File(NamedTuple):
-    """What matters of a file of a program."""
+    """The relevant facts about one file of a program."""
 
     bound: set[str]
     """The names that it binds."""

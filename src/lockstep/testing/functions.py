@@ -44,7 +44,7 @@ NEEDED = (
 
 @dataclass(frozen=True, kw_only=True)
 class Work:
-    """What every replica does."""
+    """The function that every replica runs, and its settings."""
 
     name: str
     call: Callable[[], Any]

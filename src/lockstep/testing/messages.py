@@ -1,4 +1,4 @@
-"""What a failed test says: where the runs part, what the doctor found, and what to type next."""
+"""The message of a failed test: where the runs diverge, the doctor's findings, the next command."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def replicas(number: int) -> str:
 
 
 def differs(name: str, found: Comparison, findings: Sequence[Finding], then: str = "") -> str:
-    """Say where a run parts from that on one replica, and what the doctor found in it."""
+    """Say where a run diverges from that on one replica, and what the doctor found in it."""
     where = replicas(found.replicas)
     if found.status == EQUAL:
         lines = [f"{name}: {where} train as 1 does, but the doctor found a bug that both have."]

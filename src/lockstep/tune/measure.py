@@ -50,7 +50,7 @@ class Noise:
     value: float
     low: float
     high: float | None
-    """None if the interval has no upper end."""
+    """The upper end of the interval; None if it has none."""
     steps: int
     source: str
     curve: list[tuple[int, float]]
@@ -99,8 +99,8 @@ class Probe:
         if found["value"] is None or not curve:
             longer = "--steps" if summary["steps"] >= steps else "--epochs"
             raise PlanError(
-                f"the noise scale cannot be told from {summary['steps']} steps: the gradients are "
-                f"all zero, or drown in noise. Give more {longer}, or look at the loss first."
+                f"the noise scale cannot be estimated from {summary['steps']} steps: the gradients "
+                f"are all zero, or drown in noise. Give more {longer}, or look at the loss first."
             )
         noise = Noise(
             critical_batch=from_noise([v for _, v in curve], recipe.global_batch).critical_batch,
@@ -127,7 +127,7 @@ class Probe:
             rates = [samples / seconds[samples] for samples in sorted(seconds)]
             if seconds[size] > LONG and len(rates) > 1 and rates[-1] < PAYS * rates[-2]:
                 return Sizes(seconds, memory, f"more than {size:,} gain nothing")
-        return Sizes(seconds, memory, f"no more than {most:,} were asked for")
+        return Sizes(seconds, memory, "the largest that the advice could need")
 
     def _timed(self, size: int) -> tuple[float, int]:
         """Return the seconds and peak bytes of a step of `size` samples."""

@@ -1,4 +1,4 @@
-"""What an expert writes by hand for one GPU.
+"""A training loop that an expert writes by hand for one GPU.
 
 The data live on the device and are indexed there. The loop uses bf16 autocast, channels_last, a
 fused optimizer, and compiles model and loss together; tiny models put the whole step into one CUDA
@@ -72,7 +72,7 @@ def _replay(assignment: Assignment, scored: Scored, optimizer: torch.optim.Optim
 
     def step() -> None:
         inputs, targets = samples.take(indices)
-        # A weight cast to bf16 must not outlive the step: the replay casts it anew.
+        # A weight cast to bf16 must not outlive the step: the replay casts it again.
         bf16 = assignment.precision == "bf16"
         with torch.autocast("cuda", torch.bfloat16, enabled=bf16, cache_enabled=False):
             loss = scored(inputs, targets)

@@ -20,7 +20,7 @@ SIZE = re.compile(r"\.size\(0\)|\.shape\[0\]|\blen\(|\.numel\(\)|batch_?len")
 _PENALTY = re.compile(r"param|\.weight\b|\bweights?\.(abs|pow|square|norm)")
 MEAN, SUM, WEIGHTS, UNKNOWN = "mean", "sum", "weights", "unknown"
 MASKED = "masked"
-"""A mean over labelled items or by weights; each process has another number of them."""
+"""A mean over labelled items or by weights; each process has a different number of them."""
 DEEPEST = 30
 _SAME = "item", "to", "float", "cuda", "squeeze", "view", "clamp", "scale", "detach"
 

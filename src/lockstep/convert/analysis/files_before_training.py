@@ -146,7 +146,7 @@ def _divides_draws(work: Work, statement: cst.CSTNode) -> bool:
             work.note(
                 statement,
                 "one process may make these files before the others look; the others would then "
-                f"draw other random numbers in line {work.line(call)}. Set the seed below it",
+                f"draw different random numbers in line {work.line(call)}. Set the seed below it",
             )
             return True
     return False

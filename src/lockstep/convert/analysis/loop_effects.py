@@ -27,7 +27,7 @@ _BAR = re.compile(r"tqdm|trange|[Pp]rogress|\bBar|[Ll]ogger")
 
 @dataclass(frozen=True)
 class Left:
-    """What a loop leaves behind and later code reads."""
+    """The values that a loop leaves behind and later code reads."""
 
     sums: list[Sum]
     lists: list[Filled]
@@ -35,7 +35,7 @@ class Left:
 
     @property
     def names(self) -> list[str]:
-        """The names of all."""
+        """The names of all sums, lists and meters."""
         named: list[Sum | Filled | Meter] = [*self.sums, *self.lists, *self.meters]
         return [one.name for one in named]
 

@@ -104,6 +104,6 @@ def _refusal(script: Script, node: cst.CSTNode, what: str) -> Refusal:
     return Refusal(
         script,
         node,
-        f"{what}, and data parallelism on top would make it another program",
+        f"{what}, and data parallelism on top would make it a different program",
         "Start from the single-GPU form of the script, with one process and the model on one GPU.",
     )

@@ -21,7 +21,9 @@ def rewrite(work: Work) -> None:
             continue
         if argument(call, "map_location", 1) is None and _is_state(work, call):
             work.draft.insert(call.args[-1].value, ', map_location="cpu"', behind=True)
-            reason = "loads to the CPU, so that not all processes load to the GPU it was saved from"
+            reason = (
+                "loads to the CPU, so that the processes do not all load to the GPU that saved it"
+            )
             work.done("loading", call, reason)
         elif argument(call, "map_location", 1) is None:
             _whole(work, call)
@@ -51,10 +53,10 @@ def _whole(work: Work, call: cst.Call) -> None:
     scope = work.script.scope_of(call)
     device = next((name for name in ("device", "DEVICE", "dev") if scope.find(name)), None)
     if device is None:
-        work.note(call, "torch.load uses the GPU that the model was saved from: give map_location")
+        work.note(call, "torch.load uses the GPU that saved the model: give map_location")
         return
     work.draft.insert(call.args[-1].value, f", map_location={device}", behind=True)
-    work.done("loading", call, "loads to the GPU of the process, not to that it was saved from")
+    work.done("loading", call, "loads to the GPU of the process, not to the GPU that saved it")
 
 
 def _is_state(work: Work, call: cst.Call) -> bool:

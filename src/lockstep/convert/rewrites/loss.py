@@ -1,4 +1,4 @@
-"""Keep the gradient of losses that are sums, or means over another number of items per process."""
+"""Keep the gradient of losses that are sums, or means over unequal numbers of items."""
 
 from __future__ import annotations
 
@@ -191,7 +191,7 @@ def _leaves_out(script: Script) -> bool:
 
 
 def _only_trains(work: Work, loss: Loss, node: cst.CSTNode) -> bool:
-    """Return whether no evaluation runs this loss: it would have another number of batches."""
+    """Return whether no evaluation runs this loss: it would have a different number of batches."""
     script = work.script
     if script.function_of(node) is script.function_of(loss.backward):
         return True

@@ -62,8 +62,8 @@ def _first(
             number, step = event["number"], event["step"] + 1
             if number >= len(lost):
                 return _short(original, run, step)
-            room = 0.0 if run.replicas == 1 or exact else bounds.loss(number)
-            gaps = [("the loss", abs(event["value"] - lost[number]), room)]
+            limit = 0.0 if run.replicas == 1 or exact else bounds.loss(number)
+            gaps = [("the loss", abs(event["value"] - lost[number]), limit)]
         else:
             step = event["step"] + 1
             other = ours.get((event["optimizer"], event["step"]))
@@ -73,10 +73,10 @@ def _first(
                 return Difference(step, "the list of trained weights")
             tensors = other["tensors"]
             roundings = [rounding for _, _, rounding, _ in tensors]
-            rooms = [0.0] * len(tensors)
+            limits = [0.0] * len(tensors)
             if run.replicas > 1 and not exact:
-                rooms = bounds.weights(event["optimizer"], event["step"], roundings)
-            gaps = [(t[0], t[1], room) for t, room in zip(tensors, rooms, strict=True)]
+                limits = bounds.weights(event["optimizer"], event["step"], roundings)
+            gaps = [(t[0], t[1], limit) for t, limit in zip(tensors, limits, strict=True)]
             if exact and event["digest"] != other["digest"] and not any(gap for _, gap, _ in gaps):
                 return Difference(step, "the bits of the weights")
             found.steps += 1
@@ -138,15 +138,15 @@ def _samples(original: Run, run: Run, step: int) -> Reason | None:
         if len(whole) < len(first) and set(whole) <= set(both) and len(both) > len(whole):
             return (
                 f"the last batch of a pass is {len(both)} samples, in the original {len(whole)}: "
-                "the sampler repeats samples to give every rank equally many.",
-                "Use drop_last=True, or data whose number the global batch divides.",
+                "the sampler repeats samples to give every rank the same number.",
+                "Use drop_last=True, or data whose size is a multiple of the global batch.",
             )
         if len(both) != len(whole):
             return (
                 f"the global batch is {len(both)} samples, in the original {len(whole)}.",
                 f"Divide the batch size by the number of ranks, {len(ours)}.",
             )
-        return "together, the ranks take other samples than the original.", ""
+        return "together, the ranks take different samples than the original.", ""
     return None
 
 
@@ -177,7 +177,7 @@ def _uneven(original: Run, run: Run, step: int) -> Reason | None:
     if len(set(sizes)) > 1:
         return (
             f"the ranks took {' and '.join(map(str, sizes))} samples for step {step}, and DDP "
-            "averages their means as if they were equally many.",
+            "averages their means as if every rank had the same number.",
             "Multiply the loss of each rank by its samples, and by the number of ranks; divide it "
             "by the samples of all ranks.",
         )

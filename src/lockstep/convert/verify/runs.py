@@ -76,11 +76,11 @@ def _fill(target: Path, source: Path, apart: str = "") -> None:
 def _small(entry: Path) -> bool:
     if entry.is_symlink() or not (entry.is_file() or entry.is_dir()):
         return False
-    room, count = SMALL, FEW
+    bytes_left, count = SMALL, FEW
     for path in entry.rglob("*") if entry.is_dir() else (entry,):
         count -= 1
-        room -= path.lstat().st_size
-        if room < 0 or count < 0 or not (path.is_file() or path.is_dir()):
+        bytes_left -= path.lstat().st_size
+        if bytes_left < 0 or count < 0 or not (path.is_file() or path.is_dir()):
             return False
     return True
 
@@ -143,12 +143,12 @@ class Run:
 
     @property
     def first(self) -> Rank:
-        """Rank 0."""
+        """The trace of rank 0."""
         return self.trace.ranks[0]
 
     @property
     def ranks(self) -> list[Rank]:
-        """All ranks."""
+        """The traces of all ranks."""
         return self.trace.ranks
 
     @property

@@ -1,7 +1,7 @@
 """The workers of a DataLoader draw the same numbers, from copies of one generator or seed.
 
-Since torch 1.9 every worker seeds torch, random and NumPy's global generator by itself, anew in
-every epoch. Two bugs remain: a generator that the data set owns is copied into every worker, and a
+Since torch 1.9 every worker seeds torch, random and NumPy's global generator by itself in every
+epoch. Two bugs remain: a generator that the data set owns is copied into every worker, and a
 worker_init_fn may undo what torch did.
 """
 

@@ -38,7 +38,7 @@ def why_not(changed: Sequence[str]) -> str:
     """Return why an exact run refuses code that changes these variables."""
     return unseeded(changed) or (
         f"computing a shard changes {some(list(changed))}. A replica computes only its own shards, "
-        "so it counts otherwise than one GPU does, and the weights differ once they depend on it. "
+        "so it counts differently from one GPU, and the weights differ once they depend on it. "
         "Do not count, collect or draw in the loss or in forward. If only a log depends on it, "
         f"allow it with may_change={list(changed)!r}, or with --may-change {','.join(changed)}."
     )

@@ -73,7 +73,7 @@ class Exchange(NamedTuple):
     memory: Memory | None
     """What the exchange keeps from step to step, if anything."""
     terms: Terms | None
-    """None if there is only one replica."""
+    """The terms of the exchange; None if there is only one replica."""
 
 
 def connect(

@@ -183,7 +183,7 @@ class RunNoise:
 
 
 def described(source: str, found: Estimate) -> dict[str, Any]:
-    """Return an estimate for run.json; a number that cannot be told is None."""
+    """Return an estimate for run.json; a number that cannot be estimated is None."""
     numbers = {"value": found.value, "low": found.low, "high": found.high}
     known = {name: v if math.isfinite(v) else None for name, v in numbers.items()}
     return {"source": source, **known}

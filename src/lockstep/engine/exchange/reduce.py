@@ -141,7 +141,7 @@ class ExactReduce:
                 "Write the loop with lockstep.Loop, which allows it, or train on one replica."
             )
         if last and together:
-            # DDP orders its buckets anew after the first step.
+            # DDP changes the order of its buckets after the first step.
             self.home = gradients if self.settled else {}
             self.settled = True
             self.waiting.clear()

@@ -1,4 +1,4 @@
-"""What a loop offers around its steps: callbacks, goals, saved weights, and the log."""
+"""The features of a loop around its steps: callbacks, goals, saved weights, and the log."""
 
 from __future__ import annotations
 

@@ -139,7 +139,7 @@ class Division:
 
 
 class Control:
-    """What a loop does before and after the body of a `for` over batches."""
+    """The work of a loop before and after the body of a `for` over batches."""
 
     @property
     def epoch(self) -> int:

@@ -65,7 +65,7 @@ class CompiledLosses:
             return loss
         known = self.known[loss]
         if known.sizes != piece.sizes:
-            # A smaller last batch: it would be compiled anew.
+            # A smaller last batch: it would be compiled again.
             return loss
         if known.function is None:
             known.function = self._compile(loss, piece, enter, compute)

@@ -63,7 +63,8 @@ class Evaluation:
         names = list(every[0])
         if any(list(every[n]) != names for n in self.chunks):
             raise RecipeError(
-                f"{name} measures other things in other batches. Return the same names every time."
+                f"{name} returns different names for different batches. Return the same names "
+                "every time."
             )
         means = {}
         for key_ in names:

@@ -25,8 +25,8 @@ ALIGN = 16
 """Elements to which each gradient is aligned, so that kernels treat it like memory of its own."""
 
 
-class Wire:
-    """What carries the sums of a group: shared memory, gloo or NCCL."""
+class Carrier:
+    """Adds tensors over a group: through shared memory, gloo or NCCL."""
 
     def __init__(self, group: Group, timeout: float, *, exact: bool) -> None:
         self.group, self.exact = group, exact
@@ -72,7 +72,7 @@ class GradientExchange:
 
     def __init__(
         self,
-        wire: Wire,
+        carrier: Carrier,
         parameters: list[Tensor],
         shards: int,
         *,
@@ -83,7 +83,7 @@ class GradientExchange:
 
         Without an order, each type of number gets one bucket.
         """
-        self.wire, self.parameters, self.shards = wire, parameters, shards
+        self.carrier, self.parameters, self.shards = carrier, parameters, shards
         if order is None:
             # float32 comes last: the table travels with it.
             kinds = list(dict.fromkeys(p.dtype for p in parameters if p.dtype != torch.float32))
@@ -93,7 +93,7 @@ class GradientExchange:
         self.views: list[Tensor] = [torch.empty(0)] * len(parameters)
         rows = _rows(parameters, order, bucket_bytes)
         header = len(parameters) + 6 * shards
-        device = wire.group.device
+        device = carrier.group.device
         for number, members in enumerate(rows):
             kind = parameters[members[0]].dtype if members else torch.float32
             lengths = [-(-parameters[n].numel() // ALIGN) * ALIGN for n in members]
@@ -117,7 +117,7 @@ class GradientExchange:
             self.fill(bucket, gradients)
         self.announce(gradients, table)
         for bucket in self.buckets:
-            self.wire.add(bucket.buffer)
+            self.carrier.add(bucket.buffer)
         return self.sums(gradients)
 
     def fill(self, bucket: Bucket, *sources: Gradients) -> None:

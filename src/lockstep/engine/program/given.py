@@ -1,4 +1,4 @@
-"""What `lockstep train FILE` decides for the loop of a program."""
+"""The decisions of `lockstep train FILE` for the loop of a program."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def taken() -> Given | None:
     if number == 0:
         return given
     out = folder_of(base, number)
-    # The replicas meet anew for each loop.
+    # The replicas meet again for each loop.
     store = given.store and f"{given.store}-{number}"
     resume = given.resume and (out / "run.json").exists()
     return replace(given, number=number, out=out, store=store, resume=resume)

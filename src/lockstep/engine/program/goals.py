@@ -1,4 +1,4 @@
-"""What evaluations decide: which weights were the best, and when training stops early."""
+"""Goals of evaluations: which weights were the best, and when training stops early."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class Goals:
         self.best: Goal | None = None
         self.stops: list[Goal] = []
         self.sha256 = ""
-        """Of best.safetensors; only the first replica knows it."""
+        """The hash of best.safetensors; only the first replica knows it."""
         self.warned = False
 
     def add_best(self, name: str, largest: bool | None) -> Goal:

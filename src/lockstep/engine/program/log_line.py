@@ -1,4 +1,4 @@
-"""What a loop logs about its optimizers: losses, learning rates and noise scales."""
+"""The log lines of a loop about its optimizers: losses, learning rates and noise scales."""
 
 from __future__ import annotations
 

@@ -120,9 +120,10 @@ class Sampled:
         digest = hashlib.sha256(repr(self.known[1]).encode()).hexdigest()
         if len(set(self.group.objects(digest))) > 1:
             raise DataError(
-                f"{type(self.sampler).__name__} gives other samples on other replicas. It may draw "
-                "from a generator of its own, or divide the data by rank, as DistributedSampler "
-                "does: lockstep divides each batch itself. Pass a sampler for one GPU."
+                f"{type(self.sampler).__name__} gives different samples on different replicas. It "
+                "may draw from a generator of its own, or divide the data by rank, as "
+                "DistributedSampler does: lockstep divides each batch itself. Pass a sampler for "
+                "one GPU."
             )
 
 

@@ -14,7 +14,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from lockstep.engine.exchange.link import best_bucket, measure
-from lockstep.engine.program.exchange import GradientExchange, Wire
+from lockstep.engine.program.exchange import Carrier, GradientExchange
 from lockstep.engine.program.tree import Gradients
 from lockstep.errors import RecipeError
 
@@ -25,8 +25,8 @@ LEAST = 1 << 20
 class Overlap:
     """Follows the backward passes of one optimizer's parameters, and sends what is ready."""
 
-    def __init__(self, wire: Wire, parameters: list[Tensor], shards: int) -> None:
-        self.wire, self.parameters, self.shards = wire, parameters, shards
+    def __init__(self, carrier: Carrier, parameters: list[Tensor], shards: int) -> None:
+        self.carrier, self.parameters, self.shards = carrier, parameters, shards
         self.ready: list[int] = []
         """Parameters in the order in which their gradients became ready, in the first step."""
         self.exchange: GradientExchange | None = None
@@ -98,7 +98,7 @@ class Overlap:
         assert self.exchange is not None
         bucket = self.exchange.buckets[number]
         self.exchange.fill(bucket, own, *self.others)
-        self.under_way.append(self.wire.start(bucket.buffer))
+        self.under_way.append(self.carrier.start(bucket.buffer))
 
     def __call__(self, gradients: Gradients, table: Tensor) -> tuple[Gradients, Tensor]:
         """Return the sums of gradients and tables over all replicas, as `GradientExchange` does."""
@@ -107,13 +107,13 @@ class Overlap:
         exchange = self.exchange
         if exchange is None:
             # A step whose loss sees the whole batch has several backward passes.
-            self.plain = self.plain or GradientExchange(self.wire, self.parameters, self.shards)
+            self.plain = self.plain or GradientExchange(self.carrier, self.parameters, self.shards)
             return self.plain(gradients, table)
         if not self.under_way:
             return exchange(gradients, table)
         exchange.fill(exchange.buckets[-1], gradients)
         exchange.announce(gradients, table)
-        self.under_way.append(self.wire.start(exchange.buckets[-1].buffer))
+        self.under_way.append(self.carrier.start(exchange.buckets[-1].buffer))
         for work in self.under_way:
             work.wait()
         self.under_way.clear()
@@ -122,11 +122,11 @@ class Overlap:
     def _agree(self) -> None:
         """Choose the buckets, the same on all replicas, after the first step."""
         twice = len(set(self.ready)) < len(self.ready)
-        answers = self.wire.group.objects((twice, self.ready), "overlap")
+        answers = self.carrier.group.objects((twice, self.ready), "overlap")
         if any(odd for odd, _ in answers):
             # Its gradients are ready only when backward has ended.
             self.close()
-            self.exchange = GradientExchange(self.wire, self.parameters, self.shards)
+            self.exchange = GradientExchange(self.carrier, self.parameters, self.shards)
         else:
             order = answers[0][1]
             known = set(order)
@@ -134,9 +134,9 @@ class Overlap:
             total = sum(p.numel() * p.element_size() for p in self.parameters)
             size = float("inf")
             if total > LEAST:
-                size = best_bucket(measure(self.wire.group), total)
+                size = best_bucket(measure(self.carrier.group), total)
             self.exchange = GradientExchange(
-                self.wire, self.parameters, self.shards, order=order, bucket_bytes=size
+                self.carrier, self.parameters, self.shards, order=order, bucket_bytes=size
             )
         self.place = {
             n: number for number, b in enumerate(self.exchange.buckets) for n in b.members

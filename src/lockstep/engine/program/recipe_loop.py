@@ -208,7 +208,7 @@ def _called(model: nn.Module, inputs: Any) -> Any:
 
 @cache
 def _takes(model: nn.Module, arguments: int) -> bool:
-    """Return whether a model takes so many arguments: a named tuple may be meant as one."""
+    """Return whether a model takes this number of arguments: a named tuple may be meant as one."""
     try:
         inspect.signature(model.forward).bind(*range(arguments))
     except TypeError:

@@ -126,7 +126,8 @@ class Recordings:
             return (type(value), *(self._shape(getattr(value, field.name)) for field in fields))
         if isinstance(value, str | bytes | int | float | complex | None):
             return value
-        raise ValueError(f"a batch holds a {type(value).__name__}, which may change unseen")
+        kind = type(value).__name__
+        raise ValueError(f"a batch holds a {kind}, which may change without lockstep noticing")
 
     def _refuse(self, reason: str) -> None:
         self.clear()
@@ -209,7 +210,7 @@ class Recordings:
         if self.exact:
             pairs = [(a, b) for a, b in zip(eager, recorded, strict=True) if a is not None]
             same = all(b is not None and bool(fingerprint(a) == fingerprint(b)) for a, b in pairs)
-            return None if same else "the gradient has other bits than that of an eager step"
+            return None if same else "the bits of the gradient differ from those of an eager step"
         apart = relative_distance(eager, [recorded])
         return (
             None if apart <= TOLERANCE else f"the gradient differs from an eager one by {apart:.1%}"

@@ -33,13 +33,13 @@ class Options(TypedDict, total=False):
     checkpoint_every: int | None
     """Steps between checkpoints; default: one after each epoch; 0: none."""
     keep: int
-    """How many checkpoints to keep."""
+    """The number of checkpoints to keep."""
     log_every: int
     """Steps between lines of metrics.jsonl, besides one after each epoch."""
     max_steps: int | None
     """Stop after this many batches."""
     check_every: int
-    """Batches, on average, between two checks that compute a shard again; 0: never."""
+    """Average number of batches between two checks that compute a shard again; 0: never."""
     may_change: str | Sequence[str]
     """Variables that the loss may change in exact mode, because nothing but a log depends on them:
     names as a message gives them, such as `Net.calls`."""
@@ -60,7 +60,7 @@ class Options(TypedDict, total=False):
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """What a loop was asked to do; `Options` explains the fields after `resume`."""
+    """The settings of a loop; `Options` explains the fields after `resume`."""
 
     global_batch: int
     shards: int = 4

@@ -30,11 +30,11 @@ def _is_stream(data: Any) -> bool:
 
 
 def check_length(data: Any, group: Group) -> None:
-    """Refuse data without samples, or with other lengths on other replicas."""
+    """Refuse data without samples, or with different lengths on different replicas."""
     if len(set(group.objects(len(data), "read data"))) > 1:
         raise DataError(
-            f"{type(data).__name__} has other lengths on other replicas: what builds it depends on "
-            "something besides the seed."
+            f"{type(data).__name__} has different lengths on different replicas: what builds it "
+            "depends on something besides the seed."
         )
     if not len(data):
         raise DataError(f"{type(data).__name__} has no samples.")
@@ -117,7 +117,7 @@ def make_batches(
         if iter(data) is data:
             raise RecipeError(
                 f"the stream is a {kind}, which can be read only once. Pass an object whose "
-                "__iter__ starts anew, so that the next epoch and a resumed run can read it."
+                "__iter__ starts again, so that the next epoch and a resumed run can read it."
             )
         reader = StreamReader(data, collator, seed, group.device, workers, transform, before_fork)
     if collate is not None:

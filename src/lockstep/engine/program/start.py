@@ -22,7 +22,7 @@ from lockstep.engine.model import ShardedModel
 from lockstep.engine.program.check import Checks
 from lockstep.engine.program.compiled import CompiledLosses
 from lockstep.engine.program.evaluate import Evaluation
-from lockstep.engine.program.exchange import Wire
+from lockstep.engine.program.exchange import Carrier
 from lockstep.engine.program.given import Given
 from lockstep.engine.program.noise import ProgramNoise
 from lockstep.engine.program.notes import Notes
@@ -58,7 +58,7 @@ class Parts:
     progress: Progress
     state: ProgramState
     computing: Computing
-    wire: Wire | None
+    carrier: Carrier | None
     checks: Checks
     buffers: BufferWatch
     record: ProgramRecord
@@ -158,7 +158,7 @@ class Parts:
         if name in state.steppers:
             raise RecipeError(f"two optimizers are called {name!r}. Give one of them a name=.")
         state.fact(f"optimizer {name}", kind)
-        stepper = Stepper(self.computing, optimizer, self.wire, clip, exact=self.checks.exact)
+        stepper = Stepper(self.computing, optimizer, self.carrier, clip, exact=self.checks.exact)
         if self.speed is Speed.COMPILE:
             computing = self.computing
             stepper.compiled = CompiledLosses(
@@ -284,7 +284,7 @@ def start(settings: Settings, given: Given | None) -> Parts:
         progress=progress,
         state=state,
         computing=computing,
-        wire=None if group.alone else Wire(group, settings.timeout, exact=settings.exact),
+        carrier=None if group.alone else Carrier(group, settings.timeout, exact=settings.exact),
         checks=checks,
         buffers=buffers,
         record=record,

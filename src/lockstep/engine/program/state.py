@@ -94,7 +94,7 @@ class ProgramState:
         }
 
     def compare_weights(self, group: Group) -> None:
-        """Refuse models that were built with other weights on other replicas."""
+        """Refuse models that were built with different weights on different replicas."""
         self._parameters = set(self.names())
         own = {name: model.digest() for name, model in self.models.items()}
         every = group.objects(own)
@@ -126,9 +126,9 @@ class ProgramState:
             own, kind = digest(batches.reader.probe()), type(batches.reader.data).__name__
             if len(set(group.objects(own))) > 1:
                 raise DataError(
-                    f"the replicas read other samples from {kind}: it "
-                    "depends on something besides the seed, such as the rank, the time, or the "
-                    "order of a set of strings, which is another one in every process (sort it)."
+                    f"the replicas read different samples from {kind}: it depends on something "
+                    "besides the seed, such as the rank, the time, or a set of strings, whose "
+                    "order differs between processes (sort it)."
                 )
             self.fact(f"first samples of data set {number}", own)
 
@@ -153,7 +153,7 @@ class ProgramState:
                 raise DataError(
                     unseeded(odd)
                     or f"reading samples of {type(reader.data).__name__} changes {some(odd)}: "
-                    "workers and replicas, which read other samples, count otherwise. If nothing "
+                    "workers and replicas, which read other samples, count differently. If nothing "
                     f"but a log depends on it, allow it with may_change={odd!r}, or with "
                     f"--may-change {','.join(odd)}."
                 )

@@ -15,7 +15,7 @@ from lockstep.data.keyed import seed_generators
 from lockstep.engine.group import Group
 from lockstep.engine.program.batches import Batch, Piece
 from lockstep.engine.program.compiled import CompiledLosses
-from lockstep.engine.program.exchange import GradientExchange, Wire
+from lockstep.engine.program.exchange import Carrier, GradientExchange
 from lockstep.engine.program.loss_scale import LossScale
 from lockstep.engine.program.losses import Weighed, weighed
 from lockstep.engine.program.noise import ProgramNoise
@@ -72,9 +72,9 @@ class Computing:
         self.modules: list[nn.Module] = []
         """The models of the program."""
         self.parameters: list[Tensor] = []
-        """All their parameters."""
+        """The parameters of all models."""
         self.loss_scale = LossScale() if precision is Precision.FP16 else None
-        """What every loss is multiplied by before backward, in fp16."""
+        """The factor of every loss before backward, in fp16."""
         self._constants: dict[tuple[Any, ...], Tensor] = {}
 
     def enter(self, call: int, piece: Piece, *, again: bool = False) -> None:
@@ -190,13 +190,13 @@ class Stepper:
         self,
         computing: Computing,
         optimizer: torch.optim.Optimizer,
-        wire: Wire | None,
+        carrier: Carrier | None,
         clip: float | None,
         *,
         exact: bool,
     ) -> None:
         self.computing, self.optimizer, self.clip = computing, optimizer, clip
-        self.wire, self.exact, self.parts = wire, exact, computing.plan.accumulation
+        self.carrier, self.exact, self.parts = carrier, exact, computing.plan.accumulation
         self.divided = False
         """Whether the gradients of this step are divided already."""
         self.items: float | None = None
@@ -241,11 +241,11 @@ class Stepper:
             if self.recordings is not None:
                 self.recordings.clear()
         self.used = used
-        if self.exchange is None and self.wire is not None:
+        if self.exchange is None and self.carrier is not None:
             # A recorded backward pass calls no hooks.
-            overlaps = self.wire.overlaps and self.recordings is None
+            overlaps = self.carrier.overlaps and self.recordings is None
             kind = Overlap if overlaps else GradientExchange
-            self.exchange = kind(self.wire, used.parameters, self.computing.plan.shards)
+            self.exchange = kind(self.carrier, used.parameters, self.computing.plan.shards)
 
     def sets_up(self) -> bool:
         """Return whether a loss was compiled or recorded since this was asked last."""
@@ -266,7 +266,7 @@ class Stepper:
         tree = ShardTree(len(used.parameters))
         pieces = {piece.shards.start: piece for piece in batch.pieces}
         # One part of the batch, and nothing to exchange: the loss can be divided instead.
-        self.divided = not self.exact and self.wire is None and len(pieces) == self.parts == 1
+        self.divided = not self.exact and self.carrier is None and len(pieces) == self.parts == 1
         if (recordings := self.recordings) is not None:
             scale = computing.loss_scale
             recordings.begin(self.divided, None if scale is None else scale.value)
@@ -304,7 +304,7 @@ class Stepper:
             overlap.complete([None] * len(used.parameters))
         known = [items for _, _, items in rows if isinstance(items, float) and items.is_integer()]
         # Whole numbers: their sum is the same in any order, and needs no device.
-        self.items = sum(known) if self.wire is None and len(known) == len(rows) else None
+        self.items = sum(known) if self.carrier is None and len(known) == len(rows) else None
         return tree.total(), computing.table(rows)
 
     def compute(self, loss: Loss, content: Any) -> tuple[Weighed, Gradients]:

@@ -1,1 +1,1 @@
-"""What a run computes: recipes, the job, and how a global batch is cut."""
+"""The definition of a run: recipes, the job, and how a global batch is cut."""

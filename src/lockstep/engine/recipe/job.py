@@ -111,7 +111,7 @@ class Job:
         if grows and self.workers > MOST_AHEAD:
             raise PlanError(
                 f"--workers {self.workers} would read further ahead than the batch is decided: "
-                f"with --grow-to use {MOST_AHEAD} at most."
+                f"use up to {MOST_AHEAD} workers with --grow-to."
             )
         for name in ("threads", "keep", "max_steps"):
             value = getattr(self, name)
@@ -123,15 +123,15 @@ class Job:
                 raise PlanError(f"--{name.replace('_', '-')} {value}: it must be 0 or more.")
         if not 0 < self.timeout <= MOST_SECONDS:
             raise PlanError(
-                f"--timeout {self.timeout:g}: it must be a number of seconds above 0, and "
-                f"{MOST_SECONDS:,} (a week) at most."
+                f"--timeout {self.timeout:g}: it must be a number of seconds above 0 and up to "
+                f"{MOST_SECONDS:,} (a week)."
             )
         if self.bucket_mb is not None and not 0 < self.bucket_mb <= MOST_MB:
             raise PlanError(
-                f"--bucket-mb {self.bucket_mb:g}: it must be above 0, and {MOST_MB:,} at most."
+                f"--bucket-mb {self.bucket_mb:g}: it must be above 0 and up to {MOST_MB:,}."
             )
         if self.threads > MOST_THREADS:
-            raise PlanError(f"--threads {self.threads}: {MOST_THREADS:,} at most.")
+            raise PlanError(f"--threads {self.threads}: give 1 to {MOST_THREADS:,}.")
         if self.wire not in COMPRESSIONS:
             raise PlanError(f"--wire {self.wire}: known are {', '.join(WIRES)}.")
         if self.compression.changes_gradients and self.exact:
@@ -146,7 +146,7 @@ class Job:
         if synced and self.exact:
             raise PlanError(
                 "--exact computes shard by shard, --batch-norm sync needs all shards at once. "
-                "Use --batch-norm shard, which is as independent of the replicas."
+                "Use --batch-norm shard, which does not depend on the replicas either."
             )
         if synced and plan.accumulation > 1:
             raise PlanError(

@@ -60,7 +60,7 @@ class BatchNorm(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
-    """What to train, on what data, and how. Pass functions as functions, not as names."""
+    """A model, its data, and how to train it. Pass functions as functions, not as names."""
 
     name: str
     """The recipe's name, also of the run's folder."""
@@ -182,7 +182,9 @@ class Recipe:
     def _check_growth(self) -> None:
         """Refuse bounds that a growing batch cannot have."""
         if self.grow_from is not None and self.grow_to is None:
-            raise RecipeError("grow_from is given without grow_to: say how far the batch may grow.")
+            raise RecipeError(
+                "grow_from is given without grow_to: give grow_to, the largest batch."
+            )
         if self.grow_to is None:
             return
         for name in ("grow_to", "grow_from"):
@@ -200,13 +202,13 @@ class Recipe:
             raise RecipeError(f"grow_from is {self.grow_from}, more than grow_to ({self.grow_to}).")
         if self.shards < 2:
             raise RecipeError(
-                "the batch can grow only if it is cut into shards, which tell the noise of the "
-                "gradient: set shards to 2 or more."
+                "the batch can grow only if it is cut into shards, from which lockstep measures "
+                "the noise of the gradient: set shards to 2 or more."
             )
         if self.batch_norm is BatchNorm.SYNC:
             raise RecipeError(
-                "batch_norm is 'sync', which mixes the shards that tell the noise of the gradient: "
-                "a batch that grows needs 'shard'."
+                "batch_norm is 'sync', which mixes the shards from which lockstep measures the "
+                "noise of the gradient: a batch that grows needs 'shard'."
             )
 
     @property
@@ -236,8 +238,8 @@ class Recipe:
         if self.batch_norm is BatchNorm.SYNC:
             raise RecipeError(
                 f"batch_norm='sync' does not work with {self.why_general}: a Loop trains such a "
-                "recipe, and keeps statistics per shard. Use 'shard', which depends on "
-                "the replicas as little."
+                "recipe, and keeps statistics per shard. Use 'shard', which does not "
+                "depend on the replicas either."
             )
 
     @property

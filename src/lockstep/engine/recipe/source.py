@@ -20,7 +20,7 @@ class Source:
     flags: dict[str, Any] = field(default_factory=dict)
     """Values as they were typed, by the name of the field."""
 
-    def find(self) -> Recipe:
+    def load_recipe(self) -> Recipe:
         """Return the recipe."""
         return override(find_recipe(self.recipe), self.flags)
 

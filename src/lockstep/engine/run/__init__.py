@@ -1,1 +1,1 @@
-"""What a run writes: its folder, metrics, checkpoints and summary."""
+"""The files of a run: its folder, metrics, checkpoints and summary."""

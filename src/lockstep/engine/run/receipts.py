@@ -15,14 +15,14 @@ _FORMAT = struct.Struct("<qqqd")
 
 
 class Receipt(NamedTuple):
-    """What a step leaves to be compared."""
+    """The record of one step, to compare it with another run."""
 
     step: int
     """Batches before this one."""
     call: int
     """Steps of all optimizers before this one."""
     gradient: int
-    """A hash of the gradient, or of a part of it, that the optimizer was given."""
+    """A hash of the gradient, or of a part of it, that the optimizer received."""
     loss: float
     """The mean loss of the global batch; NaN if the run did not note it."""
 

@@ -31,8 +31,8 @@ def find_checkpoint(
     if before["recipe"]["epochs"] != job.recipe.epochs:
         progress.warn(
             f"The run was planned for {before['recipe']['epochs']} epochs, now for "
-            f"{job.recipe.epochs}: from here on it follows another learning-rate schedule "
-            "than one undisturbed run would."
+            f"{job.recipe.epochs}: from here on its learning-rate schedule differs from that "
+            "of an uninterrupted run."
         )
     if not checkpoints.files():
         progress.warn(f"{job.out} has no checkpoint yet: starting from step 0.")
@@ -75,7 +75,7 @@ def warn_of_another_machine(then: dict[str, Any], now: dict[str, Any], progress:
     if other:
         progress.warn(
             f"The checkpoint comes from another set-up ({', '.join(other)}): the last bits "
-            "may differ from those of an undisturbed run."
+            "may differ from those of an uninterrupted run."
         )
 
 

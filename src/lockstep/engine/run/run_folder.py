@@ -33,7 +33,7 @@ def refuse_untrusted(folder: Path, before: dict[str, Any]) -> None:
         raise FolderError(
             f"{folder} holds a run that a check has ended: {before.get('error')} Its checkpoints "
             "may be wrong, too: start a new run in another folder. If a device was at fault, take "
-            '"untrusted" out of run.json to resume all the same.'
+            '"untrusted" out of run.json to resume anyway.'
         )
 
 
@@ -133,7 +133,7 @@ class RunFolder:
         return records
 
     def forget_after(self, step: int, most: int | None = None) -> None:
-        """Drop the lines after `step`, which a resumed run logs again; keep `most` at most."""
+        """Drop the lines after `step`, which a resumed run logs again; keep up to `most` lines."""
         kept = [r for r in self.metrics() if r.get("step", 0) <= step][:most]
         replace_file(self._metrics, "".join(json.dumps(r) + "\n" for r in kept).encode())
 

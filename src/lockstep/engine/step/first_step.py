@@ -1,4 +1,4 @@
-"""Checks of the first step: refuse a model that would differ on another number of replicas."""
+"""Checks of the first step: refuse a model that depends on the number of replicas."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from lockstep.layers.per_shard import unkeyed
 
 
 class FirstStep:
-    """What a model must not do, checked once, because every step does the same."""
+    """Checks of a model, made once, because every step does the same."""
 
     def __init__(
         self, model: RecipeModel, update: Update, progress: Progress, *, exact: bool

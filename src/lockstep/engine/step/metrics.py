@@ -53,7 +53,7 @@ def check_scores(outputs: Tensor, needed: int) -> None:
     if outputs.shape[-1] < needed:
         raise RecipeError(
             f"the model gives {outputs.shape[-1]} scores, the data have {needed} classes. Build it "
-            f"with one for each: --model 'resnet50(classes={needed})', say."
+            f"with one for each, for example with --model 'resnet50(classes={needed})'."
         )
 
 
@@ -108,7 +108,7 @@ UNEVEN = (
 
 
 class Totals(NamedTuple):
-    """What all replicas agree on at a control point."""
+    """The totals that all replicas agree on at a control point."""
 
     losses: list[float]
     """The mean over the items of each closed interval."""

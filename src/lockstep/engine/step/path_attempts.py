@@ -92,7 +92,7 @@ class Attempts:
             if update.numbers() != numbers:
                 reason = "the optimizer counts in Python numbers, which a graph would not change"
             elif [id(tensor) for tensor in update.state()] != [id(tensor) for tensor in state]:
-                reason = "the optimizer makes its state anew, where a graph would not look for it"
+                reason = "the optimizer replaces its state, and a graph would not find the new one"
             if reason is not None:
                 go_back()
             update.forget_gradients()
@@ -147,7 +147,7 @@ class Attempts:
             self.update.forget_gradients()
         drew = self.model.cuda_generator.get_offset() > 0
         if drew and len(ticket[0].parts) > 1:
-            return "layers draw from torch's own generator, which is seeded anew for every part"
+            return "layers draw from torch's own generator, which lockstep seeds for every part"
         return None
 
     def compile(
@@ -207,7 +207,7 @@ class Attempts:
         reason = None
         if not difference <= bound:
             reason = (
-                f"it would change the weights otherwise than eager steps: by {difference:.2g} "
+                f"it would change the weights differently from eager steps: by {difference:.2g} "
                 f"where rounding explains {bound:.2g}"
             )
         return self._agreed(reason)

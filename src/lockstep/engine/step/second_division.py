@@ -42,7 +42,7 @@ class SecondDivision:
         if odd := [name for name in suspects.changed() if name not in self.recipe.may_change]:
             self.progress.warn(
                 f"computing a part of the batch changes {some(odd)}. If the weights depend on it, "
-                "they will differ on another number of replicas, which compute other parts. If "
+                "they will change with the number of replicas, which decides the parts. If "
                 f"only a log does, --may-change {','.join(odd)} allows it."
             )
         # Hooks of backward have fired, for no step of the training.
@@ -52,8 +52,8 @@ class SecondDivision:
             self.progress.warn(
                 "the gradient depends on how the batch is divided: two shards computed together "
                 f"differ by {apart:.1%} from the same shards one by one. Fast mode will give "
-                "another result on another number of replicas. Causes: a loss or a layer that "
-                "mixes samples (a mean over the batch, in-batch negatives, mixup), or random "
+                "a different result on a different number of replicas. Causes: a loss or a layer "
+                "that mixes samples (a mean over the batch, in-batch negatives, mixup), or random "
                 "numbers drawn in the forward pass. Exact mode keeps the division fixed."
             )
 

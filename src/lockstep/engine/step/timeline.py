@@ -49,7 +49,7 @@ class _Span(NamedTuple):
 
 
 class StepWatch(Watch):
-    """What the engine calls at each point of a step that a timeline measures. It does nothing."""
+    """Hooks for each point of a step that a timeline measures. They do nothing here."""
 
     def begin(self) -> None:
         """Start a step."""

@@ -25,7 +25,7 @@ from lockstep.errors import LockstepError, RecipeError, raised
 
 
 class Taken(NamedTuple):
-    """What a step leaves to be recorded."""
+    """The results of a step that the record needs."""
 
     items: int
     """Losses in the global batch: one for each sample, or for each token of each sample."""

@@ -1,1 +1,1 @@
-"""What all labs share: the page, pictures, tasks, quizzes, progress, the server."""
+"""The common parts of all labs: the page, pictures, tasks, quizzes, progress, the server."""

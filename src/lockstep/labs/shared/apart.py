@@ -80,7 +80,7 @@ def apart(
         return dict(ending[1])
     if ending[:1] == ["failed"]:
         raise RunError(ending[1])
-    raise Late(f"It took longer than {limit:.0f} seconds and was ended.")
+    raise Late(f"It took longer than {limit:.0f} seconds, so the lab stopped it.")
 
 
 def separate(

@@ -10,7 +10,7 @@ from lockstep.probes.recorder import kind_of
 
 
 class Notes:
-    """What this process has replaced."""
+    """The data and libraries that this process has replaced."""
 
     facts: dict[str, None] = {}  # noqa: RUF012
     """One sentence for each, in the order of first use."""

@@ -32,7 +32,7 @@ class Keeper:
         self.autocast: set[torch.dtype] = set()
         self.others: dict[str, int] = {}
         """States of generators other than torch's when the last batch came."""
-        self.room, self.over = MOST_BYTES, False
+        self.bytes_left, self.over = MOST_BYTES, False
         self.digits = FullDigits()
 
     def batch(self, data: Any, batch: Batch) -> Any:
@@ -42,7 +42,7 @@ class Keeper:
         self.digits.begin()
         kept = self.batches.setdefault(batch.loader, [])
         if batch.number == 0:
-            self.room += sum(_bytes(tensors(given.data)) for given in kept)
+            self.bytes_left += sum(_bytes(tensors(given.data)) for given in kept)
             kept.clear()
         try:
             if self._fits(tensors(data), "a batch"):
@@ -95,10 +95,10 @@ class Keeper:
             self.autocast.add(context.fast_dtype)
 
     def _fits(self, more: list[Tensor], what: str) -> bool:
-        self.room -= _bytes(more)
-        if self.room < 0:
+        self.bytes_left -= _bytes(more)
+        if self.bytes_left < 0:
             self._give_up(f"{what} is too large to be kept")
-        return self.room >= 0
+        return self.bytes_left >= 0
 
     def _give_up(self, why: str) -> None:
         self.recorder.note("oracle", verdict="impossible", why=why)

@@ -87,7 +87,7 @@ class Repeater:
             return [batches[number] for batches in kept]
         turn, rank = divmod(number, len(kept))
         if turn >= len(kept[0]):
-            self._impossible("one process takes another number of batches for a step")
+            self._impossible("one process takes a different number of batches for a step")
         self.asked = [self.ranks[rank]]
         return [kept[rank][turn]]
 

@@ -16,7 +16,7 @@ _LOADING = "/torch/utils/data/"
 
 
 class Watch:
-    """What the step did."""
+    """A record of what the watched step did."""
 
     def __init__(self, batch: Joined) -> None:
         self.batch = batch

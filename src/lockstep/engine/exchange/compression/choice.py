@@ -1,4 +1,4 @@
-"""What a way to make gradients smaller has to tell about itself."""
+"""The fields that every compression defines."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ Average = Callable[[list[Tensor], Tensor, dist.ProcessGroup | None], None]
 
 
 class Memory(Protocol):
-    """What a compression keeps from step to step."""
+    """The state that a compression keeps from step to step."""
 
     def bookmark(self) -> Callable[[], None]:
         """Return a function that goes back to what is kept now."""

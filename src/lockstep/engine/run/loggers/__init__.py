@@ -1,6 +1,6 @@
-"""Where the lines of metrics.jsonl go besides: one file for each choice of --loggers.
+"""The loggers besides metrics.jsonl: one file for each choice of --loggers.
 
-A file in this folder defines `LOGGER`, and that is all it takes to be found.
+lockstep finds every file in this folder that defines `LOGGER`.
 """
 
 from importlib import import_module

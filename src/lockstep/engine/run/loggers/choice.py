@@ -1,4 +1,4 @@
-"""What a logger has to tell about itself, and what several of them share."""
+"""The fields that every logger defines, and the code that several of them share."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ class Csv:
         self.columns = list(_FIRST)
 
     def __call__(self, line: Line) -> None:
-        """Append a row; write the table anew if it gets a column, and after a resume."""
+        """Append a row; write the whole table again if it gets a column, and after a resume."""
         if line["kind"] == "settings" or not line.keys() <= set(self.columns):
             lines = self.folder.metrics()
             self.columns = list(dict.fromkeys([*_FIRST, *(n for one in lines for n in one)]))
