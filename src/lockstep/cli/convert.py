@@ -14,9 +14,10 @@ from lockstep.console import Console
 from lockstep.errors import Already, ConvertError, UsageError
 
 if TYPE_CHECKING:
-    from lockstep.convert import Conversion
+    from lockstep.convert import Change, Conversion, Note, Options
     from lockstep.convert.verify import Verdict
     from lockstep.source.script import Script
+    from lockstep.source.training import Training
 
 UNPROVEN = (
     "# lockstep convert --no-verify wrote this file: it was not run, and nothing proves that it\n"
@@ -42,8 +43,9 @@ def parser() -> argparse.ArgumentParser:
     add = found.add_argument
     switch = partial(add, action="store_true")
     add("script", type=Path, help="a script or a notebook; - for standard input")
-    switch("--write", help="replace the old script with the new one")
+    switch("--write", help="replace the files of the program with the new ones")
     add("-o", "--out", type=Path, metavar="FILE", help="write the new script to this file")
+    add("--patch", type=Path, metavar="FILE", help="write all changes to this file, as a patch")
     switch(
         "--scale-batch",
         help="keep the batch of each process and adapt the learning rate; by default the global "
@@ -77,10 +79,10 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _run(given: argparse.Namespace) -> int:
-    from lockstep.convert import Options, convert
+    from lockstep.convert import Options, refusal
 
-    if given.write and given.out:
-        raise UsageError("--write and -o both name a place to write to: give one of them.")
+    if sum(bool(x) for x in (given.write, given.out, given.patch)) > 1:
+        raise UsageError("--write, -o and --patch each name a place to write to: give one of them.")
     if given.own and not given.verify:
         raise UsageError("--no-verify runs nothing: leave out the arguments after --.")
     if given.verify and find_spec("torch") is None:
@@ -93,8 +95,14 @@ def _run(given: argparse.Namespace) -> int:
     script = _read(given)
     console = Console(as_json=given.json)
     options = Options(scale_batch=given.scale_batch, sync_batch_norm=not given.local_batch_norm)
+    verdict = None
     try:
-        found = convert(script, options)
+        if given.verify:
+            found, verdict = _proven(script, refusal(script), options, given, replicas, console)
+        else:
+            from lockstep.convert import read_only
+
+            found = read_only(script, options).marked(UNPROVEN)
     except ConvertError as error:
         if given.json:
             state = "already" if isinstance(error, Already) else "refused"
@@ -104,29 +112,21 @@ def _run(given: argparse.Namespace) -> int:
         else:
             console.error(f"{script.path} was not converted: {error}")
         return error.exit_code
-    if not given.verify:
-        found = found.marked(UNPROVEN)
-    target = script.path if given.write else given.out
-    if not given.json:
-        if not given.verify:
-            console.lines([f"Not proven: lockstep only read {script.path}."])
-        console.lines(_text(found, shown=target is None))
-    plain = Options()
-    verdict = None
-    if given.verify:
-        # These options change the result on purpose: prove what they are added to.
-        kept = found if options == plain else convert(script, plain)
-        verdict = _verdict(kept, given, replicas, console)
+    target = script.path if given.write else given.out or given.patch
     if given.json:
         proof = {} if verdict is None else {"verdict": verdict.described()}
         console.emit(_document(found) | proof)
-    elif verdict is not None:
-        console.lines(_proof(verdict))
-        if verdict.proved and options != plain:
-            flags = "--scale-batch" if options.scale_batch else "--local-batch-norm"
-            if options.scale_batch and not options.sync_batch_norm:
-                flags = "--scale-batch and --local-batch-norm"
-            console.lines([f"  without {flags}, which changes the training on purpose"])
+    else:
+        if not given.verify:
+            console.lines([f"Not proven: lockstep only read {script.path}."])
+        console.lines(_text(found, shown=target is None))
+        if verdict is not None:
+            console.lines(_proof(verdict))
+            if verdict.proved and options != Options():
+                flags = "--scale-batch" if options.scale_batch else "--local-batch-norm"
+                if options.scale_batch and not options.sync_batch_norm:
+                    flags = "--scale-batch and --local-batch-norm"
+                console.lines([f"  without {flags}, which changes the training on purpose"])
     if verdict is not None and not verdict.proved:
         if target is not None:
             console.error(
@@ -135,9 +135,9 @@ def _run(given: argparse.Namespace) -> int:
             )
         return 1
     if target is not None:
-        _write(found, target)
+        lines = _write(found, given)
         if not given.json:
-            console.lines([f"Wrote {target}. Start it with: torchrun --nproc-per-node N {target}"])
+            console.lines(lines)
     return 0
 
 
@@ -155,32 +155,29 @@ def _replicas(given: argparse.Namespace) -> tuple[int, ...]:
     return found
 
 
-def _verdict(
-    found: Conversion, given: argparse.Namespace, replicas: tuple[int, ...], console: Console
-) -> Verdict:
-    """Run both scripts. The result gets a file in a temporary folder, whatever becomes of it."""
-    from tempfile import TemporaryDirectory
-
+def _proven(
+    script: Script,
+    training: Training,
+    options: Options,
+    given: argparse.Namespace,
+    replicas: tuple[int, ...],
+    console: Console,
+) -> tuple[Conversion, Verdict]:
+    """Run the original, convert it as the run suggests, and prove the result."""
     from lockstep.console import LiveProgress
-    from lockstep.convert.verify import verify
+    from lockstep.convert.search import prove
 
-    path = found.script.path
-    with TemporaryDirectory(prefix="lockstep-convert-") as folder:
-        original, result = Path(folder, "before.py"), Path(folder, "after.py")
-        if path.suffix == ".py" and path.is_file():
-            original = path
-        else:
-            original.write_text(found.script.text)
-        result.write_text(found.text, encoding=found.script.encoding, newline="")
-        return verify(
-            original,
-            result,
-            arguments=tuple(given.own or ()),
-            replicas=replicas,
-            steps=given.steps,
-            timeout=given.timeout,
-            progress=LiveProgress(console, "runs"),
-        )
+    found = prove(
+        script,
+        training,
+        options=options,
+        arguments=tuple(given.own or ()),
+        replicas=replicas,
+        steps=given.steps,
+        timeout=given.timeout,
+        progress=LiveProgress(console, "runs"),
+    )
+    return found.conversion, found.verdict
 
 
 def _proof(verdict: Verdict) -> list[str]:
@@ -218,16 +215,16 @@ def _read(given: argparse.Namespace) -> Script:
 
 
 def _text(found: Conversion, *, shown: bool) -> list[str]:
-    path = found.script.path
-    lines = [f"{path}: understood"]
-    lines += [f"  {_place(note.line)}  {note.text}" for note in found.understood]
+    lines = [f"{found.script.path}: understood"]
+    lines += [f"  {_place(note)}  {note.text}" for note in found.understood]
     if shown:
-        lines += ["", found.diff.rstrip("\n")]
+        lines += ["", found.diff().rstrip("\n")]
+        lines += ["", f"{found.companion.name}, which is new, holds the functions it imports"]
     lines += ["", "why"]
-    lines += [f"  {_place(c.line)}  {c.name}: {c.reason}" for c in found.changes]
+    lines += [f"  {_place(change)}  {change.name}: {change.reason}" for change in found.changes]
     if found.notes:
         lines += ["", "left alone, or assumed"]
-        lines += [f"  {_place(note.line)}  {note.text}" for note in found.notes]
+        lines += [f"  {_place(note)}  {note.text}" for note in found.notes]
     return lines
 
 
@@ -238,19 +235,46 @@ def _document(found: Conversion) -> dict[str, Any]:
         "understood": [note.__dict__ for note in found.understood],
         "changes": [change.__dict__ for change in found.changes],
         "notes": [note.__dict__ for note in found.notes],
-        "diff": found.diff,
+        "diff": found.diff(),
         "text": found.text,
+        "files": {str(path): text for path, text in found.files.items()},
     }
 
 
-def _write(found: Conversion, target: Path) -> None:
+def _write(found: Conversion, given: argparse.Namespace) -> list[str]:
+    """Write the new files, or the patch, and return what to print."""
+    if given.patch is not None:
+        _put(given.patch, found.diff(new=True).encode())
+        home = found.script.path.parent
+        return [f"Wrote {given.patch}. Apply it with: git -C {home} apply {given.patch.resolve()}"]
+    encodings = {script.path: script.encoding for script in found.work.scripts}
+    written = []
+    if given.out is not None and found.others:
+        names = ", ".join(path.name for path in found.others)
+        raise UsageError(
+            f"-o writes one script, but {names} must change, too. Give --write, or --patch FILE."
+        )
+    for path, text in found.files.items():
+        target = path
+        if given.out is not None:
+            own = path == found.script.path
+            target = given.out if own else given.out.parent / found.companion.name
+        _put(target, text.encode(encodings.get(path, "utf-8")))
+        written.append(str(target))
+    start = given.out or found.script.path
+    files = ", ".join(written)
+    return [f"Wrote {files}. Start it with: torchrun --nproc-per-node N {start}"]
+
+
+def _put(target: Path, content: bytes) -> None:
     try:
-        target.write_bytes(found.text.encode(found.script.encoding))
+        target.write_bytes(content)
     except OSError as error:
         raise UsageError(
             f"{target} cannot be written: {error.strerror}. Give another file with -o."
         ) from None
 
 
-def _place(line: int) -> str:
-    return f"line {line:4}" if line else "elsewhere"
+def _place(one: Change | Note) -> str:
+    file = f"{one.file}, " if one.file else ""
+    return f"{file}line {one.line:4}" if one.line else f"{file}elsewhere"

@@ -107,6 +107,30 @@ class Draft:
             done = put.start
         return text
 
+    def origin(self, line: int, column: int) -> tuple[int, int] | None:
+        """Return the place in the old text of what ends at a place in the new text.
+
+        Columns count bytes. Return None for text that was put in.
+        """
+        new = self.text()
+        starts = [0, *(end.end() for end in re.finditer(r"\r\n|\r|\n", new))]
+        if line > len(starts):
+            return None
+        rest = new[starts[line - 1] :].encode()[:column].decode(errors="ignore")
+        last = starts[line - 1] + len(rest) - 1
+        newline = "\r\n" if "\r\n" in self.script.text else "\n"
+        here = old = 0
+        for put in [*self.puts, Put(len(self.script.text) + 1, 0, (0, 0, 0), "")]:
+            length = put.start - old
+            if here <= last < here + length:
+                at = old + last - here + 1
+                number = max(n for n, start in enumerate(self._starts) if start < at)
+                before = self.script.text[self._starts[number] : at]
+                return number + 1, len(before.encode())
+            here += length + len(put.text.replace("\n", newline))
+            old = put.end
+        return None
+
     def _join(self) -> None:
         """Sort what was put, and merge neighbouring blocks that have the same header."""
         self.puts.sort(key=lambda p: (p.start, p.end > p.start, p.order))

@@ -259,7 +259,7 @@ def place(depth: int = 1) -> str:
     library = ""
     while frame is not None:
         path = frame.f_code.co_filename
-        kind = _kinds.get(path) or kind_of(path)
+        kind = kind_of(path)
         if kind == "script":
             return f"{path}:{frame.f_lineno}"
         if kind == "library" and not library:
@@ -285,6 +285,8 @@ def is_ours(path: str) -> bool:
 
 def kind_of(path: str) -> str:
     """Return whose code a file holds: `script`, `library`, `torch` or `ours`."""
+    if (known := _kinds.get(path)) is not None:
+        return known
     if path.startswith("<") or is_ours(path):
         found = "ours"
     # pip may install for one user, or into a folder of PYTHONPATH.

@@ -53,6 +53,8 @@ class ScriptRun:
     """Whether the ranks have real GPUs. A rank may use the CPU while it waits for its GPU."""
     fork: bool = True
     """Whether to fork the script from a process that has imported torch, if that is safe."""
+    other_hashes: bool = False
+    """Whether each rank gets its own seed for the hashes of strings, the first one always 0."""
 
 
 @dataclass
@@ -112,6 +114,9 @@ def _start(job: ScriptRun, env: dict[str, str], log: Path) -> Process:
     may_fork = job.fork and not job.on_gpus and reason_for_fresh(job.script, env, preload) is None
     with log.open("wb") as output:
         if not may_fork:
+            if job.other_hashes:
+                # As in a real run, ranks hash strings apart; the first does it as one process does.
+                env = {**env, "PYTHONHASHSEED": env.get("RANK", "0")}
             return start_fresh(command, env=env, output=output, cwd=job.folder)
         return start_forked(
             command,

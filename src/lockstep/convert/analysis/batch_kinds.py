@@ -16,7 +16,7 @@ from lockstep.source.tree import EACH, argument, constant, dotted, parts, return
 _LOSS = re.compile(
     r"torch\.nn\.(functional\.\w*(loss|cross_entropy|entropy|kl_div)\w*|\w*Loss\w*)$"
 )
-SIZE = re.compile(r"\.size\(0\)|\.shape\[0\]|\blen\(|\.numel\(\)|batch_?len")
+SIZE = re.compile(r"\.size\(0\)|\.size\(\)\[0\]|\.shape\[0\]|\blen\(|\.numel\(\)|batch_?len")
 _PENALTY = re.compile(r"param|\.weight\b|\bweights?\.(abs|pow|square|norm)")
 MEAN, SUM, WEIGHTS, UNKNOWN = "mean", "sum", "weights", "unknown"
 MASKED = "masked"

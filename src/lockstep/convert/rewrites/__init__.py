@@ -1,9 +1,7 @@
-"""One rewrite per file: `rewrite` changes the draft where its idea applies and reports what it did.
+"""The changes that turn a script for one process into a script for many.
 
-A new file here is a new rewrite. Its `ORDER` says when it runs: a rewrite may rely on what earlier
-ones have noted in `Work`, and where two insert text at one place, the text of the earlier comes
-first. Rewrites do not import each other; what several need is in `analysis/`, `dividing` or
-`wrapping`.
+One change per file: `rewrite` makes it in all files of the program. A new file here is a new
+change. Its `ORDER` is its place among the others.
 """
 
 from __future__ import annotations
@@ -16,5 +14,5 @@ from lockstep.convert.discovery import modules_in_order
 
 @cache
 def all_rewrites() -> list[ModuleType]:
-    """Return all rewrites, in the order in which they run."""
+    """Return all changes, in the order in which they are made."""
     return modules_in_order(__name__)

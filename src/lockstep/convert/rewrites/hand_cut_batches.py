@@ -7,11 +7,9 @@ import re
 import libcst as cst
 
 from lockstep.convert.analysis.blocks import bindings_of, statement_of
-from lockstep.convert.dividing import even
 from lockstep.convert.work import Work
 from lockstep.source.gradients import without_gradient
 from lockstep.source.script import Script
-from lockstep.source.training_loops import kind_of
 from lockstep.source.tree import dotted, walk, walk_shallow
 
 ORDER = 70
@@ -21,15 +19,20 @@ _DRAWS = "torch.randint", "numpy.random.randint", "torch.multinomial", "numpy.ra
 
 def rewrite(work: Work) -> None:
     """Divide the batches of loops without a DataLoader."""
-    if work.parts.trained_on:
+    if work.seen.loaders:
         return
-    script = work.script
     done: set[cst.CSTNode] = set()
-    # Innermost loops first, since a slice belongs to the loop nearest to it.
-    for where, loop, _ in reversed(work.parts.turns):
-        if where is script:
-            _rows(work, loop, done)
-    work.split = bool(done) or _columns(work) or _draws(work)
+    for script in work.scripts:
+        work.script = script
+        # Innermost loops first, since a slice belongs to the loop nearest to it.
+        for where, loop, _ in reversed(work.parts.turns):
+            if where is script:
+                _rows(work, loop, done)
+        if not done:
+            work.split = _columns(work) or _draws(work) or work.split
+    work.split = work.split or bool(done)
+    if work.split:
+        work.flags.add("cut")
 
 
 def _rows(work: Work, loop: cst.For | cst.While, done: set[cst.CSTNode]) -> None:
@@ -48,13 +51,14 @@ def _rows(work: Work, loop: cst.For | cst.While, done: set[cst.CSTNode]) -> None
         assert part.lower is not None
         assert part.upper is not None
         done.add(part)
-        work.draft.insert(part.lower, f" + {work.rank}", behind=True)
-        work.draft.insert(part.upper, f":{work.world}", behind=True)
+        work.draft.insert(part.lower, f" + {work.use('RANK')}", behind=True)
+        work.draft.insert(part.upper, f":{work.use('WORLD_SIZE')}", behind=True)
         work.done("sliced", part, "each process takes every n-th row of the batch")
     if found:
         _common_order(work)
-        even(work, statement_of(script, loop), found[0][1])
-        work.rows[script.function_of(loop)] = _rows_of(script, found[0][0])
+        rows = work.rows[script.function_of(loop)] = _rows_of(script, found[0][0])
+        if rows is None:
+            _even(work, loop, found[0][1])
 
 
 def _length(work: Work, part: cst.Slice) -> str | None:
@@ -115,17 +119,20 @@ def _rows_of(script: Script, part: cst.Slice) -> str | None:
     return f"len({dotted(target)})" if dotted(target) is not None else None
 
 
+def _even(work: Work, node: cst.CSTNode, size: str) -> None:
+    """Let the program stop above a statement if the batch does not divide evenly."""
+    work.draft.before(statement_of(work.script, node), f"{work.use('part_of')}({size})")
+
+
 def _common_order(work: Work) -> None:
-    """Broadcast the shuffled order from the first process."""
+    """Share the shuffled order that the first process draws."""
     script = work.script
     for call in script.calls:
         name = work.project.name(script, call.func)
-        assign = script.parents.get(call)
-        if name == "torch.randperm" and isinstance(assign, cst.Assign):
-            order = script.code(assign.targets[0].target)
-            work.draft.after(
-                statement_of(script, call), work.several(f"dist.broadcast({order}, 0)")
-            )
+        if name in ("torch.randperm", "numpy.random.permutation") and isinstance(
+            script.parents.get(call), cst.Assign
+        ):
+            work.draft.around(call, f"{work.use('same')}(")
             work.done("sliced", call, "all processes use the order that the first one drew")
 
 
@@ -151,11 +158,11 @@ def _columns(work: Work) -> bool:
                     continue
                 cut.add(binding.node)
                 turned = re.search(r"\.t\(\)|\.T\b|transpose", body)
-                rows = f"{work.rank}::{work.world}"
+                rows = f"{work.use('RANK')}::{work.use('WORLD_SIZE')}"
                 index = f"[:, {rows}].contiguous()" if turned else f"[{rows}]"
                 statement, size = statement_of(script, binding.node), script.code(given[0])
                 work.draft.after(statement, f"{part.value} = {part.value}{index}")
-                even(work, statement, size)
+                _even(work, statement, size)
                 work.done(
                     "sliced", statement, "each process takes every n-th sequence of the batch"
                 )
@@ -174,7 +181,7 @@ def _shares(work: Work, sizes: set[str]) -> None:
         for part in walk_shallow(function.body):
             parent = script.parents.get(part)
             if isinstance(parent, cst.Arg) and script.code(part) in sizes:
-                work.draft.replace(part, f"{script.code(part)} // {work.world}")
+                work.draft.around(part, f"{work.use('part_of')}(")
                 work.done("sliced", part, "uses the batch size of one process")
 
 
@@ -189,23 +196,8 @@ def _draws(work: Work) -> bool:
             whole = not isinstance(script.parents.get(part), cst.Attribute)
             named = isinstance(part, cst.Name | cst.Attribute) and whole
             if named and _BATCH.search(script.code(part)):
-                work.draft.replace(part, f"{script.code(part)} // {work.world}")
-                even(work, statement_of(script, call), script.code(part))
+                work.draft.around(part, f"{work.use('part_of')}(")
+                work.cut.add(call)
                 work.done("sliced", call, "each process draws its part of the batch")
                 found = True
-    if found:
-        _values(work)
     return found
-
-
-def _values(work: Work) -> None:
-    """Average what evaluation on random batches finds over all processes."""
-    script = work.script
-    for call in script.named_last("item"):
-        loops = [p for p in script.above(call) if isinstance(p, cst.For)]
-        inside = [c for c in script.calls if loops and script.inside(c, loops[-1])]
-        trains = any(kind_of(script, c) == "backward" for c in inside)
-        if loops and not trains and without_gradient(script, call):
-            work.need("all_sum")
-            work.draft.replace(call, f"{work.all_sum}({script.code(call)}) / {work.world}")
-            work.done("sliced", call, "takes the mean over all processes")

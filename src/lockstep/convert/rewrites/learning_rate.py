@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 
-from lockstep.convert.dividing import whole
 from lockstep.convert.work import Work
 from lockstep.source.tree import argument
 
@@ -17,14 +16,20 @@ def rewrite(work: Work) -> None:
     if not work.options.scale_batch:
         return
     for optimizer in work.parts.optimizers:
+        if optimizer.script not in work.drafts:
+            continue
+        work.script = optimizer.script
         rate = argument(optimizer.call, "lr", 1)
         name = work.script.code(optimizer.call.func)
-        if rate is None or optimizer.script is not work.script:
+        if rate is None:
             work.note(optimizer.call, "adapt the learning rate to the larger batch")
             continue
         root = _ROOT.search(name) is not None
-        factor = f"{work.world} ** 0.5" if root else work.world
-        work.draft.replace(rate, f"{whole(work.script.code(rate))} * {factor}")
+        world = work.use("WORLD_SIZE")
+        factor = f"{world} ** 0.5" if root else world
+        text = work.script.code(rate)
+        plain = re.fullmatch(r"[\w.]+|.*[)\]]", text)
+        work.draft.replace(rate, f"{text if plain else f'({text})'} * {factor}")
         rule = "with its square root" if root else "in proportion"
         reason = f"the global batch grows with the processes, the rate {rule}"
         work.done("rate", optimizer.call, reason)

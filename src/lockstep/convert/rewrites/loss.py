@@ -8,7 +8,7 @@ import libcst as cst
 
 from lockstep.convert.analysis.batch_kinds import MASKED, MEAN, SIZE, SUM, WEIGHTS, criterion, kinds
 from lockstep.convert.analysis.blocks import bindings_of, last_name, receiver, statement_of
-from lockstep.convert.analysis.losses import Loss, losses
+from lockstep.convert.analysis.losses import losses
 from lockstep.convert.work import WIDTH, Work
 from lockstep.errors import ConvertError
 from lockstep.source.gradients import is_backward
@@ -31,7 +31,9 @@ _DEEPEST = 20
 
 def rewrite(work: Work) -> None:
     """Scale sums by the number of processes, and weight means by the items of each."""
-    _scale_sums(work)
+    for script in work.scripts:
+        work.script = script
+        _scale_sums(work)
     _weigh_means(work)
 
 
@@ -39,28 +41,27 @@ def _scale_sums(work: Work) -> None:
     """Multiply sums by the number of processes before backward."""
     for call in work.script.calls:
         loss = loss_of(call) if is_backward(work.script, call) else None
-        if loss is None:
+        if loss is None or not work.parts.training.used(work.script, call):
             continue
         found = kinds(work, work.script, loss) - {MASKED}
         line = work.line(call)
-        if SUM in found and (MEAN in found or WEIGHTS in found):
+        if SUM in found and (MEAN in found or WEIGHTS in found) and not work.seen.ran:
             raise ConvertError(
                 f"line {line}: part of the loss is a sum over the batch and part is not, so no "
                 "single factor keeps its gradient. Make all of it means (reduction='mean'), or "
                 "divide the sums by the number of samples."
             )
-        if found == {SUM}:
+        if found == {SUM} or (work.options.sums and MEAN not in found):
             text = work.script.code(loss)
             whole = text if re.fullmatch(r"[\w.]+", text) else f"({text})"
             inside = isinstance(work.script.parents.get(loss), cst.Arg)
-            scaled = f"{whole} * {work.world}"
+            scaled = f"{whole} * {work.use('WORLD_SIZE')}"
             work.draft.replace(loss, scaled if inside else f"({scaled})")
             work.done("loss", call, "the loss is a sum and DDP takes a mean, so it is scaled first")
             continue
         rows = work.rows.get(work.script.function_of(call))
         if rows is not None:
-            work.need("mean_of_all")
-            work.draft.around(loss, f"{work.mean_of_all}(", f", {rows})")
+            work.draft.around(loss, f"{work.use('mean_of_all')}(", f", {rows})")
             work.done("loss", call, "each process counts by its rows: the last batch may be uneven")
         if found - {WEIGHTS} != {MEAN}:
             work.note(call, f"lockstep takes {work.script.code(loss)} for a mean over the batch")
@@ -71,19 +72,14 @@ def _weigh_means(work: Work) -> None:
     done: set[cst.CSTNode] = set()
     for loss in losses(work.parts.training):
         for script, node in loss.parts:
+            if script not in work.drafts:
+                continue
+            work.script = script
             count = _count(work, script, node)
             if count is None or node in done:
                 continue
             done.add(node)
-            if script is work.script and _only_trains(work, loss, node):
-                _weigh(work, node, count)
-                continue
-            work.note(
-                node if script is work.script else loss.backward,
-                "the mean is over labelled items or by weights, and each process has another "
-                "number of them, so gradients differ from those of one GPU. Compute the loss in "
-                "the training loop, where lockstep can weight it",
-            )
+            _weigh(work, node, count)
 
 
 def _weigh(work: Work, node: cst.CSTNode, count: str) -> None:
@@ -94,8 +90,7 @@ def _weigh(work: Work, node: cst.CSTNode, count: str) -> None:
         name = work.fresh("labelled")
         work.draft.before(statement, f"{name} = {count}")
         count = name
-    work.need("mean_of_all")
-    work.draft.around(node, f"{work.mean_of_all}(", f", {count})")
+    work.draft.around(node, f"{work.use('mean_of_all')}(", f", {count})")
     work.done(
         "loss",
         node,
@@ -188,18 +183,6 @@ def _is_mean(work: Work, script: Script, call: cst.Call) -> bool:
 def _leaves_out(script: Script) -> bool:
     """Return whether a script sets labels to the value that torch ignores."""
     return re.search(rf"(?<![\w.]){_IGNORED}\b(?!\.)", script.text) is not None
-
-
-def _only_trains(work: Work, loss: Loss, node: cst.CSTNode) -> bool:
-    """Return whether no evaluation runs this loss: it would have a different number of batches."""
-    script = work.script
-    if script.function_of(node) is script.function_of(loss.backward):
-        return True
-    return not any(
-        work.project.reaches(loop.script, loop.node.body, lambda _, other: other is node)
-        for loader in work.parts.evaluated_on
-        for loop in loader.loops
-    )
 
 
 def _learns(

@@ -41,7 +41,9 @@ def compare(
         found.advice = f"Divide the batch size by the number of ranks, {run.replicas}."
         return found
     alone = run.replicas == 1
-    for apart in differing(original, nudged, run, exact=alone):
+    lines = list(differing(original, nudged, run, exact=alone))
+    found.apart = len(lines)
+    for apart in lines:
         if alone or apart.evaluated:
             what = "what it prints" if alone else "the evaluation"
             found.status, found.first = DIFFERS, Difference(max(1, apart.step), what)

@@ -16,8 +16,10 @@ UNIT = re.compile(
     r"\s*(?:s|ms|us|secs?|seconds?|m|mins?|minutes?|h|hours?|it/s|\w+/s(?:ec)?|[MG]i?B)\b", re.I
 )
 CLOCK = re.compile(r"(?:time|took|elapsed|eta|sec\w*|duration|speed|throughput)\W{0,12}$", re.I)
-SPAN = re.compile(r"(?<![\w.])(?:\d+(?:d|h|m|s|ms|us))+\b", re.I)
-"""Durations such as 1m5s and 25s106ms."""
+SPAN = re.compile(
+    r"(?<![\w.])(?:(?:\d+(?:d|h|m|s|ms|us))+|\d+ ?: ?\d\d ?: ?\d\d(?:\.\d+)?)\b", re.I
+)
+"""Durations such as 1m5s, 25s106ms and 00:01:05."""
 CLOSE = 1e-5
 """The share of a number that rounding may change, if it is printed in full."""
 

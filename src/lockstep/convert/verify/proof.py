@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import chdir
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from lockstep.console import Progress
@@ -16,6 +18,7 @@ from lockstep.convert.verify.runs import (
     NUDGED,
     ORIGINAL,
     Plan,
+    Program,
     Run,
     laid_out,
     scratch_of,
@@ -66,31 +69,38 @@ def verify(
 class Proof:
     """The two runs of the original, with which results are compared."""
 
-    def __init__(self, plan: Plan, original: Path, progress: Progress) -> None:
+    def __init__(
+        self, plan: Plan, original: Path, progress: Progress, *, watched: bool = False
+    ) -> None:
         progress.say(f"running {plan.name} as it is, and again to measure rounding")
-        self.original = started(plan, ORIGINAL, original, 1)
+        self.original = started(plan, ORIGINAL, original, 1, watched=watched)
         if self.original.by_hand:
             plan = replace(plan, folder=plan.folder / "by_hand", by_hand=True)
             plan.folder.mkdir()
-            self.original = started(plan, ORIGINAL, original, 1)
+            self.original = started(plan, ORIGINAL, original, 1, watched=watched)
         self.plan, self.progress, self.script = plan, progress, original
+        self._turns = 0
         self.nudged = self.original
         if not self.original.failure:
             self.nudged = started(plan, NUDGED, original, 1)
 
-    def of(self, result: Path, replicas: tuple[int, ...], *, doctor: bool = True) -> Verdict:
-        """Return the verdict on a result."""
-        failure = self.original.failure or self.nudged.failure
-        if failure:
-            return Verdict(failure=f"the original cannot be run: {failure}", log=self.nudged.log)
-        if self.original.still:
-            steps = len(self.original.steps)
-            return Verdict(failure=f"in {steps} steps the original never changes its weights.")
+    def of(
+        self,
+        result: Program,
+        replicas: tuple[int, ...],
+        *,
+        doctor: bool = True,
+        known: Mapping[int, tuple[Run, Comparison]] = MappingProxyType({}),
+    ) -> Verdict:
+        """Return the verdict on a result. `known` holds runs of it that were made already."""
+        if self.failure is not None:
+            return self.failure
         verdict = Verdict()
         runs = [self.original, self.nudged]
         for number in replicas:
-            self.progress.say(f"running the result on {number} process(es)")
-            run, found = self.on(result, number)
+            if number not in known:
+                self.progress.say(f"running the result on {number} process(es)")
+            run, found = known.get(number) or self.on(result, number)
             runs.append(run)
             verdict.comparisons.append(found)
         said = (event["what"] for run in runs for event in run.trace.of("neutralised"))
@@ -99,12 +109,26 @@ class Proof:
         verdict.fake_data = list(dict.fromkeys(w for run in runs for w in run.trace.fake_data))
         if doctor and any(not run.failure for run in runs[2:]):
             self.progress.say("the doctor checks the result on 2 ranks")
-            verdict.findings = findings(self.plan, result)
+            # Without the oracle: the weights are compared, and with the same chance.
+            verdict.findings = findings(self.plan, result, oracle=False)
         return verdict
 
-    def on(self, result: Path, number: int) -> tuple[Run, Comparison]:
+    @property
+    def failure(self) -> Verdict | None:
+        """The verdict, if there is nothing to compare with."""
+        failure = self.original.failure or self.nudged.failure
+        if failure:
+            return Verdict(failure=f"the original cannot be run: {failure}", log=self.nudged.log)
+        if self.original.still:
+            steps = len(self.original.steps)
+            return Verdict(failure=f"in {steps} steps the original never changes its weights.")
+        return None
+
+    def on(self, result: Program, number: int, *, watched: bool = False) -> tuple[Run, Comparison]:
         """Run a result on a number of ranks, and compare it with the original."""
-        run = started(self.plan, f"{result.stem}-{number}", result, number)
+        self._turns += 1
+        name = f"{self._turns}-on-{number}"
+        run = started(self.plan, name, result, number, watched=watched)
         found = self._compared(self.original, self.nudged, run)
         unknown = found.status == DIFFERS and found.reason == UNKNOWN
         if number > 1 and unknown and not self.plan.exact:
@@ -124,18 +148,20 @@ class Proof:
         both = [started(plan, name, self.script, 1) for name in (ORIGINAL, NUDGED)]
         return plan, both[0], both[1]
 
-    def _in_double(self, result: Path, number: int) -> Comparison | None:
+    def _in_double(self, result: Program, number: int) -> Comparison | None:
         """Return the comparison in float64, if the result is equal there."""
         plan, original, nudged = self._double
         if original.failure or nudged.failure:
             return None
-        run = started(plan, f"{result.stem}-{number}", result, number)
+        run = started(plan, f"{self._turns}-on-{number}", result, number)
         found = self._compared(original, nudged, run)
         found.precision = "float64"
         return found if found.status == EQUAL else None
 
 
-def findings(plan: Plan, result: Path, replicas: int = 2, *, oracle: bool = True) -> list[Finding]:
+def findings(
+    plan: Plan, result: Program, replicas: int = 2, *, oracle: bool = True
+) -> list[Finding]:
     """Return what the doctor finds in the result when it draws its own random numbers."""
     # Imported here, since the watched processes do not need the doctor.
     from lockstep.doctor import RULES
@@ -145,7 +171,8 @@ def findings(plan: Plan, result: Path, replicas: int = 2, *, oracle: bool = True
     with chdir(scratch_of(plan, "doctor")):
         what = replace(examination(plan, script, replicas), oracle=oracle)
         found = examine(what, plan.folder / "doctor", RULES).findings
-    return [replace(f, path=result) if f.path.name == script.name else f for f in found]
+    own = result if isinstance(result, Path) else plan.home / plan.name
+    return [replace(f, path=own) if f.path.name == script.name else f for f in found]
 
 
 def examination(plan: Plan, script: Path, replicas: int = 2) -> Examination:

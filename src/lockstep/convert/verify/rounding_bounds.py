@@ -7,6 +7,7 @@ length, and some losses cancel almost all they add up.
 from __future__ import annotations
 
 import math
+from itertools import zip_longest
 from statistics import median
 
 from lockstep.convert.verify.runs import Run
@@ -41,7 +42,11 @@ class Bounds:
             typical = median(scales) if scales else 0.0
             moved = [max(gap, typical * rounding) for _, gap, rounding, _ in tensors]
             before = so_far.get(event["optimizer"], [0.0] * len(moved))
-            so_far[event["optimizer"]] = [max(a, b) for a, b in zip(moved, before, strict=True)]
+            so_far[event["optimizer"]] = [
+                # A group of parameters may join later.
+                max(a, b)
+                for a, b in zip_longest(moved, before, fillvalue=0.0)
+            ]
             found[event["optimizer"], event["step"]] = so_far[event["optimizer"]]
         self._weights = {
             (optimizer, step): found.get((optimizer, step + AHEAD), moved)
@@ -57,7 +62,9 @@ class Bounds:
     def weights(self, optimizer: int, step: int, rounding: list[float]) -> list[float]:
         """Return the bounds for all tensors of an optimizer after a step."""
         moved = self._weights.get((optimizer, step), [math.inf] * len(rounding))
-        return [FACTOR * gap + one for gap, one in zip(moved, rounding, strict=True)]
+        # Parameters that are trained later have no bound of their own before that.
+        moved = moved + [max(moved, default=math.inf)] * (len(rounding) - len(moved))
+        return [FACTOR * gap + one for gap, one in zip(moved, rounding, strict=False)]
 
     def loss(self, number: int) -> float:
         """Return the bound for the loss of a backward."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,6 +20,8 @@ LEFT_OUT = {".git", ".venv", "__pycache__", ".mypy_cache", ".ruff_cache", ".pyte
 INSIDE = "lockstep.convert.verify.in_process"
 DOUBLE = f"{INSIDE}.float64"
 BY_HAND = f"{INSIDE}.hand_updates"
+OBSERVE = "lockstep.convert.observe.in_process"
+"""Sees what the original does. Installed last: it watches what the others put in place."""
 ORIGINAL, NUDGED = "original", "nudged"
 """Runs of the original: as it is, and with its first weights moved by one rounding."""
 _LOST = re.compile(
@@ -140,6 +142,8 @@ class Run:
     trace: Trace
     log: str
     """Last lines of the rank that failed, or else of rank 0."""
+    home: Path = Path()
+    """The folder of the script in this run."""
 
     @property
     def first(self) -> Rank:
@@ -198,8 +202,12 @@ class Run:
         return ""
 
 
-def started(plan: Plan, name: str, script: Path, replicas: int) -> Run:
-    """Run a script in its own scratch folder."""
+Program = Path | Mapping[str, bytes]
+"""A script, or the files that change in the folder of the original, each by its relative name."""
+
+
+def started(plan: Plan, name: str, script: Program, replicas: int, *, watched: bool = False) -> Run:
+    """Run a script in its own scratch folder. Note what it does, if it is to be `watched`."""
     folder = plan.folder / name
     folder.mkdir()
     scratch = scratch_of(plan, name)
@@ -208,7 +216,7 @@ def started(plan: Plan, name: str, script: Path, replicas: int) -> Run:
         folder=str(folder),
         steps=plan.steps,
         gpus=replicas if plan.stand_in_gpus else None,
-        early=(*plan.modules, plan.inside),
+        early=(*plan.modules, plan.inside, *(OBSERVE,) * watched),
         stand_in_data=plan.stand_in_data,
     )
     job = ScriptRun(
@@ -218,19 +226,40 @@ def started(plan: Plan, name: str, script: Path, replicas: int) -> Run:
         settings=settings,
         timeout=plan.timeout,
         folder=scratch,
+        other_hashes=True,
     )
     outcome = run(job)
     trace = read(folder, outcome, alone=replicas == 1)
-    return Run(replicas, trace, _last_words(outcome.logs, outcome.codes, str(scratch)))
+    last = _last_words(outcome.logs, outcome.codes, str(scratch))
+    return Run(replicas, trace, last, home=copy.parent)
 
 
-def laid_out(plan: Plan, name: str, script: Path) -> Path:
+def laid_out(plan: Plan, name: str, script: Program) -> Path:
     """Copy the script to the scratch folder of a run, under the name of the original."""
     scratch = scratch_of(plan, name)
     scratch.mkdir()
-    place = furnish(scratch, plan.home, plan.working) / plan.name
-    place.unlink(missing_ok=True)
-    return Path(shutil.copyfile(script, place))
+    home = furnish(scratch, plan.home, plan.working)
+    place = home / plan.name
+    if isinstance(script, Path):
+        place.unlink(missing_ok=True)
+        return Path(shutil.copyfile(script, place))
+    for other, content in script.items():
+        target = home / other
+        _own_folders(home, target.parent)
+        target.unlink(missing_ok=True)
+        target.write_bytes(content)
+    return place
+
+
+def _own_folders(home: Path, folder: Path) -> None:
+    """Copy linked folders on the way to a file that changes: the user's stay as they are."""
+    for part in (*reversed(folder.relative_to(home).parents), folder.relative_to(home)):
+        inner = home / part
+        if inner.is_symlink():
+            source = inner.resolve()
+            inner.unlink()
+            inner.mkdir()
+            _fill(inner, source)
 
 
 def scratch_of(plan: Plan, name: str) -> Path:

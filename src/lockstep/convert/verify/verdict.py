@@ -9,6 +9,10 @@ if TYPE_CHECKING:
     from lockstep.doctor.findings import Finding
 
 EQUAL, DIFFERS, FAILED = "equal", "differs", "failed"
+ASIDE = {"dropped_validation", "missing_no_sync", "starving_loader", "needless_find_unused"}
+"""Rules about what the original did as well, or about speed: they decide nothing here."""
+STRICT = {"same_seed"}
+"""Rules whose findings decide here although they are only possible bugs elsewhere."""
 
 
 @dataclass(frozen=True)
@@ -49,6 +53,8 @@ class Comparison:
     """Last lines of a run that failed."""
     notes: list[str] = field(default_factory=list)
     """Lines that were printed differently, where that proves nothing."""
+    apart: int = 0
+    """The number of lines that were printed differently."""
 
     @property
     def text(self) -> str:
@@ -93,7 +99,12 @@ class Verdict:
     def proved(self) -> bool:
         """Whether every run is equal, and the doctor is certain of no bug."""
         equal = all(one.status == EQUAL for one in self.comparisons)
-        return bool(self.comparisons) and equal and not any(f.certain for f in self.findings)
+        bugs = [
+            f
+            for f in self.findings
+            if (f.certain and f.rule.name not in ASIDE) or f.rule.name in STRICT
+        ]
+        return bool(self.comparisons) and equal and not bugs
 
     def described(self) -> dict[str, Any]:
         """Return the verdict as a dictionary, for --json."""

@@ -15,7 +15,7 @@ from lockstep.source.tree import constant, spreads
 def look(training: Training) -> Iterator[Found]:
     """Find training DataLoaders that get neither a sampler nor a part of the data."""
     for loader in training.loaders:
-        if not loader.trains or spreads(loader.call):
+        if not loader.trains or spreads(loader.call) or _is_handed_on(training, loader):
             continue
         samplers = [loader.given(name) for name in ("sampler", "batch_sampler")]
         if any(one is not None and constant(one) is not None for one in samplers):
@@ -23,6 +23,15 @@ def look(training: Training) -> Iterator[Found]:
         if not _is_split(training, loader):
             reason = "every rank reads all samples: this DataLoader has no distributed sampler"
             yield Found(loader.script, loader.call, reason)
+
+
+def _is_handed_on(training: Training, loader: Loader) -> bool:
+    """Return whether a function of the project gets the loader, which may divide it."""
+    parent = loader.script.parents.get(loader.call)
+    outer = loader.script.parents.get(parent) if isinstance(parent, cst.Arg) else None
+    if not isinstance(outer, cst.Call):
+        return False
+    return training.project.definition(loader.script, outer.func) is not None
 
 
 def _is_split(training: Training, loader: Loader) -> bool:

@@ -14,11 +14,18 @@ def look(trace: Trace) -> Iterator[Sighting]:
         first = same[0]
         if not first.trains or first["streams"] or first["samples"] is None:
             continue
-        if any(one["parts"] or not _whole(one) for one in same):
+        if any(one["parts"] or _in_parts(one) or not _whole(one) for one in same):
             continue
         if first["samples"] > 1 and same_data(same):
             reason = f"each of the {len(same)} ranks goes over all {first['samples']} samples"
             yield Sighting(first.place, reason)
+
+
+def _in_parts(loader: Loader) -> bool:
+    """Return whether the batches are smaller than the loader's own: then each rank has its part."""
+    size = loader["batch_size"]
+    taken = [len(batch.get("indices", ())) for one in loader.passes for batch in one.batches]
+    return bool(size and taken) and max(taken) < min(size, loader["samples"])
 
 
 def _whole(loader: Loader) -> bool:

@@ -10,14 +10,14 @@ from lockstep.probes.trace import Event, Trace
 
 def look(trace: Trace) -> Iterator[Sighting]:
     """Find equal generator states on two ranks before they draw numbers."""
-    drawn = [
-        {(e["worker"], e["number"], e["dataset"]): e["states"] for e in r.draws}
-        for r in trace.ranks
-    ]
+    drawn = [{(e["worker"], e["number"], e["dataset"]): e for e in r.draws} for r in trace.ranks]
     trained = [loader.place for loader in trace.ranks[0].loaders if loader.trains]
-    for key, states in drawn[0].items() if trained else ():
+    for key, one in drawn[0].items() if trained else ():
         for other in drawn[1:]:
-            same = [name for name, state in states.items() if other.get(key, {}).get(name) == state]
+            if key not in other or (other[key]["index"] == one["index"] and not one["streams"]):
+                continue  # an evaluation of all samples on every rank
+            theirs = other[key]["states"]
+            same = [name for name, state in one["states"].items() if theirs.get(name) == state]
             if same:
                 yield Sighting(
                     trained[0],

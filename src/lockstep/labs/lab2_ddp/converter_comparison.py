@@ -63,12 +63,18 @@ class Runs:
 
 
 @cache
-def converted() -> str:
-    """Return the output of `lockstep convert` for the program for one GPU."""
-    from lockstep.convert import convert
+def converted_files() -> dict[str, str]:
+    """Return the files that `lockstep convert` writes for the program for one GPU."""
+    from lockstep.convert import Options, read_only
     from lockstep.source.reading import parse
 
-    return convert(parse(Path(SCRIPT), program())).text
+    found = read_only(parse(Path(SCRIPT), program()), Options())
+    return {path.name: text for path, text in found.files.items()}
+
+
+def converted() -> str:
+    """Return the converted program, without the module that it imports."""
+    return converted_files()[SCRIPT]
 
 
 @separate(LIMIT)
@@ -85,7 +91,7 @@ def measure(
     plan = [(name, batch) for batch in batches for name in (ONE, OWN, CONVERTED)]
     # At the larger batch, the converter's program would show nothing new.
     plan = [(name, batch) for name, batch in plan if batch == batches[0] or name != CONVERTED]
-    texts = {ONE: program(), OWN: own, CONVERTED: converted()}
+    texts = {ONE: {SCRIPT: program()}, OWN: {SCRIPT: own}, CONVERTED: converted_files()}
     runs = []
     for number, (name, batch) in enumerate(plan):
         processes = 1 if name == ONE else 2

@@ -28,14 +28,18 @@ _IMAGES = re.compile(r"(\d+) images(?!/)")
 
 
 def run(
-    folder: Path, text: str, processes: int, arguments: tuple[str, ...]
+    folder: Path, files: dict[str, str], processes: int, arguments: tuple[str, ...]
 ) -> tuple[list[Printed], str]:
-    """Run a program, and return what each process printed and why the run failed, if it did."""
+    """Run a program, and return what each process printed and why the run failed, if it did.
+
+    `files` holds the texts of its files by name; the program itself is `SCRIPT`.
+    """
     # Import here: only this process, which forks, needs torch.
     from lockstep.engine.group import disable_leaving
 
     folder.mkdir()
-    folder.joinpath(SCRIPT).write_text(text)
+    for name, text in files.items():
+        folder.joinpath(name).write_text(text)
     write_digits(folder)
     port = free_port()
 
@@ -52,6 +56,7 @@ def run(
         # The end of the process is not measured, and must not hang.
         disable_leaving()
         sys.argv = [SCRIPT, *arguments]
+        sys.path.insert(0, str(folder.resolve()))
         runpy.run_path(SCRIPT, run_name="__main__")
 
     failed = ""

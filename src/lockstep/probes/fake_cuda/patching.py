@@ -20,6 +20,8 @@ class Machine:
     """The GPUs that are not there."""
 
     gpus = 0
+    least = 0
+    """GPUs up to this number may be named, too: a single process may choose any."""
     current = 0
     """The device that the script made current."""
     answered: dict[str, None] = {}  # noqa: RUF012
@@ -44,11 +46,13 @@ def index(device: Any) -> int:
         number = getattr(device, "index", None)
     if number is None or number < 0:
         return Machine.current
-    if number >= Machine.gpus:
+    if number >= max(Machine.gpus, Machine.least):
         raise RuntimeError(
             f"CUDA error: invalid device ordinal. The script asked for cuda:{number}, and runs as "
             f"if on a machine with {Machine.gpus} GPU(s), whose last is cuda:{Machine.gpus - 1}."
         )
+    if number and Machine.least:
+        note(f"cuda:{number}")
     return number
 
 

@@ -42,6 +42,7 @@ def install(recorder: Recorder) -> None:
                 worker=info.id if info is not None else None,
                 number=count,
                 states=drew,
+                index=zlib.crc32(repr(index).encode()),
                 dataset=type(self.dataset).__name__,
                 streams=isinstance(self.dataset, IterableDataset),
             )

@@ -18,6 +18,8 @@ class Joined:
     def __init__(self) -> None:
         self.sizes: list[int] = []
         self.states: list[Tensor] = []
+        self.synced = False
+        """Whether the ranks synchronised batch norm."""
         self.used: set[str] = set()
         """The layers computed rank by rank."""
 
@@ -49,7 +51,7 @@ class Joined:
         self, original: Any, x: Tensor, mean: Any, variance: Any, *args: Any, **kwargs: Any
     ) -> Tensor:
         training = kwargs.get("training", args[2] if len(args) > 2 else False)
-        parts = self.parts(x.shape[0]) if training else None
+        parts = self.parts(x.shape[0]) if training and not self.synced else None
         if parts is None:
             return original(x, mean, variance, *args, **kwargs)
         self.used.add("batch norm")

@@ -15,6 +15,7 @@ from lockstep.probes.hooks.randomness import dropout_state, states
 from lockstep.probes.oracle.batches import mapped, tensors
 from lockstep.probes.oracle.full import FullDigits
 from lockstep.probes.oracle.step import FirstStep, Given, gradients_of
+from lockstep.probes.patching import replaces
 from lockstep.probes.recorder import Batch, Recorder
 
 MOST_BYTES = 2_000_000_000
@@ -30,6 +31,13 @@ class Keeper:
         self.parameters: dict[int, list[Tensor]] = {}
         """Parameters of each optimizer before the first backward pass, by its identity."""
         self.autocast: set[torch.dtype] = set()
+        self.synced = False
+
+        @replaces("forward", nn.SyncBatchNorm)
+        def synced(forward: Any, layer: Any, x: Tensor) -> Tensor:
+            self.synced = True
+            return forward(layer, x)
+
         self.others: dict[str, int] = {}
         """States of generators other than torch's when the last batch came."""
         self.bytes_left, self.over = MOST_BYTES, False
@@ -80,6 +88,7 @@ class Keeper:
                 random=dropout_state(),
                 drew=self.others != _others(),
                 autocast=self.autocast,
+                synced=self.synced,
             )
             try:
                 kept.write(self.recorder.settings.folder, self.recorder.rank)

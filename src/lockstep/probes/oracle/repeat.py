@@ -71,6 +71,7 @@ class Repeater:
             set_dropout_state(given[0].random)
         self.joined.sizes = [one.size for one in given]
         self.joined.states = [one.random for one in given]
+        self.joined.synced = any(rank.synced for rank in self.ranks)
         try:
             whole = joined([one.data for one in given], self.joined.sizes)
         except Exception as error:  # the script's types may raise anything

@@ -41,6 +41,8 @@ class FirstStep:
     """Whether the step drew from a generator other than torch's."""
     autocast: set[torch.dtype]
     """Types that autocast used."""
+    synced: bool
+    """Whether batch norm was synchronised: a script may do that only with several ranks."""
 
     def write(self, folder: str, rank: int) -> None:
         """Write the step to the rank's file."""

@@ -17,6 +17,8 @@ from lockstep.probes.recorder import Batch, LoaderPass, is_ours
 
 EVALUATED = 16
 """The most batches of the original in an evaluation. The number of ranks must divide it."""
+DIVIDED = "_Divided.__iter__"
+"""The generator of a converted script that passes batches on."""
 LOOPS = {dis.opmap[name] for name in ("FOR_ITER", "SEND", "YIELD_VALUE") if name in dis.opmap}
 
 
@@ -62,7 +64,13 @@ def install(now: Now, *, uneven: bool = False) -> None:
         turn = current[0]
         turn.samples += batch.size
         now.batch, now.evaluated = batch.number, now.evaluated or not torch.is_grad_enabled()
-        now.samples = [base(turn.dataset, i) for i in batch.indices or ()]
+        found = [base(turn.dataset, i) for i in batch.indices or ()]
+        now.samples = [i if isinstance(i, int) else str(i) for i in found]
+        if torch.is_grad_enabled():
+            if now.learned:
+                now.recent.clear()
+                now.learned = False
+            now.recent[turn.loader] = now.samples
         now.names.clear()
         return data
 
@@ -99,7 +107,9 @@ def _over(now: Now, state: LoaderPass, turn: Turn, uneven: bool) -> bool:
 
 def _loops(frame: FrameType | None) -> bool:
     """Return whether a loop asks for the batch; a caller of next() may not expect an end."""
-    while frame is not None and is_ours(frame.f_code.co_filename):
+    while frame is not None and (
+        is_ours(frame.f_code.co_filename) or frame.f_code.co_qualname == DIVIDED
+    ):
         frame = frame.f_back
     return frame is not None and frame.f_code.co_code[frame.f_lasti] in LOOPS
 

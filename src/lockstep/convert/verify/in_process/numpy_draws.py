@@ -12,6 +12,7 @@ from torch import Tensor
 
 from lockstep.convert.verify.in_process.torch_draws import Draws, Shape
 from lockstep.convert.verify.in_process.training_state import Now
+from lockstep.probes.recorder import is_ours
 
 SIZE = {
     "normal": 2,
@@ -72,7 +73,10 @@ def _made(name: str, seed: int, *args: Any, **kwargs: Any) -> Tensor:
 
 def _ours(draws: Draws) -> bool:
     # NumPy's functions also call each other: leave those calls alone.
-    return "/numpy/" not in sys._getframe(2).f_code.co_filename and draws.active()
+    caller: Any = sys._getframe(2)
+    while is_ours(caller.f_code.co_filename):
+        caller = caller.f_back
+    return "/numpy/" not in caller.f_code.co_filename and draws.active()
 
 
 def _numbers(name: str, args: Any, kwargs: Any) -> bool:

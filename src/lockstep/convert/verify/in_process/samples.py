@@ -90,10 +90,13 @@ class Passes:
 def set_randomness(now: Now) -> None:
     """Key the random numbers of every sample."""
     turns: Counter[int] = Counter()
+    passes: dict[int, Passes] = {}
     original: Any = fetch._MapDatasetFetcher.fetch
 
     def count(loader: Any, _: LoaderPass) -> None:
-        turns[id(loader.dataset)] += 1
+        # Not the number of passes: a progress bar may begin one that it leaves at once.
+        known = passes.setdefault(id(loader.dataset), Passes(now.backwards))
+        turns[id(loader.dataset)] = known.turn(now.backwards)
 
     @wraps(original)
     def fetched(self: Any, index: Any) -> Any:

@@ -20,6 +20,7 @@ from torch.jit._builtins import _find_builtin, _register_builtin
 
 from lockstep.convert.verify.in_process.training_state import Now
 from lockstep.keys import key
+from lockstep.probes.recorder import is_ours
 
 Shape = tuple[int, ...]
 IN_PLACE = "normal_ uniform_ random_ exponential_ geometric_ cauchy_ log_normal_"
@@ -62,17 +63,23 @@ class Draws:
         now = self.now
         if not now.begun or now.fetching or now.recorder.worker:
             return False
-        return _LOADING not in sys._getframe(2).f_code.co_filename
+        caller: Any = sys._getframe(2)
+        while is_ours(caller.f_code.co_filename):
+            caller = caller.f_back
+        return _LOADING not in caller.f_code.co_filename
 
     def drawn(self, kind: str, shape: Shape, make: Callable[[Shape, int], Tensor]) -> Tensor:
         """Return random numbers of a shape; `make` draws a shape from a seed."""
         now = self.now
         name = now.name(kind)
-        dim, width = self._rows(name, shape)
+        samples = self._samples(name, shape)
+        dim, width = self._rows(name, shape, len(samples))
         if dim is not None:
             now.neutral("random numbers of the training: by sample")
             row = (*shape[:dim], width, *shape[dim + 1 :])
-            return torch.cat([make(row, key(name, i)) for i in now.samples], dim)
+            full = self._full_row(name, row, dim)
+            part = tuple(slice(length) for length in row)
+            return torch.cat([make(full, key(name, *i))[part] for i in samples], dim)
         whole = now.kept.draws.get(name, [shape])[0]
         if now.size > 1 and len(whole) == len(shape):
             cut = [d for d, length in enumerate(shape) if length != whole[d]]
@@ -84,9 +91,35 @@ class Draws:
         now.neutral("random numbers of the training: the same on all ranks")
         return make(shape, key(name))
 
-    def _rows(self, name: str, shape: Shape) -> tuple[int | None, int]:
+    def _samples(self, name: str, shape: Shape) -> list[tuple[int | str, ...]]:
+        """Return keys of the samples that a draw is for: of the last batch, or of several."""
+        now = self.now
+        last: list[tuple[int | str, ...]] = [(i,) for i in now.samples]
+        recent: list[list[tuple[int | str, ...]]] = [
+            [(n, i) for i in samples] for n, samples in sorted(now.recent.items())
+        ]
+        sources = [last, *recent, [key for keys in recent for key in keys]]
+        known = now.kept.sources.get(name)
+        if known is None:
+            known = 0
+            if len(recent) > 1 and len(last) not in shape[:2]:
+                fits = (n for n, keys in enumerate(sources) if len(keys) in shape[:2])
+                known = next(fits, 0)
+            if now.kept.writes:
+                now.kept.sources[name] = known
+        return [*sources[known]] if known < len(sources) else [*last]
+
+    def _full_row(self, name: str, row: Shape, dim: int) -> Shape:
+        """Return the shape of a row in the original, if it is larger: padded to a longer sample."""
+        whole, known, width = self.now.kept.draws.get(name, [None, None, 0])
+        if whole is None or known != dim or len(whole) != len(row):
+            return row
+        full = (*whole[:dim], width, *whole[dim + 1 :])
+        return full if all(a >= b for a, b in zip(full, row, strict=True)) else row
+
+    def _rows(self, name: str, shape: Shape, size: int) -> tuple[int | None, int]:
         """Return the dimension that holds the samples of the batch, and the rows of each sample."""
-        now, size = self.now, len(self.now.samples)
+        now = self.now
         dim = dimension(shape, size)
         width = shape[dim] // size if dim is not None else 0
         known = now.kept.draws.get(name)
@@ -95,8 +128,10 @@ class Draws:
                 now.kept.draws[name] = [shape, dim, width]
             return dim, width
         whole, dim, width = known
-        fits = dim is not None and len(shape) == len(whole) and shape[dim] == size * width
-        return (dim, width) if fits else (None, 0)
+        if dim is None or len(shape) != len(whole) or not size or shape[dim] % size:
+            return None, 0
+        own = shape[dim] // size
+        return (dim, own) if own <= width else (None, 0)
 
     def filled(self, kind: str, tensor: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         """Fill a tensor with new numbers."""

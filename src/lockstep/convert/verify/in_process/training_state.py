@@ -29,13 +29,15 @@ class Kept:
         known = json.loads(path.read_text()) if path.exists() and not self.writes else {}
         self.draws: dict[str, list[Any]] = known.get("draws", {})
         """For each draw: its shape, the dimension of the batch, and the rows per sample."""
+        self.sources: dict[str, int] = known.get("sources", {})
+        """For each draw: the loader whose samples it is for."""
         self.loaders: dict[str, list[int]] = known.get("loaders", {})
         """For each loader, in the order they were made: its samples, and those of a batch."""
 
     def close(self) -> None:
         """Write the notes when the original ends."""
         if self.writes:
-            notes = {"draws": self.draws, "loaders": self.loaders}
+            notes = {"draws": self.draws, "sources": self.sources, "loaders": self.loaders}
             (self.folder / "notes.json").write_text(json.dumps(notes))
 
     def keep(self, name: str, tensors: list[Tensor]) -> None:
@@ -67,8 +69,12 @@ class Now:
         """Whether the process went through data and has not trained since."""
         self.batch = -1
         """The number of the current batch in its pass; -1 before the first one."""
-        self.samples: list[int] = []
+        self.samples: list[int | str] = []
         """Indices of the current batch in the data set, if its samples have any."""
+        self.recent: dict[int, list[int | str]] = {}
+        """The same for the last batch of each loader since the last step."""
+        self.learned = False
+        """Whether an optimizer has stepped since the last batch."""
         self.names: Counter[str] = Counter()
         """The number of draws of each kind in this batch."""
         self._noted: set[str] = set()

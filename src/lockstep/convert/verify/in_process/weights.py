@@ -49,6 +49,7 @@ def install(now: Now, *, as_is: bool = False) -> None:
         number = numbers[optimizer]
         step = steps[number] = steps.get(number, -1) + 1
         now.steps += 1
+        now.learned = True
         now.most_steps = max(now.most_steps, step + 1)
         now.evaluated = False
         now.names.clear()
