@@ -49,7 +49,6 @@ def written(needed: Iterable[str], flags: set[str], options: str = "") -> str:
         waiting += [other for other in _helpers_in(sections[name], flags) if other not in names]
     flags = flags | {"wraps"} if "_wrapped" in names else flags
     flags = flags if "shared" in flags else flags | {"plain"}
-    flags = flags if "alike" in flags else flags | {"apart"}
     bodies = [sections[name] for name in sections if name in names]
     text = "\n\n\n".join(_fitted(body, flags) for body in bodies).replace("{options}", options)
     used = [name for name in _MODULES if re.search(rf"\b{name}\.", text)]

@@ -1,4 +1,4 @@
-"""Refuse gradients that bypass backward or are differentiated again: DDP reduces neither."""
+"""Refuse gradients of weights that bypass backward, or that are differentiated again."""
 
 from __future__ import annotations
 
@@ -23,16 +23,12 @@ _PARAMETERS = re.compile(r"parameters\(|\bparams?\b|\bweights?\b|\bfast_\w+")
 
 
 def look(training: Training) -> Iterator[Refusal]:
-    """Find `autograd.grad` with a graph or for parameters, and libraries for meta-learning."""
+    """Find `autograd.grad` for parameters, and libraries for meta-learning."""
     for script in training.project.scripts:
         for call in script.calls:
             reason = _reason(training, script, call)
             if reason is not None and training.used(script, call):
-                advice = (
-                    "Write the penalty without create_graph, or keep the script on one GPU."
-                    if "again" in reason
-                    else "Take the gradients with loss.backward() and step with torch.optim."
-                )
+                advice = "Take the gradients with loss.backward() and step with torch.optim."
                 yield Refusal(script, call, reason, advice)
 
 
@@ -44,12 +40,15 @@ def _reason(training: Training, script: Script, call: cst.Call) -> str | None:
     if not (name == _GRAD or name.endswith("autograd.grad") or last == "backward"):
         return None
     graph = argument(call, "create_graph", 3 if last != "backward" else None)
-    if graph is not None and constant(graph) not in (False, None):
-        return (
-            "the script differentiates a gradient again, and DDP averages only what one backward "
-            "leaves in the parameters"
-        )
+    again = graph is not None and constant(graph) not in (False, None)
     wanted = argument(call, "inputs", 1)
-    if last != "backward" and wanted is not None and _PARAMETERS.search(script.code(wanted)):
+    of_weights = wanted is not None and _PARAMETERS.search(script.code(wanted))
+    if again and (last == "backward" or of_weights):
+        return (
+            "the script differentiates gradients of weights again, and DDP averages only what one "
+            "backward leaves in the parameters"
+        )
+    # A gradient with respect to the inputs stays with its samples.
+    if last != "backward" and of_weights:
         return "these gradients never reach DDP, which averages only those of backward"
     return None

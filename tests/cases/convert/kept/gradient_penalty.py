@@ -1,4 +1,3 @@
-# refused: double_backward
 """WGAN with a gradient penalty."""
 
 import torch
