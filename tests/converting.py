@@ -11,7 +11,11 @@ from lockstep.source.reading import read_script
 
 
 def proven(
-    path: Path, replicas: tuple[int, ...] = (1, 2), *, steps: int = 4, options: Options | None = None
+    path: Path,
+    replicas: tuple[int, ...] = (1, 2),
+    *,
+    steps: int = 4,
+    options: Options | None = None,
 ) -> Proven:
     """What becomes of a script, and the verdict on it."""
     script = read_script(path)

@@ -11,7 +11,9 @@ from lockstep.convert.companion import _sections, written
 from lockstep.processes.choose import _reason
 from ranks import run_ranks
 
-START = "import torch\nfrom torch import nn\nfrom torch.utils.data import DataLoader, TensorDataset\n"
+START = (
+    "import torch\nfrom torch import nn\nfrom torch.utils.data import DataLoader, TensorDataset\n"
+)
 
 
 def said(folder: Path, number: int, text: str, *flags: str, names: tuple[str, ...]) -> list[str]:
@@ -19,7 +21,7 @@ def said(folder: Path, number: int, text: str, *flags: str, names: tuple[str, ..
     (folder / "parallel.py").write_text(written(names, set(flags)))
     script = folder / f"on_{number}.py"
     given = ", ".join((*names, "RANK"))
-    write = f"with open(f'{{RANK}}.txt', 'w') as f:\n    print(found, file=f)\n"
+    write = "with open(f'{RANK}.txt', 'w') as f:\n    print(found, file=f)\n"
     script.write_text(f"from parallel import {given}\n{START}{text}\n{write}")
     run_ranks(script, number)
     return [(folder / f"{rank}.txt").read_text().strip() for rank in range(number)]
@@ -47,6 +49,41 @@ def test_the_processes_divide_every_batch_of_one(
         rows = len(batch) // number * number
         expected.append([batch[rank:rows:number] for rank in range(number)])
     assert [list(batch) for batch in zip(*parts, strict=True)] == expected
+
+
+UNEVEN = """\
+torch.manual_seed(5)
+data = TensorDataset(torch.arange(23.0)[:, None], torch.arange(23))
+model = nn.Linear(1, 1, bias=False)
+optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+found = []
+for x, number in divided(DataLoader(data, batch_size=7, shuffle=True)):
+    loss = {loss}
+    optimizer.zero_grad()
+    {backward}
+    optimizer.step()
+    rows, count = all_rows(number).tolist(), all_sum(number.ne(-1).sum()).item()
+    found.append((rows, count, whole(len(x)), round({whole}(loss).item(), 2)))
+found.append([round(p.item(), 4) for p in model.parameters()])
+"""
+WAYS = {
+    "ddp": ("(ddp(model)(x) - x).pow(2).mean()", "loss.backward()", "all_mean"),
+    "average": ("(model(x) - x).pow(2).mean()", "loss.backward(); average(optimizer)", "all_mean"),
+    "sum": ("(ddp(model)(x) - x).pow(2).sum()", "(loss * WORLD_SIZE).backward()", "all_sum"),
+}
+
+
+@pytest.mark.parametrize("number", [2, 3, 4])
+@pytest.mark.parametrize("way", WAYS)
+def test_batches_of_any_size_train_as_on_one_process(tmp_path: Path, number: int, way: str) -> None:
+    """23 samples in batches of 7, 7, 7 and 2: of the last one, some processes have none."""
+    loss, backward, whole = WAYS[way]
+    text = UNEVEN.format(loss=loss, backward=backward, whole=whole)
+    names = ("divided", "all_rows", "all_sum", "all_mean", "whole", "WORLD_SIZE")
+    names += ("average",) if way == "average" else ("ddp",)
+    flags = ("uneven", *["sums"] * (way == "sum"))
+    (one,) = said(tmp_path, 1, text, *flags, names=names)
+    assert set(said(tmp_path, number, text, *flags, names=names)) == {one}
 
 
 def test_one_process_gets_the_loader_itself(tmp_path: Path) -> None:

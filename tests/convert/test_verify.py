@@ -234,12 +234,12 @@ def said(*lines: tuple[str, bool]) -> Run:
 def test_numbers_of_time_and_last_digits_may_differ_but_counts_and_words_may_not():
     theirs = said(("took 0.31 s, loss 0.5001", True), ("right 8/10", True), ("done", False))
     ours = said(("took 0.95 s, loss 0.5002", True), ("right 7/10", True), ("finished", False))
-    found = [apart.text for apart in differing(theirs, theirs, ours, exact=False)]
+    found = [apart.text for apart in differing(theirs, [theirs], ours, exact=False)]
     assert found == [
         'the original prints "right 8/10", the result "right 7/10"',
         'the original prints "done", the result "finished"',
     ]
-    alone = [apart.text for apart in differing(theirs, theirs, ours, exact=True)]
+    alone = [apart.text for apart in differing(theirs, [theirs], ours, exact=True)]
     assert len(alone) == 3
 
 
@@ -247,14 +247,14 @@ def test_times_of_several_units_may_differ_and_the_numbers_beside_them_may_not()
     theirs = said(("[==>.] Step: 1s325ms | Tot: 25s106ms | Loss: 2.302 | 6/6", True))
     slower = said(("[==>.] Step: 980ms | Tot: 1m5s | Loss: 2.302 | 6/6", True))
     other = said(("[==>.] Step: 1s325ms | Tot: 25s106ms | Loss: 2.302 | 5/6", True))
-    assert list(differing(theirs, theirs, slower, exact=True)) == []
-    assert len(list(differing(theirs, theirs, other, exact=True))) == 1
+    assert list(differing(theirs, [theirs], slower, exact=True)) == []
+    assert len(list(differing(theirs, [theirs], other, exact=True))) == 1
 
 
 def test_lines_that_differ_between_two_runs_of_the_original_are_ignored():
     theirs, again, ours = (said((f"process {n}", True)) for n in (40, 73, 99))
-    assert list(differing(theirs, again, ours, exact=True)) == []
-    assert len(list(differing(theirs, theirs, ours, exact=True))) == 1
+    assert list(differing(theirs, [again], ours, exact=True)) == []
+    assert len(list(differing(theirs, [theirs], ours, exact=True))) == 1
 
 
 def test_a_run_that_was_ended_while_it_left_has_crashed_if_its_last_words_are_an_error():

@@ -18,7 +18,8 @@ lockstep convert wrote this file. It is plain PyTorch, and yours to change.
 _SECTION = re.compile(r"^# \[(.+)\]\n", re.MULTILINE)
 _CONDITION = re.compile(r"  # if (\w+)$")
 _MODULES = (
-    "atexit", "contextlib", "gc", "itertools", "logging", "multiprocessing", "os", "random", "sys",
+    "atexit", "collections", "contextlib", "gc", "itertools", "logging", "multiprocessing", "os",
+    "random", "sys",
 )  # fmt: skip
 _IMPORTS = {
     "np": "import numpy as np",
@@ -36,10 +37,13 @@ def written(needed: Iterable[str], flags: set[str], options: str = "") -> str:
     Lines of the text that end in `# if flag` stay if the flag is given: `np`, `logging`, `tqdm` and
     `wandb` if the script uses them, `alike` if a stream draws from torch, `random` and `numpy` if
     their numbers differ between processes while they train, `norms` to synchronise batch norm,
-    `looks` if training data are also looked at without training. With `grows`, the batch grows with
+    `looks` if training data are also looked at without training, `uneven` if a batch may be of any
+    size, `sums` if losses are sums over the batch. With `grows`, the batch grows with
     the processes. `options` goes to DDP.
     """
     sections = _sections()
+    for one, other in (("shared", "plain"), ("uneven", "even"), ("sums", "means")):
+        flags = flags if one in flags else flags | {other}
     names = {"start", "end", "same"}
     waiting = ["same", *(name for name in needed if name not in CONSTANTS)]
     while waiting:
@@ -48,7 +52,6 @@ def written(needed: Iterable[str], flags: set[str], options: str = "") -> str:
         names.add(name)
         waiting += [other for other in _helpers_in(sections[name], flags) if other not in names]
     flags = flags | {"wraps"} if "_wrapped" in names else flags
-    flags = flags if "shared" in flags else flags | {"plain"}
     bodies = [sections[name] for name in sections if name in names]
     text = "\n\n\n".join(_fitted(body, flags) for body in bodies).replace("{options}", options)
     used = [name for name in _MODULES if re.search(rf"\b{name}\.", text)]

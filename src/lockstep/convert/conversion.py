@@ -136,6 +136,8 @@ def convert(training: Training, seen: Seen, options: Options) -> Conversion:
         if text != script.text:
             _check(script, text)
             files[script.path] = text
+    if _may_be_uneven(work):
+        work.flags.add("uneven")
     beside = work.entry.path.parent / f"{work.module}.py"
     files[beside] = _companion(work)
     return Conversion(
@@ -170,6 +172,13 @@ def _companion(work: Work) -> str:
     if (work.options.averaging or suggested(work)) == UNUSED:
         options += ", find_unused_parameters=True"
     return companion.written(needed, flags, options)
+
+
+def _may_be_uneven(work: Work) -> bool:
+    """Return whether each process knows its share of the batch that it trains on."""
+    seen = work.seen
+    one = len(seen.loaders) == 1 and not seen.ahead
+    return seen.ran and one and not work.options.scale_batch and not work.mixed
 
 
 def _import(work: Work) -> None:

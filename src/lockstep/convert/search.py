@@ -15,8 +15,9 @@ from lockstep.convert.conversion import Conversion, convert, read_only
 from lockstep.convert.observe import Place, Spot, moved, readouts, seen
 from lockstep.convert.rewrites.forwards import suggested
 from lockstep.convert.rewrites.readouts import HELPERS
+from lockstep.convert.verify.comparison import PRINTS
 from lockstep.convert.verify.proof import Proof
-from lockstep.convert.verify.runs import Plan, Run
+from lockstep.convert.verify.runs import WHOLE, Plan, Run
 from lockstep.convert.verify.verdict import DIFFERS, EQUAL, Comparison, Verdict
 from lockstep.convert.work import AVERAGE, DDP, UNUSED, Options
 from lockstep.probes.spans import Span
@@ -73,6 +74,7 @@ def prove(
             steps=steps,
             timeout=timeout,
             early=early,
+            inside=WHOLE,
         )
         proof = Proof(plan, original, progress or Progress(), watched=True)
         if proof.failure is not None:
@@ -85,9 +87,10 @@ class _Search:
 
     def __init__(self, script: Script, training: Training, options: Options, proof: Proof) -> None:
         self.script, self.training, self.given, self.proof = script, training, options, proof
-        place = self._place(proof.original)
-        self.seen = seen(proof.original.first, place)
-        self.theirs = readouts(proof.original.first, place)
+        self.seen = seen(proof.original.first, self._place(proof.original))
+        if "uneven" not in convert(training, self.seen, Options()).work.flags:
+            self.proof = proof.without_rests()
+        self.theirs = readouts(self.proof.original.first, self._place(self.proof.original))
 
     def _place(self, run: Run) -> Place:
         return moved(run.home, self.proof.plan.name, self.script.path.resolve())
@@ -206,7 +209,7 @@ class _Search:
 
 def _trains_alike(found: Comparison) -> bool:
     """Return whether all weights agree, whatever the result prints."""
-    prints = found.first is not None and found.first.what in ("the evaluation", "what it prints")
+    prints = found.first is not None and found.first.what in ("the evaluation", PRINTS)
     return found.status == EQUAL or (found.status == DIFFERS and prints)
 
 

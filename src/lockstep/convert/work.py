@@ -89,6 +89,8 @@ class Work:
         """For each function, the rows of a process in a batch that is cut by hand."""
         self.cut: set[cst.CSTNode] = set()
         """Draws of which each process makes its part."""
+        self.mixed = False
+        """Whether some losses are sums over the batch, and others are not."""
         self.split = bool(seen.loaders)
         """Whether the training data are divided."""
         taken = {word for script in self.scripts for word in _imported(script)}

@@ -8,7 +8,7 @@ from tempfile import TemporaryDirectory
 
 from lockstep.console import Progress
 from lockstep.convert.verify.proof import Proof, findings
-from lockstep.convert.verify.runs import Plan
+from lockstep.convert.verify.runs import WHOLE, Plan
 from lockstep.convert.verify.verdict import EQUAL
 from lockstep.doctor.findings import near
 from lockstep.doctor.run import starts_itself
@@ -48,7 +48,7 @@ def check(same: SameOn, script: Path, arguments: tuple[str, ...]) -> None:
             steps=same.steps,
             timeout=same.timeout,
             early=("lockstep.testing.no_gpus",) * framework,
-            inside="lockstep.testing.same_chance",
+            inside=WHOLE,
             processes=_python if by_itself and numbered else _torchrun,
             stand_in_gpus=not framework,
             stand_in_data=False,

@@ -72,6 +72,8 @@ class Seen:
     ran: bool = True
     """Whether a run has shown this; False for what reading alone suggests."""
     loaders: list[SeenLoader] = field(default_factory=list)
+    ahead: bool = False
+    """Whether a batch may be taken before the one in hand is learned from."""
     evaluated: list[Span] = field(default_factory=list)
     """Where loaders are made that are only looked at."""
     forwards: list[Forward] = field(default_factory=list)
@@ -80,6 +82,8 @@ class Seen:
     moves_norms: list[Span] = field(default_factory=list)
     """Where batch norm sees data of a model that does not learn from them."""
     draws: list[Draw] = field(default_factory=list)
+    uneven: list[Span] = field(default_factory=list)
+    """Means that learn, over a number of items that changes from batch to batch."""
     rereads: list[Span] = field(default_factory=list)
     """Where the script reads a file that it has written."""
     made: list[Made] = field(default_factory=list)
@@ -160,8 +164,10 @@ def seen(rank: Rank, place: Place) -> Seen:
     found.numbered_gpu = any(
         what.startswith("cuda:") for event in rank.of("fake_cuda") for what in event["what"]
     )
+    found.ahead = any(True for _ in rank.of("ahead"))
     found.loose = any(True for _ in rank.of("loose"))
     found.grad_of_weights = any(True for _ in rank.of("grad_of_weights"))
+    found.uneven = [place(event["span"]) for event in rank.of("uneven_mean")]
     found.rereads = list(dict.fromkeys(place(event["span"]) for event in rank.of("reads_own")))
     for event in rank.of("made_file"):
         written = tuple(place(span) for span in event["written"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 
 import libcst as cst
 
@@ -14,7 +15,7 @@ from lockstep.errors import ConvertError
 from lockstep.source.gradients import is_backward
 from lockstep.source.loss import loss_of
 from lockstep.source.script import Script
-from lockstep.source.tree import argument, children, constant, dotted
+from lockstep.source.tree import argument, children, constant, dotted, walk
 
 ORDER = 130
 _ENTROPY = re.compile(
@@ -31,14 +32,18 @@ _DEEPEST = 20
 
 def rewrite(work: Work) -> None:
     """Scale sums by the number of processes, and weight means by the items of each."""
+    sums = set()
     for script in work.scripts:
         work.script = script
-        _scale_sums(work)
+        sums |= set(_scale_sums(work))
+    if True in sums:
+        work.flags.add("sums")
+    work.mixed = len(sums) > 1
     _weigh_means(work)
 
 
-def _scale_sums(work: Work) -> None:
-    """Multiply sums by the number of processes before backward."""
+def _scale_sums(work: Work) -> Iterator[bool]:
+    """Multiply sums by the number of processes before backward; yield for each whether it is."""
     for call in work.script.calls:
         loss = loss_of(call) if is_backward(work.script, call) else None
         if loss is None or not work.parts.training.used(work.script, call):
@@ -58,7 +63,9 @@ def _scale_sums(work: Work) -> None:
             scaled = f"{whole} * {work.use('WORLD_SIZE')}"
             work.draft.replace(loss, scaled if inside else f"({scaled})")
             work.done("loss", call, "the loss is a sum and DDP takes a mean, so it is scaled first")
+            yield True
             continue
+        yield False
         rows = work.rows.get(work.script.function_of(call))
         if rows is not None:
             work.draft.around(loss, f"{work.use('mean_of_all')}(", f", {rows})")
@@ -80,6 +87,24 @@ def _weigh_means(work: Work) -> None:
                 continue
             done.add(node)
             _weigh(work, node, count)
+    for span in work.seen.uneven:
+        call = work.at(span)
+        items = _items(work, call) if call is not None else ""
+        if call is not None and items and call not in done:
+            _weigh(work, call, items)
+
+
+def _items(work: Work, call: cst.Call) -> str:
+    """Return the number of items of `loss(guess[mask], target[mask])` and `losses.mean()`."""
+    given = receiver(call, "mean")
+    if given is None or dotted(given) == "torch":
+        given = call.args[0].value if call.args else None
+    if given is None:
+        return ""
+    each = [given, *(arg.value for arg in call.args if arg.keyword is None)]
+    # Nothing should be computed twice if it need not be.
+    plain = (n for n in each if not any(isinstance(part, cst.Call) for part in walk(n)))
+    return f"len({work.script.code(next(plain, given))})"
 
 
 def _weigh(work: Work, node: cst.CSTNode, count: str) -> None:

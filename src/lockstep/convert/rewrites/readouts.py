@@ -81,7 +81,7 @@ def _whole(script: Script, node: cst.BaseExpression) -> cst.BaseExpression | Non
 
 
 def _counts(work: Work) -> None:
-    """Multiply numbers of samples that training adds up: `total += y.size(0)`."""
+    """Count samples that training adds up for the whole batch: `total += y.size(0)`."""
     done: set[cst.CSTNode] = set()
     for forward in work.seen.forwards:
         call = work.at(forward.span) if forward.learns else None
@@ -93,7 +93,7 @@ def _counts(work: Work) -> None:
             for part in walk_shallow(node.value):
                 if _is_count(part) or _is_factor(work, node.value, part):
                     done.add(node)
-                    work.draft.insert(part, f" * {work.use('WORLD_SIZE')}", behind=True)
+                    work.draft.around(part, f"{work.use('whole')}(")
                     work.done("numbers", node, "counts the samples of all processes")
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from lockstep.convert.verify.printed_lines import differing
 from lockstep.convert.verify.rounding_bounds import Bounds
@@ -16,14 +16,22 @@ NEAR = 1e-3
 """Ratios closer than this count as equal."""
 
 UNKNOWN = "no known reason explains it."
+PRINTS = "what it prints"
 
 
 def compare(
-    original: Run, nudged: Run, run: Run, *, losses: bool = True, exact: bool = False
+    original: Run,
+    nudged: Run,
+    run: Run,
+    *,
+    losses: bool = True,
+    exact: bool = False,
+    again: Sequence[Run] = (),
 ) -> Comparison:
     """Compare a result with the original. On one process not a bit may differ.
 
     Without `losses`, only weights count. With `exact`, no bit may differ on any number of ranks.
+    `again` holds more runs of the original, which show what it prints differently every time.
     """
     found = Comparison(replicas=run.replicas, status=EQUAL)
     if run.failure:
@@ -41,11 +49,11 @@ def compare(
         found.advice = f"Divide the batch size by the number of ranks, {run.replicas}."
         return found
     alone = run.replicas == 1
-    lines = list(differing(original, nudged, run, exact=alone))
+    lines = list(differing(original, [nudged, *again], run, exact=alone))
     found.apart = len(lines)
     for apart in lines:
         if alone or apart.evaluated:
-            what = "what it prints" if alone else "the evaluation"
+            what = PRINTS if alone else "the evaluation"
             found.status, found.first = DIFFERS, Difference(max(1, apart.step), what)
             found.reason = f"{apart.text}."
             break

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 from itertools import zip_longest
@@ -85,14 +86,22 @@ def lines(run: Run) -> list[Line]:
     return [Line(e["text"], e["step"], e["evaluated"]) for e in found if e["text"].strip()]
 
 
-def differing(original: Run, nudged: Run, run: Run, *, exact: bool) -> Iterator[Apart]:
-    """Yield the lines that differ; with `exact`, also those that differ in the last digit only."""
-    theirs, ours, moved = lines(original), lines(run), lines(nudged)
-    witness = {a: moved[b] for a, b in _pairs(theirs, moved) if a is not None and b is not None}
+def differing(original: Run, others: Sequence[Run], run: Run, *, exact: bool) -> Iterator[Apart]:
+    """Yield the lines that differ; with `exact`, also those that differ in the last digit only.
+
+    `others` are more runs of the original. What they print differently proves nothing.
+    """
+    theirs, ours = lines(original), lines(run)
+    witnesses: dict[int, list[Line]] = defaultdict(list)
+    for other in others:
+        moved = lines(other)
+        for a, b in _pairs(theirs, moved):
+            if a is not None and b is not None:
+                witnesses[a].append(moved[b])
     for a, b in _pairs(theirs, ours):
         if a is None or b is None:
             yield Apart(theirs[a] if a is not None else None, ours[b] if b is not None else None)
-        elif not _agree(theirs[a], ours[b], witness.get(a, theirs[a]), exact):
+        elif not _agree(theirs[a], ours[b], witnesses[a], exact):
             yield Apart(theirs[a], ours[b])
 
 
@@ -105,13 +114,14 @@ def _pairs(theirs: list[Line], ours: list[Line]) -> Iterator[tuple[int | None, i
         yield from zip_longest(range(a, end_a), range(b, end_b))
 
 
-def _agree(theirs: Line, ours: Line, moved: Line, exact: bool) -> bool:
-    if theirs.frame != ours.frame or theirs.frame != moved.frame:
+def _agree(theirs: Line, ours: Line, others: list[Line], exact: bool) -> bool:
+    if theirs.frame != ours.frame or any(theirs.frame != other.frame for other in others):
         return theirs.text == ours.text
-    for a, b, c in zip(theirs.numbers, ours.numbers, moved.numbers, strict=True):
+    each = zip(theirs.numbers, ours.numbers, *(other.numbers for other in others), strict=True)
+    for a, b, *moved in each:
         if a is None or b is None or a == b:
             continue
-        gap = abs(float(a) - float(c or a))
+        gap = max((abs(float(a) - float(c or a)) for c in moved), default=0.0)
         # A number that differs so much between two runs of the original is an address or a time.
         if gap > 0.01 * abs(float(a)):
             continue

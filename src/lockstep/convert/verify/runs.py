@@ -18,6 +18,7 @@ FEW = 500
 """The most files of a folder that is copied."""
 LEFT_OUT = {".git", ".venv", "__pycache__", ".mypy_cache", ".ruff_cache", ".pytest_cache"}
 INSIDE = "lockstep.convert.verify.in_process"
+WHOLE = f"{INSIDE}.whole_passes"
 DOUBLE = f"{INSIDE}.float64"
 BY_HAND = f"{INSIDE}.hand_updates"
 OBSERVE = "lockstep.convert.observe.in_process"

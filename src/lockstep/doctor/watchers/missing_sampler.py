@@ -24,7 +24,8 @@ def look(trace: Trace) -> Iterator[Sighting]:
 def _in_parts(loader: Loader) -> bool:
     """Return whether the batches are smaller than the loader's own: then each rank has its part."""
     size = loader["batch_size"]
-    taken = [len(batch.get("indices", ())) for one in loader.passes for batch in one.batches]
+    training = [one for one in loader.passes if one.trains]
+    taken = [len(batch.get("indices", ())) for one in training for batch in one.batches]
     return bool(size and taken) and max(taken) < min(size, loader["samples"])
 
 

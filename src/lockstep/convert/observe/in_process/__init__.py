@@ -10,6 +10,7 @@ from lockstep.convert.observe.in_process.draws import Draws
 from lockstep.convert.observe.in_process.files import Files
 from lockstep.convert.observe.in_process.forwards import Forwards
 from lockstep.convert.observe.in_process.loaders import Loaders
+from lockstep.convert.observe.in_process.means import Means
 from lockstep.convert.observe.in_process.readouts import Readouts
 from lockstep.probes.recorder import Recorder
 
@@ -20,5 +21,6 @@ def install(recorder: Recorder) -> None:
     forwards = Forwards(recorder)
     Acts(recorder, forwards)
     Draws(recorder)
+    Means(recorder)
     Readouts(recorder)
     Files(recorder)

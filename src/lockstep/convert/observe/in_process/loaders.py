@@ -5,7 +5,9 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from lockstep.probes.recorder import Recorder, is_ours, kind_of
+import torch
+
+from lockstep.probes.recorder import Batch, LoaderPass, Recorder, is_ours, kind_of
 from lockstep.probes.spans import script_frame, self_of, span_of
 
 DEEPEST = 6
@@ -17,7 +19,13 @@ class Loaders:
 
     def __init__(self, recorder: Recorder) -> None:
         self.recorder = recorder
+        self.waiting: dict[str, int] = {}
+        """Batches that each pass under way has given since the last backward."""
         recorder.on_loader.append(self._made)
+        recorder.on_batch.append(self._gave)
+        recorder.on_pass.append(lambda _, state: self._ended(state))
+        recorder.on_pass_end.append(self._ended)
+        recorder.on_backward.append(self._learns)
 
     def _made(self, loader: Any) -> None:
         frame = script_frame(made=loader)
@@ -31,6 +39,19 @@ class Loaders:
                 calls.append({"span": span_of(frame), "values": _plain_values(frame)})
             frame = frame.f_back
         self.recorder.note("made_loader", calls=calls, direct=direct)
+
+    def _ended(self, state: LoaderPass) -> None:
+        self.waiting.pop(state.loader, None)
+
+    def _gave(self, data: Any, batch: Batch) -> Any:
+        if torch.is_grad_enabled():
+            self.waiting[batch.loader] = self.waiting.get(batch.loader, 0) + 1
+        return data
+
+    def _learns(self) -> None:
+        if max(self.waiting.values(), default=0) > 1:
+            self.recorder.note("ahead")
+        self.waiting.clear()
 
 
 def _plain_values(frame: Any) -> dict[str, str]:

@@ -11,6 +11,7 @@
     hand_updates       notices updates of the weights without an optimizer, counts them as steps
     printed_output     notes printed lines, and whether an evaluation came before them
     user_files         keeps the user's files from being overwritten
+    whole_passes       installs all of them, but keeps the uneven last batch of a pass
     float64            computes everything in float64; installed before the others, if at all
 
 A module imports only from those above it.

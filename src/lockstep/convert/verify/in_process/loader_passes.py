@@ -17,7 +17,7 @@ from lockstep.probes.recorder import Batch, LoaderPass, is_ours
 
 EVALUATED = 16
 """The most batches of the original in an evaluation. The number of ranks must divide it."""
-DIVIDED = "_Divided.__iter__"
+DIVIDED = "_Divided._pass"
 """The generator of a converted script that passes batches on."""
 LOOPS = {dis.opmap[name] for name in ("FOR_ITER", "SEND", "YIELD_VALUE") if name in dis.opmap}
 

@@ -1,4 +1,4 @@
-"""Inside every process of a script: chance is the same in all runs, as when convert verifies."""
+"""The same probes, but a pass over a loader keeps its last batch, also if it is smaller."""
 
 from __future__ import annotations
 
@@ -7,5 +7,5 @@ from lockstep.probes.recorder import Recorder
 
 
 def install(recorder: Recorder) -> None:
-    """Install everything, and keep the uneven last batch of an epoch: it is tested, too."""
+    """Install all parts. The probes call this once torch is imported."""
     in_process.install(recorder, uneven=True)
