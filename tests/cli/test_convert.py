@@ -11,6 +11,13 @@ import pytest
 
 from lockstep.cli.convert import run
 
+
+def _said(arguments: list[str], capfd: pytest.CaptureFixture[str]) -> str:
+    capfd.readouterr()
+    assert run(arguments) == 0
+    return capfd.readouterr().out
+
+
 CASES = Path(__file__).parent.parent / "cases" / "convert"
 
 
@@ -26,31 +33,51 @@ def test_it_says_what_it_understood_shows_the_changes_and_writes_nothing(script:
     assert run([str(script), "--no-verify"]) == 0
     out = capfd.readouterr().out
     assert "Not proven: lockstep only read" in out
-    assert "optimizer Adam" in out
-    assert "\n+import torch.distributed as dist\n" in out
-    assert "wrap: model is ready here: DDP averages its gradients" in out
+    assert "step of an optimizer" in out
+    assert "\n+from parallel import " in out
+    assert "parallel.py, which is new, holds the functions it imports" in out
+    assert "model: DDP averages the gradients of this forward pass" in out
     assert script.read_text() == before
     assert list(script.parent.iterdir()) == [script]
 
 
 def test_it_writes_to_the_given_path(script: Path, capfd):
-    before, other = script.read_text(), script.with_name("ddp.py")
+    before, other = script.read_text(), script.parent / "out" / "ddp.py"
+    other.parent.mkdir()
     assert run([str(script), "-o", str(other), "--no-verify"]) == 0
-    assert "torchrun --nproc-per-node N" in capfd.readouterr().out
+    assert f"Start it with: torchrun --nproc-per-node N {other}" in capfd.readouterr().out
     assert script.read_text() == before
+    assert sorted(path.name for path in other.parent.iterdir()) == ["ddp.py", "parallel.py"]
     assert run([str(script), "--write", "--no-verify"]) == 0
     assert script.read_text() == other.read_text() != before
+    assert script.with_name("parallel.py").exists()
+    assert "distributed already" in _said([str(script)], capfd)
+
+
+def test_a_patch_makes_the_same_files(script: Path, capfd):
+    (script.parent / "data.py").write_text("SIZE = 64\n")
+    patch = script.with_name("out.patch")
+    assert run([str(script), "--patch", str(patch), "--no-verify"]) == 0
+    assert "git -C" in capfd.readouterr().out
+    subprocess.run(["git", "apply", patch.name], cwd=script.parent, check=True)
+    files = {path.name: path.read_text() for path in script.parent.glob("*.py")}
+    script.write_text((CASES / "scripts" / "regression.py").read_text())
+    script.with_name("parallel.py").unlink()
+    assert run([str(script), "--write", "--no-verify"]) == 0
+    assert {path.name: path.read_text() for path in script.parent.glob("*.py")} == files
 
 
 def test_a_result_is_proven_before_it_is_written(script: Path, capfd):
-    marked, proven = script.with_name("marked.py"), script.with_name("proven.py")
+    marked, proven = (script.parent / name / "train.py" for name in ("marked", "proven"))
+    marked.parent.mkdir()
+    proven.parent.mkdir()
     assert run([str(script), "-o", str(proven), "--replicas", "2"]) == 0
     out = capfd.readouterr().out
     assert "\n  proven\n" in out
     assert "Not proven" not in out
     assert run([str(script), "-o", str(marked), "--no-verify"]) == 0
     assert marked.read_text().startswith("# lockstep convert --no-verify wrote this file")
-    assert marked.read_text().endswith(proven.read_text())
+    assert "lockstep" not in proven.read_text()
 
 
 def test_a_change_that_an_option_makes_on_purpose_is_left_out_of_the_proof(script: Path, capfd):
@@ -66,7 +93,7 @@ def test_a_result_that_is_not_proven_is_not_written(script: Path, capfd):
     captured = capfd.readouterr()
     assert "it needs --data" in captured.out
     assert "is not written, because the result is not proven" in captured.err
-    assert "import torch.distributed" not in script.read_text()
+    assert "parallel" not in script.read_text()
 
 
 @pytest.mark.parametrize(
@@ -85,7 +112,9 @@ def test_a_document_has_all_of_it(script: Path, capfd):
     assert run([str(script), "--json", "--no-verify"]) == 0
     document = json.loads(capfd.readouterr().out)
     assert document["state"] == "converted"
-    assert {c["name"] for c in document["changes"]} >= {"process_group", "sampler", "wrap"}
+    assert {c["name"] for c in document["changes"]} >= {"data", "model", "numbers"}
+    assert document["files"][str(script)] == document["text"]
+    assert len(document["files"]) == 2
     compile(document["text"], "train.py", "exec")
 
 
@@ -113,7 +142,7 @@ def of(arguments: list[str], text: bytes = b"") -> subprocess.CompletedProcess[b
 def test_a_script_from_standard_input():
     done = of(["-", "--no-verify"], (CASES / "scripts" / "regression.py").read_bytes())
     assert done.returncode == 0
-    assert b"+++ standard input" in done.stdout
+    assert b"+++ b/standard input" in done.stdout
 
 
 @pytest.mark.parametrize(

@@ -93,7 +93,8 @@ def test_one_process_gets_the_loader_itself(tmp_path: Path) -> None:
 
 def test_a_batch_that_cannot_be_divided_is_refused(tmp_path: Path) -> None:
     text = (
-        "try:\n    found = list(divided(DataLoader(TensorDataset(torch.arange(9)), batch_size=3)))\n"
+        "data = TensorDataset(torch.arange(9))\n"
+        "try:\n    found = list(divided(DataLoader(data, batch_size=3)))\n"
         "except ValueError as error:\n    found = error"
     )
     found = said(tmp_path, 2, text, names=("divided",))

@@ -12,21 +12,18 @@ from lockstep.convert.refuse import Stage, all_reasons
 from lockstep.convert.rewrites import all_rewrites
 
 REWRITES = [
-    "process_group",
-    "device",
-    "download",
-    "sampler",
+    "loaders",
+    "forwards",
+    "evaluation",
+    "devices",
+    "sizes",
+    "rereads",
     "hand_cut_batches",
-    "validation",
-    "metrics",
-    "wrap",
-    "unfreeze",
-    "model_copies",
+    "draws",
     "loss",
-    "accumulation",
+    "readouts",
     "learning_rate",
-    "seeds",
-    "checkpoints",
+    "download",
     "output",
 ]
 """New rewrites may come between these, but must not change their order."""

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from lockstep.convert import convert
-from lockstep.convert.verify import verify
+from converting import faults, proven
+from lockstep.convert import Options, read_only
 from lockstep.errors import ConvertError
 from lockstep.source.reading import parse
 
@@ -34,7 +34,7 @@ RANGE = "for i in range(0, n, batch_size):\n        idx = perm[i:i + batch_size]
 
 
 def of(loop: str) -> str:
-    return convert(parse(Path("train.py"), SCRIPT.format(loop=loop))).text
+    return read_only(parse(Path("train.py"), SCRIPT.format(loop=loop)), Options()).text
 
 
 @pytest.mark.parametrize(
@@ -70,9 +70,6 @@ def test_moments_of_a_sequence_are_no_rows():
 
 def test_an_uneven_end_trains_as_one_process_does(tmp_path: Path):
     """65 rows: of the last batch, which has one, the second of two processes has none."""
-    script, result = tmp_path / "train.py", tmp_path / "result.py"
+    script = tmp_path / "train.py"
     script.write_text(SCRIPT.format(loop=RANGE))
-    result.write_text(of(RANGE))
-    verdict = verify(script, result, replicas=(1, 2), working=tmp_path, doctor=False, steps=8)
-    assert [c.text for c in verdict.comparisons if c.status != "equal"] == []
-    assert not verdict.failure
+    assert faults(proven(script, steps=8).verdict) == []

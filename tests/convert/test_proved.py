@@ -6,18 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from lockstep.convert import convert
-from lockstep.convert.verify import verify
-from lockstep.source.reading import read_script
+from converting import faults, proven
+from lockstep.convert import Options
 
 SCRIPTS = Path(__file__).parent.parent / "cases" / "convert" / "scripts"
 
 
-def proof(name: str, folder: Path, replicas: tuple[int, ...], *, doctor: bool = False):
-    path = SCRIPTS / name
-    result = folder / "result.py"
-    result.write_text(convert(read_script(path)).text)
-    return verify(path, result, replicas=replicas, working=folder, doctor=doctor, steps=4)
+@pytest.fixture(autouse=True)
+def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -37,14 +34,26 @@ def proof(name: str, folder: Path, replicas: tuple[int, ...], *, doctor: bool = 
         "distill.py",  # two trainings that count their epochs from 0
     ],
 )
-def test_two_processes_train_as_one(tmp_path: Path, name: str):
-    verdict = proof(name, tmp_path, (1, 2))
-    assert [c.text for c in verdict.comparisons if c.status != "equal"] == []
-    assert not verdict.failure
+def test_two_processes_train_as_one(name: str) -> None:
+    assert faults(proven(SCRIPTS / name).verdict) == []
 
 
 @pytest.mark.slow
-def test_four_processes_do_too_and_the_doctor_finds_nothing(tmp_path: Path):
-    verdict = proof("accumulate.py", tmp_path, (4,), doctor=True)
-    assert verdict.proved
-    assert [f.message for f in verdict.findings if f.certain] == []
+@pytest.mark.parametrize("name", ["accumulate.py", "meters/main.py", "notebook.ipynb"])
+def test_four_processes_do_too(name: str) -> None:
+    assert faults(proven(SCRIPTS / name, (1, 2, 4), steps=6).verdict) == []
+
+
+def test_an_option_of_the_user_changes_what_is_written_and_not_what_is_proven() -> None:
+    found = proven(SCRIPTS / "regression.py", options=Options(scale_batch=True))
+    assert faults(found.verdict) == []
+    assert "WORLD_SIZE" in found.conversion.text
+
+
+def test_a_script_that_fails_is_not_proven_and_its_error_is_shown(tmp_path: Path) -> None:
+    path = tmp_path / "train.py"
+    path.write_text("import sys\nsys.exit('it needs --data')\n")
+    path.write_text(path.read_text() + (SCRIPTS / "regression.py").read_text())
+    verdict = proven(path).verdict
+    assert not verdict.proved
+    assert "it needs --data" in verdict.log

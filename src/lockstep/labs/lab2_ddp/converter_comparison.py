@@ -77,6 +77,11 @@ def converted() -> str:
     return converted_files()[SCRIPT]
 
 
+def helpers() -> str:
+    """Return the module that the converted program imports."""
+    return next(text for name, text in converted_files().items() if name != SCRIPT)
+
+
 @separate(LIMIT)
 def measure(
     report: Report, own: str, epochs: int = EPOCHS, batches: Sequence[int] = BATCHES

@@ -138,10 +138,16 @@ def _(program):
         else "You have not passed a step yet, so our final program stands in for yours."
     )
     _lines = mo.Html(shown(diff(own, converter_comparison.converted())))
+    _module = mo.md(f"```python\n{converter_comparison.helpers()}```")
     race = page.button("against", "Run them", "25 s")
     page.show(
         page.text("converter", whose=_whose),
-        mo.accordion({"From yours to the converter's, line by line": _lines}),
+        mo.accordion(
+            {
+                "From yours to the converter's, line by line": _lines,
+                "The module that the converter's program imports": _module,
+            }
+        ),
         race,
     )
     return own, race

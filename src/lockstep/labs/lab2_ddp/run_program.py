@@ -38,6 +38,7 @@ def run(
     from lockstep.engine.group import disable_leaving
 
     folder.mkdir()
+    folder = folder.resolve()
     for name, text in files.items():
         folder.joinpath(name).write_text(text)
     write_digits(folder)
@@ -56,7 +57,7 @@ def run(
         # The end of the process is not measured, and must not hang.
         disable_leaving()
         sys.argv = [SCRIPT, *arguments]
-        sys.path.insert(0, str(folder.resolve()))
+        sys.path.insert(0, str(folder))
         runpy.run_path(SCRIPT, run_name="__main__")
 
     failed = ""

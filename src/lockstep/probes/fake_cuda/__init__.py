@@ -6,10 +6,9 @@ says `device(type="cpu")`, and its `is_cuda` is False.
 
 from __future__ import annotations
 
-import os
-
 from lockstep.probes.fake_cuda import collectives, cuda_api, devices
 from lockstep.probes.fake_cuda.patching import Machine
+from lockstep.world import launched
 
 _ANY = 16
 """A script in one process may name any of these GPUs."""
@@ -22,7 +21,7 @@ def install(gpus: int) -> None:
     if Machine.gpus:
         return
     Machine.gpus = gpus
-    Machine.least = 0 if "RANK" in os.environ else _ANY
+    Machine.least = _ANY if launched() is None else 0
     devices.install()
     cuda_api.install()
     collectives.install()

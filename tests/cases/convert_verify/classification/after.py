@@ -26,6 +26,7 @@ test_loader = DataLoader(test_part, batch_size=16)
 model = nn.Sequential(nn.Linear(10, 32), nn.ReLU(), nn.Dropout(0.3), nn.Linear(32, 2))
 if world_size > 1:
     model = DistributedDataParallel(model)
+    torch.manual_seed(rank)  # dropout differs between ranks
 optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
 criterion = nn.CrossEntropyLoss()
 
