@@ -29,7 +29,7 @@ from measuring import save, spread
 
 CASES = Path(__file__).parent.parent / "tests" / "cases" / "convert" / "scripts"
 LINES = 1000
-LONGEST = 900
+LONGEST = 600
 """The most seconds for one program."""
 TORCHVISION = Path(sys.prefix, "torchvision", "site-packages")
 """Where `make` puts it, for scripts that import it."""
