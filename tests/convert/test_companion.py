@@ -156,6 +156,99 @@ found = all(torch.allclose(p.grad, g) for p, g in zip(model.parameters(), whole)
     assert found == ["True", "True"]
 
 
+TOGETHER = """\
+torch.manual_seed(5)
+first = TensorDataset(torch.arange(60.0)[:, None])
+second = TensorDataset(torch.arange(180.0)[:, None])
+model = nn.Linear(1, 1, bias=False)
+optimizer = torch.optim.SGD(model.parameters(), lr=1e-4)
+found = []
+one = divided(DataLoader(first, batch_size=10, shuffle=True))
+other = divided(DataLoader(second, batch_size=30, shuffle=True))
+for (x,), (y,) in zip(one, other):
+    loss = (ddp(model)(x) - x).pow(2).mean() + (ddp(model)(y) + y).abs().mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    rows, mean = all_rows(x.long()).view(-1).tolist(), all_mean(loss).item()
+    found.append((rows, whole(len(y)), round(mean, 2)))
+found.append([round(p.item(), 4) for p in model.parameters()])
+"""
+
+
+@pytest.mark.parametrize("number", [2, 3, 4])
+def test_batches_of_several_loaders_are_divided_in_one_ratio(tmp_path: Path, number: int) -> None:
+    names = ("divided", "ddp", "all_rows", "all_mean", "whole")
+    (whole,) = said(tmp_path, 1, TOGETHER, "together", names=names)
+    assert said(tmp_path, number, TOGETHER, "together", names=names) == [whole] * number
+
+
+def test_batches_that_have_no_ratio_are_refused(tmp_path: Path) -> None:
+    text = """\
+loaders = [divided(DataLoader(TensorDataset(torch.arange(30)), batch_size=n)) for n in (10, 9)]
+try:
+    found = list(zip(*loaders))
+except ValueError as error:
+    found = error
+"""
+    found = said(tmp_path, 2, text, "together", names=("divided",))
+    assert found == ["a batch of 10 and of 9 cannot be divided by 2 processes"] * 2
+
+
+MADE = """\
+import random
+random.seed(3)
+data, marks = torch.arange(50.0)[:, None], [str(n) for n in range(50)]
+model = nn.Linear(1, 1, bias=False)
+nn.init.constant_(model.weight, 0.5)
+optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+
+
+def batch():
+    chosen = random.sample(range(50), 7)
+    return {{"x": data[chosen], "y": (data[chosen] * 2, [marks[n] for n in chosen])}}
+
+
+def batches():
+    for _ in range(4):
+        yield batch()
+
+
+found = []
+for given in {loop}:
+    given = {made}
+    x, (y, names) = given["x"], given["y"]
+    loss = (ddp(model)(x) - y).pow(2).mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    assert [float(name) for name in names] == x.view(-1).tolist()
+    found.append((all_rows(x.long()).view(-1).tolist(), round(all_mean(loss).item(), 1)))
+found.append(round(model.weight.item(), 3))
+"""
+MAKERS = {"dealt": ("dealt(batches())", "given"), "part_made": ("range(4)", "part_made(batch)")}
+
+
+@pytest.mark.parametrize("number", [2, 4])
+@pytest.mark.parametrize("way", MAKERS)
+def test_batches_without_a_loader_are_divided(tmp_path: Path, way: str, number: int) -> None:
+    loop, made = MAKERS[way]
+    text = MADE.format(loop=loop, made=made)
+    flags = ("uneven", "calls") if way == "part_made" else ("uneven",)
+    names = (way, "ddp", "all_rows", "all_mean")
+    (whole,) = said(tmp_path, 1, text, *flags, names=names)
+    assert said(tmp_path, number, text, *flags, names=names) == [whole] * number
+
+
+def test_rows_may_be_in_the_second_dimension(tmp_path: Path) -> None:
+    text = """\
+found = [x.tolist() for x in dealt([torch.arange(12).view(3, 4)], 1)]
+"""
+    parts = [eval(one) for one in said(tmp_path, 2, text, "uneven", names=("dealt",))]
+    whole = [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 10, 11]]
+    assert parts == [[[row[rank::2] for row in whole]] for rank in range(2)]
+
+
 def test_a_weight_that_no_process_has_used_keeps_no_gradient(tmp_path: Path) -> None:
     text = """\
 torch.manual_seed(1)

@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 
 from lockstep.convert.search import _kind
 
-Read = list[tuple[str, Any]]
+Read = list[tuple[str, Any, int]]
 
 
-def read(*values: Any, how: str = "item") -> Read:
-    return [(how, value) for value in values]
+def read(*values: Any, how: str = "item", rows: int = 4) -> Read:
+    return [(how, value, rows) for value in values]
 
 
 @given(
@@ -25,6 +25,17 @@ def test_a_mean_and_a_sum_are_told_apart(pairs: list[list[float]]) -> None:
     alike = all(abs(a - b) <= 1e-12 * abs(a) for a, b in pairs)
     assert _kind(read(*(sum(pair) for pair in pairs)), ours) == "sum"
     assert _kind(read(*(sum(pair) / 2 for pair in pairs)), ours) == ("same" if alike else "mean")
+
+
+def test_a_mean_counts_by_the_rows_of_each_process() -> None:
+    ours = [read(1.0, rows=3), read(2.0, rows=1)]
+    assert _kind(read(1.25), ours) == "mean"
+    assert _kind(read(1.5), ours) == ""
+
+
+def test_rows_in_another_order_are_the_same_rows() -> None:
+    assert _kind(read([5, 1, 4, 1]), [read([1, 1]), read([4, 5])]) == "bag"
+    assert _kind(read([5, 1, 4, 2]), [read([1, 1]), read([4, 5])]) == ""
 
 
 def test_numbers_that_are_almost_the_same_are_means() -> None:

@@ -60,8 +60,85 @@ def judged(proof) -> Callable[..., list[Comparison]]:
     return judge
 
 
+@pytest.fixture(scope="module")
+def whole() -> Iterator[Proof]:
+    """A short program as the original of a conversion, run to its end."""
+    yield from converted(CASES / "whole_run")
+
+
+@pytest.fixture(scope="module")
+def resumes() -> Iterator[Proof]:
+    """A program that resumes from its checkpoint."""
+    yield from converted(CASES / "resume")
+
+
+def converted(home: Path) -> Iterator[Proof]:
+    with TemporaryDirectory() as folder:
+        plan = Plan(
+            folder=Path(folder).resolve(),
+            home=home,
+            name="before.py",
+            working=home,
+            arguments=(),
+            steps=6,
+            timeout=300.0,
+            early=(),
+            converted=True,
+            further=18,
+        )
+        yield Proof(plan, home / "before.py", Progress())
+
+
 def texts(found: list[Comparison]) -> list[str]:
     return [one.text + one.log for one in found if one.status != "equal"]
+
+
+# --- the whole run of a conversion ---
+
+
+def test_a_short_program_is_compared_to_its_end(whole: Proof) -> None:
+    assert whole.plan.further == 18
+    verdict = whole.of(CASES / "whole_run" / "after.py", (1, 2, 4), doctor=False)
+    assert verdict.proved, texts(verdict.comparisons)
+    assert [event["text"] for event in whole.original.first.of("line")][-1].startswith("test")
+    assert set(whole.original.files) == {"log.csv", "last.pt"}
+    assert "net.weight" in whole.original.files["last.pt"]["names"]
+
+
+@pytest.mark.parametrize(
+    ("result", "where", "why"),
+    [
+        ("both_save", "the file last.pt", "ranks 0 and 1 write it."),
+        ("nobody_saves", "the file last.pt", "the result does not write it."),
+        ("other_names", "the file last.pt", "only that of the original holds net.bias."),
+        ("part_of_test", "the evaluation", "the original prints "),
+        ("own_rate", "what the optimizer keeps", "it is not the same on all ranks."),
+    ],
+)
+def test_what_weights_do_not_show_is_compared_too(
+    whole: Proof, result: str, where: str, why: str
+) -> None:
+    _, found = whole.on(CASES / "whole_run" / f"{result}.py", 2)
+    assert found.status == "differs"
+    assert found.first is not None
+    assert found.first.what == where
+    assert found.reason.startswith(why)
+
+
+def test_a_resume_from_the_checkpoint_of_the_result_is_compared(resumes: Proof) -> None:
+    verdict = resumes.of(CASES / "resume" / "after.py", (1, 2), doctor=False)
+    assert verdict.proved, texts(verdict.comparisons)
+    assert [one.resumed for one in verdict.comparisons] == [False, False, True]
+    assert (
+        "2 ranks, resumed from a checkpoint of the result: equal in" in verdict.comparisons[2].text
+    )
+
+
+def test_a_resume_that_only_one_rank_makes_is_found(resumes: Proof) -> None:
+    verdict = resumes.of(CASES / "resume" / "half_loaded.py", (2,), doctor=False)
+    assert [one.status for one in verdict.comparisons] == ["equal", "differs"]
+    assert verdict.comparisons[1].resumed
+    assert not verdict.proved
 
 
 # --- what is right ---

@@ -8,8 +8,7 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from lockstep.convert import convert
-from lockstep.convert.verify import verify
+from converting import proven
 from lockstep.doctor import RULES
 from lockstep.doctor.facts import facts
 from lockstep.doctor.run import Examination, examine
@@ -17,7 +16,6 @@ from lockstep.labs.lab1_descent.tasks import BATCHES
 from lockstep.probes import run_script
 from lockstep.processes import choose, sandbox
 from lockstep.processes.choose import reason_for_fresh
-from lockstep.source.reading import read_script
 from lockstep.world import elsewhere
 
 CASES = Path(__file__).parent.parent / "cases"
@@ -143,13 +141,12 @@ def test_a_gpu_asks_for_a_fresh_module(monkeypatch):
 
 def test_a_conversion_is_proved_alike_fresh_and_forked(monkeypatch, tmp_path: Path):
     script = CASES / "convert" / "scripts" / "word_lm.py"
-    result = tmp_path / "result.py"
-    result.write_text(convert(read_script(script)).text)
+    monkeypatch.chdir(tmp_path)
     found = []
     for fresh in (False, True):
         if fresh:
             monkeypatch.setattr(run_script, "reason_for_fresh", lambda *given: "this is a test")
-        verdict = verify(script, result, replicas=(1, 2), working=tmp_path, doctor=False, steps=3)
+        verdict = proven(script, (2,), steps=3).verdict
         found.append((verdict.failure, [(c.status, c.text) for c in verdict.comparisons]))
     assert found[0] == found[1]
     assert not found[0][0]

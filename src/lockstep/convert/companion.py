@@ -15,11 +15,13 @@ DOC = '''"""Train on several GPUs: torchrun --nproc-per-node N SCRIPT. Plain pyt
 lockstep convert wrote this file. It is plain PyTorch, and yours to change.
 """
 '''
+_OTHERWISE = (("shared", "plain"), ("uneven", "units"), ("sums", "means"), ("calls", "passes"))
+"""Flags, and those that hold without them."""
 _SECTION = re.compile(r"^# \[(.+)\]\n", re.MULTILINE)
 _CONDITION = re.compile(r"  # if (\w+)$")
 _MODULES = (
-    "atexit", "collections", "contextlib", "gc", "itertools", "logging", "multiprocessing", "os",
-    "random", "sys",
+    "atexit", "collections", "contextlib", "copy", "gc", "itertools", "logging", "math",
+    "multiprocessing", "os", "random", "sys",
 )  # fmt: skip
 _IMPORTS = {
     "np": "import numpy as np",
@@ -38,11 +40,16 @@ def written(needed: Iterable[str], flags: set[str], options: str = "") -> str:
     `wandb` if the script uses them, `alike` if a stream draws from torch, `random` and `numpy` if
     their numbers differ between processes while they train, `norms` to synchronise batch norm,
     `looks` if training data are also looked at without training, `uneven` if a batch may be of any
-    size, `sums` if losses are sums over the batch. With `grows`, the batch grows with
-    the processes. `options` goes to DDP.
+    size, `together` if a step takes several batches, `calls` if the script makes batches one by
+    one, `norms_weigh` if batch norm mixes the gradients of processes, `sums` if losses are sums
+    over the batch. With `grows`, the batch grows with the processes. `options` goes to DDP, behind
+    the model.
     """
     sections = _sections()
-    for one, other in (("shared", "plain"), ("uneven", "even"), ("sums", "means")):
+    flags = flags | ({"weighs"} if flags & {"uneven", "together"} else {"equal"})
+    if "weighs" in flags and "norms_weigh" not in flags:
+        flags = flags | {"hooks"}
+    for one, other in _OTHERWISE:
         flags = flags if one in flags else flags | {other}
     names = {"start", "end", "same"}
     waiting = ["same", *(name for name in needed if name not in CONSTANTS)]
@@ -74,7 +81,7 @@ def _fitted(text: str, flags: set[str]) -> str:
 
 def _helpers_in(text: str, flags: set[str]) -> list[str]:
     words = set(re.findall(r"\b\w+\b", _fitted(text, flags)))
-    return [_variant(name, flags) for name in _sections() if name in words]
+    return [_variant(name, flags) for word, name in _owners().items() if word in words]
 
 
 def _variant(name: str, flags: set[str]) -> str:
@@ -84,6 +91,16 @@ def _variant(name: str, flags: set[str]) -> str:
     if name == "_Stream" and "alike" in flags:
         return "_Stream alike"
     return "ddp sync" if name == "ddp" and "sync" in flags else name
+
+
+@cache
+def _owners() -> dict[str, str]:
+    """Return for each function, class and variable the section that defines it."""
+    found: dict[str, str] = {}
+    for name, body in _sections().items():
+        for word in re.findall(r"^(?:def |class )?(\w+)(?= = |\(|:)", body, re.MULTILINE):
+            found.setdefault(word, name)
+    return found
 
 
 @cache

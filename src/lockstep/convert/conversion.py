@@ -24,6 +24,8 @@ from lockstep.source.programs import programs
 from lockstep.source.script import Script
 from lockstep.source.training import Training
 
+SHOWN = ("no_training", "full_graph")
+"""Reasons that a run shows better than reading."""
 _FIRST_LINE = re.compile(r"#!|#.*coding[:=]")
 
 
@@ -108,7 +110,7 @@ def refusal(script: Script, *, by_reading: bool = False) -> Training:
             f"lockstep doctor {script.path}"
         )
     for found in refusals(training):
-        if found.name == "no_training" and not by_reading:
+        if found.name in SHOWN and not by_reading:
             continue
         line = found.script.place(found.node).start.line
         where = "" if found.script is script else f"{found.script.path.name}, "
@@ -122,6 +124,7 @@ def convert(training: Training, seen: Seen, options: Options) -> Conversion:
     for module in all_rewrites():
         module.rewrite(work)
     if not work.split:
+        refusal(work.entry, by_reading=True)
         raise ConvertError(
             "lockstep could not see where the script divides the training data into batches: the "
             "loop uses no DataLoader, and no slice or draw by the batch size was found. Use a "
@@ -136,8 +139,8 @@ def convert(training: Training, seen: Seen, options: Options) -> Conversion:
         if text != script.text:
             _check(script, text)
             files[script.path] = text
-    if _may_be_uneven(work):
-        work.flags.add("uneven")
+    if work.weighs:
+        work.flags.add("together" if seen.ahead and not options.source else "uneven")
     beside = work.entry.path.parent / f"{work.module}.py"
     files[beside] = _companion(work)
     return Conversion(
@@ -168,17 +171,11 @@ def _companion(work: Work) -> str:
         flags.discard("shared")
     if "numpy" in words:
         flags.add("np")
-    options = "broadcast_buffers=False"
+    # Buffers change in all processes alike, so there is nothing to send.
+    options = ", broadcast_buffers=False" if work.seen.buffers else ""
     if (work.options.averaging or suggested(work)) == UNUSED:
         options += ", find_unused_parameters=True"
     return companion.written(needed, flags, options)
-
-
-def _may_be_uneven(work: Work) -> bool:
-    """Return whether each process knows its share of the batch that it trains on."""
-    seen = work.seen
-    one = len(seen.loaders) == 1 and not seen.ahead
-    return seen.ran and one and not work.options.scale_batch and not work.mixed
 
 
 def _import(work: Work) -> None:

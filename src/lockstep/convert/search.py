@@ -6,28 +6,37 @@ import math
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from itertools import zip_longest
+from operator import mul
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 from lockstep.console import Progress
+from lockstep.convert.analysis.parts import Parts
 from lockstep.convert.conversion import Conversion, convert, read_only
 from lockstep.convert.observe import Place, Spot, moved, readouts, seen
+from lockstep.convert.rewrites.batches import sources
 from lockstep.convert.rewrites.forwards import suggested
 from lockstep.convert.rewrites.readouts import HELPERS
 from lockstep.convert.verify.comparison import PRINTS
 from lockstep.convert.verify.proof import Proof
 from lockstep.convert.verify.runs import WHOLE, Plan, Run
 from lockstep.convert.verify.verdict import DIFFERS, EQUAL, Comparison, Verdict
-from lockstep.convert.work import AVERAGE, DDP, UNUSED, Options
+from lockstep.convert.work import AVERAGE, DDP, UNUSED, Options, Work
+from lockstep.errors import ConvertError
 from lockstep.probes.spans import Span
 from lockstep.source.script import Script
 from lockstep.source.training import Training
 
-TRIES = 8
+Number = tuple[str, Any, int]
+"""How a number was read, the number, and the rows of the batch before."""
+TRIES = 12
 """The most results to try on two processes."""
 CLOSE = 1e-3
 """How far two numbers may be apart, in parts of the larger, to count as the same."""
+FURTHER = 18
+"""How many more steps a program may make to its end, to compare what comes then, too."""
 READ = 24
 """How many numbers of one place are looked at."""
 COMPARED = 6
@@ -75,6 +84,8 @@ def prove(
             timeout=timeout,
             early=early,
             inside=WHOLE,
+            converted=True,
+            further=FURTHER,
         )
         proof = Proof(plan, original, progress or Progress(), watched=True)
         if proof.failure is not None:
@@ -88,7 +99,11 @@ class _Search:
     def __init__(self, script: Script, training: Training, options: Options, proof: Proof) -> None:
         self.script, self.training, self.given, self.proof = script, training, options, proof
         self.seen = seen(proof.original.first, self._place(proof.original))
-        if "uneven" not in convert(training, self.seen, Options()).work.flags:
+        try:
+            flags = convert(training, self.seen, Options()).work.flags
+        except ConvertError:
+            flags = {"uneven"}
+        if self.seen.loaders and "uneven" not in flags:
             self.proof = proof.without_rests()
         self.theirs = readouts(self.proof.original.first, self._place(self.proof.original))
 
@@ -118,26 +133,46 @@ class _Search:
         self, options: Options, number: int
     ) -> tuple[Options, dict[int, tuple[Run, Comparison]]]:
         """Try options on some processes; return the best, and the run with them."""
-        best: tuple[tuple[bool, int], Options, Any] | None = None
+        best: tuple[tuple[bool, bool, int], Options, Any] | None = None
         tried: set[Options] = set()
-        waiting = [options]
-        while waiting and len(tried) < TRIES:
+        waiting, others = [options], self._sources()
+        refused: ConvertError | None = None
+        while len(tried) < TRIES:
+            if not waiting and (best is None or best[0][0]):
+                # Other lines of the script may give the batches.
+                waiting += [one for one in [next(others, None)] if one is not None]
+            if not waiting:
+                break
             now = waiting.pop(0)
             if now in tried:
                 continue
             tried.add(now)
+            try:
+                result = convert(self.training, self.seen, now)
+            except ConvertError as error:
+                refused = refused or error
+                continue
             self.proof.progress.say(f"running the result on {number} process(es)")
-            result = convert(self.training, self.seen, now)
             run, found = self.proof.on(self._files(result), number, watched=True)
             right = _trains_alike(found)
-            score = (not right, found.apart if right else 0)
+            score = (not right, found.status != EQUAL, found.apart if right else 0)
             if best is None or score < best[0]:
                 best = score, now, (run, found)
             if right and not found.apart:
                 break
             waiting += [o for o in self._following(now, run, found, result) if o not in tried]
-        assert best is not None
+        if best is None:
+            raise refused or ConvertError("nothing is left to try.")
         return best[1], {number: best[2]}
+
+    def _sources(self) -> Iterator[Options]:
+        """Yield options for batches that no DataLoader of the script makes."""
+        if any(loader.direct for loader in self.seen.loaders):
+            return
+        number = len(sources(Work(Parts(self.training), Options(), self.seen)))
+        for dimension in (0, 1):
+            for one in range(1, number + 1):
+                yield Options(source=one, dimension=dimension)
 
     def _following(
         self, now: Options, run: Run, found: Comparison, result: Conversion
@@ -152,16 +187,25 @@ class _Search:
                     yield replace(now, averaging=AVERAGE)
             elif run.failure and now.spread and result.work.seen.evaluates:
                 yield replace(now, spread=False)
-            elif run.failure and not now.numbers:
+            elif run.failure and not now.numbers and not now.source:
                 yield replace(now, numbers=True)
             elif "it is a sum over the batch" in found.reason and not now.sums:
                 yield replace(now, sums=True)
+            elif now.items and result.work.seen.uneven:
+                # A mean of each sample, perhaps.
+                yield replace(now, items=False)
+            if not run.failure and not now.ratios:
+                yield replace(now, ratios=True)
             return
         if not now.readouts:
             kinds = self._kinds(run, result)
             if kinds:
                 first = replace(now, readouts=tuple(kinds.items()))
                 yield first
+                gathered = {spot: kind for spot, kind in kinds.items() if "sum" not in kind}
+                if any(kind.partition(",")[0] in ("rows", "bag") for kind in kinds.values()):
+                    # What is counted from the rows of all processes is whole already.
+                    yield replace(now, readouts=tuple(gathered.items()), counts=True)
                 if any("sum" in kind for kind in kinds.values()):
                     means = {s: "mean" if "sum" in kind else kind for s, kind in kinds.items()}
                     yield replace(first, counts=True)
@@ -213,51 +257,55 @@ def _trains_alike(found: Comparison) -> bool:
     return found.status == EQUAL or (found.status == DIFFERS and prints)
 
 
-def _kind(theirs: list[tuple[str, Any]], ours: list[list[tuple[str, Any]]]) -> str:
+def _kind(theirs: list[Number], ours: list[list[Number]]) -> str:
     """Return how the numbers of the processes make those of one: same, mean, sum, rows or "".
 
     Where an evaluation reads the same number on all processes, "sum, shared" or "rows, shared".
     """
-    kinds = ["mean", "sum", "rows"]
-    apart = 0
+    kinds = ["mean", "sum", "rows", "bag"]
+    apart, shared = 0, False
     for turn in range(min(READ, len(theirs), *(len(mine) for mine in ours))):
-        how, whole = theirs[turn]
+        how, whole, _ = theirs[turn]
         parts = [mine[turn][1] for mine in ours]
-        if _fits("same", whole, parts):
+        rows = [mine[turn][2] for mine in ours]
+        if _fits("same", whole, parts, rows):
+            shared = shared or any(_flat(whole))
             continue
         apart += 1
         if how == "__bool__":
             return ""
         if apart <= COMPARED:
-            kinds = [kind for kind in kinds if _fits(kind, whole, parts)]
+            kinds = [kind for kind in kinds if _fits(kind, whole, parts, rows)]
     if not apart:
         return "same"
-    shared = any(
-        _fits("same", theirs[turn][1], [mine[turn][1] for mine in ours])
-        and any(_flat(theirs[turn][1]))
-        for turn in range(min(READ, len(theirs), *(len(mine) for mine in ours)))
-    )
     if not kinds:
         return ""
     return f"{kinds[0]}, shared" if shared and kinds[0] != "mean" else kinds[0]
 
 
-def _fits(kind: str, whole: Any, parts: list[Any]) -> bool:
-    if kind == "rows":
+def _fits(kind: str, whole: Any, parts: list[Any], rows: list[int]) -> bool:
+    if kind in ("rows", "bag"):
         if not isinstance(whole, list) or not all(isinstance(part, list) for part in parts):
             return False
-        rows = [row for same in zip(*parts, strict=False) for row in same]
-        return len(rows) == len(whole) and _near(whole, rows)
+        if kind == "rows":
+            dealt = [row for same in zip_longest(*parts, fillvalue=parts) for row in same]
+            found = [row for row in dealt if row is not parts]
+            return len(found) == len(whole) and _near(whole, found)
+        # A collate function may sort the samples: then rows are in another order.
+        found = [row for part in parts for row in part]
+        plain = all(isinstance(row, int | float) for row in (*whole, *found))
+        return plain and len(found) == len(whole) and _near(sorted(whole), sorted(found))
     a, each = _flat(whole), [_flat(part) for part in parts]
     if any(len(part) != len(a) for part in each):
         return False
     if kind == "same":
         # All processes hold the same weights, so what each computes alike agrees to the bit.
         return all(_near(part, each[0], 1e-12) for part in each) and _near(a, each[0])
-    totals = [sum(same) for same in zip(*each, strict=True)]
+    weights = [1.0] * len(each)
     if kind == "mean":
-        totals = [total / len(each) for total in totals]
-    return _near(a, totals)
+        of = sum(rows)
+        weights = [n / of for n in rows] if of else [1 / len(each)] * len(each)
+    return _near(a, [sum(map(mul, same, weights)) for same in zip(*each, strict=True)])
 
 
 def _flat(value: Any) -> list[float]:

@@ -37,10 +37,18 @@ class Options:
     """Whether the processes divide the batches of evaluations."""
     sums: bool = False
     """Whether runs have shown that the loss is a sum over the batch."""
+    items: bool = True
+    """Whether means over numbers of items that change count by them."""
+    ratios: bool = False
+    """Whether a sum divided by a variable is a mean over the items that the variable counts."""
     readouts: tuple[tuple[Spot, str], ...] = ()
     """How numbers that the script reads from tensors combine over the processes."""
     numbers: bool = False
     """Whether numbers that equal the batch size stand for it, where training makes tensors."""
+    source: int = 0
+    """Which expression gives batches that no DataLoader of the script makes, counted from 1."""
+    dimension: int = 0
+    """The dimension of the rows in those batches."""
     counts: bool = False
     """Whether numbers of samples that training adds up are of the whole batch."""
 
@@ -98,6 +106,12 @@ class Work:
         self.module = next(n for n in companion.NAMES if n not in taken | beside)
         self.script = self.entry
         """The file that is rewritten now."""
+
+    @property
+    def weighs(self) -> bool:
+        """Whether each process knows its share of the batch, and counts by it."""
+        known = self.seen.loaders and not self.options.scale_batch and not self.mixed
+        return self.seen.ran and bool(known or self.options.source)
 
     @property
     def draft(self) -> Draft:

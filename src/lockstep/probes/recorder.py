@@ -121,6 +121,8 @@ class Recorder:
         """Whether this process is a forked child, usually a data worker."""
         self.step = 0
         """Optimizer steps begun so far."""
+        self.further = settings.further
+        """Steps that the script may make beyond the number in the settings."""
         self.steps_of: dict[int, int] = {}
         """Steps of each optimizer, by its identity."""
         self.window = Window()

@@ -17,6 +17,12 @@ class Settings:
     """Where all processes write their events."""
     steps: int | None = None
     """Optimizer steps after which the script ends; None lets it end by itself."""
+    further: int = 0
+    """More steps that the script may make if it ends by itself before them."""
+    evaluated: int = 16
+    """The most batches of an evaluation in a proof; the number of ranks must divide it."""
+    resumed: bool = False
+    """Whether the script begins with weights that it loads, which a proof must not set."""
     batches: int | None = None
     """Batches after which each pass over a loader ends; None lets it end by itself."""
     gpus: int | None = None

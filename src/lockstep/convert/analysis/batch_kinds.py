@@ -81,6 +81,8 @@ class _Kinds:
         if isinstance(node.operator, cst.Divide):
             if SUM in left and SIZE.search(script.code(node.right)):
                 return (left - {SUM}) | {MEAN}
+            if left == {SUM} and self.work.options.ratios and dotted(node.right):
+                return {MEAN, MASKED}
             if left == {SUM} and self.of(script, node.right, depth) == {SUM}:
                 # `(losses * mask).sum() / mask.sum()`
                 return {MEAN, MASKED}

@@ -52,6 +52,8 @@ def stores(project: Project, script: Script, call: cst.Call) -> bool:
     if project.definition(script, call.func) is not None:
         return False
     name = project.title(script, call.func)
+    if isinstance(call.func, cst.Attribute) and not name:
+        name = call.func.attr.value  # `(folder / "a.txt").write_text(text)`
     if STORES.match(name):
         return bool(call.args) or receiver(call) is not None
     # `image.save(path)`, but not `self.save(path)` of a class that is defined here

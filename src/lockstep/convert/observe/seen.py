@@ -38,6 +38,8 @@ class Forward:
     """Whether backward passes went through its result."""
     inside: bool
     """Whether it is in a method of another module, or a library calls the module."""
+    stack: tuple[Span, ...] = ()
+    """The calls that led there, the innermost first."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,6 +100,8 @@ class Seen:
     """Whether the script asks for a GPU with a number above 0."""
     norms: bool = False
     """Whether a trained model has batch norm."""
+    buffers: bool = True
+    """Whether a trained model has buffers."""
     loose: bool = False
     """Whether parameters are trained that belong to no module that the script calls."""
     grad_of_weights: bool = False
@@ -146,7 +150,10 @@ def seen(rank: Rank, place: Place) -> Seen:
         models = frozenset(event["model"] for event in events)
         learns = any(event["learned"] for event in events)
         inside = any(event["inside"] for event in events)
-        found.forwards.append(Forward(span=span, models=models, learns=learns, inside=inside))
+        calls = tuple(place(one) for one in events[0]["stack"])
+        found.forwards.append(
+            Forward(span=span, models=models, learns=learns, inside=inside, stack=calls)
+        )
     learning = {place(event["span"]) for event in rank.of("forwards") if event["learned"]}
     for event in rank.of("evaluates"):
         span = place(event["span"])
@@ -156,6 +163,7 @@ def seen(rank: Rank, place: Place) -> Seen:
         span = place(event["span"])
         if event["direct"] and span not in learning:
             found.moves_norms.append(span)
+    found.buffers = any(event["buffers"] for event in rank.of("model"))
     for event in rank.of("model"):
         found.unused = found.unused or event["unused"]
         found.again = found.again or event["again"]
@@ -177,7 +185,7 @@ def seen(rank: Rank, place: Place) -> Seen:
         found.acts.append([(what, place(span)) for what, span in event["acts"]])
     for event in rank.of("draws"):
         if event["late"] or event["fetching"]:
-            rows = event["batch"] in event["shape"] and event["batch"] > 1
+            rows = event["each"] or (event["batch"] in event["shape"] and event["batch"] > 1)
             found.draws.append(
                 Draw(
                     span=place(event["span"]),
@@ -239,13 +247,15 @@ def _made(rank: Rank) -> Iterator[tuple[Any, Loader]]:
 
 Spot = tuple[Span, str]
 """A place, and the name of the tensor that is read there if the place is no call of its method."""
-Read = dict[Spot, list[tuple[str, Any]]]
-"""For each spot, how numbers were read there, and which ones."""
+Read = dict[Spot, list[tuple[str, Any, int]]]
+"""For each spot: how numbers were read there, which ones, and the rows of the batch before."""
 
 
 def readouts(rank: Rank, place: Place) -> Read:
     """Return the numbers that a run read from tensors."""
     found: Read = defaultdict(list)
     for event in rank.of("read"):
-        found[place(event["span"]), event["name"]].append((event["how"], event["value"]))
+        found[place(event["span"]), event["name"]].append(
+            (event["how"], event["value"], event["rows"])
+        )
     return found

@@ -19,7 +19,7 @@ _DRAWS = "torch.randint", "numpy.random.randint", "torch.multinomial", "numpy.ra
 
 def rewrite(work: Work) -> None:
     """Divide the batches of loops without a DataLoader."""
-    if work.seen.loaders:
+    if work.seen.loaders or work.options.source:
         return
     done: set[cst.CSTNode] = set()
     for script in work.scripts:

@@ -10,7 +10,7 @@ ORDER = 10
 
 def rewrite(work: Work) -> None:
     """Put `divided` around every DataLoader that is trained on."""
-    for loader in work.seen.loaders:
+    for loader in work.seen.loaders if not work.options.source else ():
         call = work.at(loader.span) if loader.direct else None
         if call is None:
             place = f"{loader.span.path}, line {loader.span.line}" if loader.span.path else "there"

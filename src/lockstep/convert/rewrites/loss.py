@@ -32,46 +32,57 @@ _DEEPEST = 20
 
 def rewrite(work: Work) -> None:
     """Scale sums by the number of processes, and weight means by the items of each."""
-    sums = set()
-    for script in work.scripts:
-        work.script = script
-        sums |= set(_scale_sums(work))
+    found = [(script, *one) for script in work.scripts for one in _losses(work, script)]
+    sums = {one[-1] == {SUM} or (work.options.sums and MEAN not in one[-1]) for one in found}
     if True in sums:
         work.flags.add("sums")
     work.mixed = len(sums) > 1
+    if work.seen.norms and work.weighs:
+        work.flags.add("norms_weigh")
+    for script, call, loss, kind in found:
+        work.script = script
+        _scale(work, call, loss, kind)
     _weigh_means(work)
 
 
-def _scale_sums(work: Work) -> Iterator[bool]:
-    """Multiply sums by the number of processes before backward; yield for each whether it is."""
-    for call in work.script.calls:
-        loss = loss_of(call) if is_backward(work.script, call) else None
-        if loss is None or not work.parts.training.used(work.script, call):
+def _losses(work: Work, script: Script) -> Iterator[tuple[cst.Call, cst.BaseExpression, set[str]]]:
+    """Yield each backward of a script with its loss, and what that is over the batch."""
+    work.script = script
+    for call in script.calls:
+        loss = loss_of(call) if is_backward(script, call) else None
+        if loss is None or not work.parts.training.used(script, call):
             continue
-        found = kinds(work, work.script, loss) - {MASKED}
-        line = work.line(call)
+        found = kinds(work, script, loss) - {MASKED}
         if SUM in found and (MEAN in found or WEIGHTS in found) and not work.seen.ran:
             raise ConvertError(
-                f"line {line}: part of the loss is a sum over the batch and part is not, so no "
-                "single factor keeps its gradient. Make all of it means (reduction='mean'), or "
-                "divide the sums by the number of samples."
+                f"line {work.line(call)}: part of the loss is a sum over the batch and part is "
+                "not, so no single factor keeps its gradient. Make all of it means "
+                "(reduction='mean'), or divide the sums by the number of samples."
             )
-        if found == {SUM} or (work.options.sums and MEAN not in found):
-            text = work.script.code(loss)
-            whole = text if re.fullmatch(r"[\w.]+", text) else f"({text})"
-            inside = isinstance(work.script.parents.get(loss), cst.Arg)
-            scaled = f"{whole} * {work.use('WORLD_SIZE')}"
-            work.draft.replace(loss, scaled if inside else f"({scaled})")
-            work.done("loss", call, "the loss is a sum and DDP takes a mean, so it is scaled first")
-            yield True
-            continue
-        yield False
-        rows = work.rows.get(work.script.function_of(call))
-        if rows is not None:
-            work.draft.around(loss, f"{work.use('mean_of_all')}(", f", {rows})")
-            work.done("loss", call, "each process counts by its rows: the last batch may be uneven")
-        if found - {WEIGHTS} != {MEAN}:
-            work.note(call, f"lockstep takes {work.script.code(loss)} for a mean over the batch")
+        yield call, loss, found
+
+
+def _scale(work: Work, call: cst.Call, loss: cst.BaseExpression, found: set[str]) -> None:
+    """Multiply a sum by the number of processes, and weigh where gradients cannot be."""
+    text = work.script.code(loss)
+    weighed = f"{work.use('weighed')}(" if "norms_weigh" in work.flags else ""
+    if found == {SUM} or (work.options.sums and MEAN not in found):
+        whole = text if re.fullmatch(r"[\w.]+", text) else f"({text})"
+        whole = f"{weighed}{text})" if weighed else whole
+        inside = isinstance(work.script.parents.get(loss), cst.Arg)
+        scaled = f"{whole} * {work.use('WORLD_SIZE')}"
+        work.draft.replace(loss, scaled if inside else f"({scaled})")
+        work.done("loss", call, "the loss is a sum and DDP takes a mean, so it is scaled first")
+        return
+    rows = work.rows.get(work.script.function_of(call))
+    if rows is not None:
+        work.draft.around(loss, f"{work.use('mean_of_all')}(", f", {rows})")
+        work.done("loss", call, "each process counts by its rows: the last batch may be uneven")
+    elif weighed:
+        work.draft.around(loss, weighed)
+        work.done("loss", call, "each process counts by its rows of the batch")
+    if found - {WEIGHTS} != {MEAN}:
+        work.note(call, f"lockstep takes {text} for a mean over the batch")
 
 
 def _weigh_means(work: Work) -> None:
@@ -87,7 +98,7 @@ def _weigh_means(work: Work) -> None:
                 continue
             done.add(node)
             _weigh(work, node, count)
-    for span in work.seen.uneven:
+    for span in work.seen.uneven if work.options.items else ():
         call = work.at(span)
         items = _items(work, call) if call is not None else ""
         if call is not None and items and call not in done:
@@ -135,6 +146,8 @@ def _count(work: Work, script: Script, node: cst.CSTNode) -> str | None:
 
 def _below(work: Work, script: Script, node: cst.BinaryOperation) -> str | None:
     """Return the divisor of `(losses * mask).sum() / mask.sum()`."""
+    if work.options.ratios and dotted(node.right) and kinds(work, script, node.left) == {SUM}:
+        return script.code(node.right)
     if SIZE.search(script.code(node.right)) or not all(
         _is_sum(work, script, side, 0) for side in (node.left, node.right)
     ):

@@ -26,7 +26,7 @@ _PLAIN = re.compile(
     r"mul|add|div|sub|byte|uint8|type|to|range|zip|enumerate|replace|strip|lower|split|make_grid|"
     r"get_last_lr|get_rng_state|get_state|getstate|unwrap|asdict|namedtuple|open|first_only|gcf|"
     r"fromarray|eval|half|pop_|expanduser|resolve|as_posix|DataFrame|Series|get_rng_state_all|"
-    r"reset_index|hexdigest|model_dump|to_dict|parameters|named_parameters|children|script|trace)$"
+    r"reset_index|dumps|hexdigest|model_dump|to_dict|parameters|named_parameters|children|script|trace)$"
 )
 
 

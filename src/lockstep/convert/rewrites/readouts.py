@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import libcst as cst
 
 from lockstep.convert.sites import span_of
@@ -11,7 +13,7 @@ from lockstep.source.script import Script
 from lockstep.source.tree import dotted, walk_shallow
 
 ORDER = 140
-HELPERS = {"mean": "all_mean", "sum": "all_sum", "rows": "all_rows"}
+HELPERS = {"mean": "all_mean", "sum": "all_sum", "rows": "all_rows", "bag": "all_rows"}
 _READS = ("item", "tolist", "numpy")
 
 
@@ -22,17 +24,64 @@ def rewrite(work: Work) -> None:
         kind, _, shared = seen.partition(", ")
         if kind not in HELPERS:
             continue
-        for value in _values(work, span, name):
+        read = _values(work, span, name)
+        for value in [part for one in read for part in _added(work, one) or [one]]:
             if value in done:
                 continue
             done.add(value)
             if shared:
                 work.flags.add("shared")
             work.draft.around(value, f"{work.use(HELPERS[kind])}(")
-            what = {"mean": "the mean", "sum": "the sum", "rows": "the rows"}[kind]
-            work.done("numbers", value, f"this reads {what} over all processes")
+            what = {"mean": "mean", "sum": "sum"}.get(kind, "rows")
+            work.done("numbers", value, f"this reads the {what} over all processes")
+    _shown(work)
     if work.options.counts:
         _counts(work)
+
+
+def _shown(work: Work) -> None:
+    """Show how many samples all processes have seen: `print(i * len(x), "of", len(data))`."""
+    for node in _beside(work):
+        if not isinstance(node, cst.Expr) or not isinstance(node.value, cst.Call):
+            continue
+        for part in walk_shallow(node.value):
+            parent = work.script.parents.get(part)
+            times = isinstance(parent, cst.BinaryOperation) and isinstance(
+                parent.operator, cst.Multiply
+            )
+            if times and _is_count(part):
+                work.draft.around(part, f"{work.use('whole')}(")
+                work.done("numbers", node, "counts the samples of all processes")
+
+
+def _beside(work: Work) -> Iterator[cst.CSTNode]:
+    """Yield what stands in a loop, or else a function, in which a model learns."""
+    seen: set[cst.CSTNode] = set()
+    for forward in work.seen.forwards:
+        call = work.at(forward.span) if forward.learns else None
+        for node in walk_shallow(_around(work, call)) if call is not None else ():
+            if node not in seen:
+                seen.add(node)
+                yield node
+
+
+def _added(work: Work, value: cst.BaseExpression) -> list[cst.BaseExpression]:
+    """Return what training adds to a tensor that is read later: `total += loss.detach()`.
+
+    There, batches are known that do not divide evenly.
+    """
+    name = dotted(value)
+    found = []
+    for forward in work.seen.forwards if name is not None else ():
+        script = work.script
+        call = work.at(forward.span) if forward.learns else None
+        here, work.script = work.script, script
+        if call is None or here is not script:
+            continue
+        for node in walk_shallow(_around(work, call)):
+            if isinstance(node, cst.AugAssign) and dotted(node.target) == name:
+                found.append(node.value)
+    return list(dict.fromkeys(found))
 
 
 def _values(work: Work, span: Span, name: str) -> list[cst.BaseExpression]:
@@ -82,26 +131,21 @@ def _whole(script: Script, node: cst.BaseExpression) -> cst.BaseExpression | Non
 
 def _counts(work: Work) -> None:
     """Count samples that training adds up for the whole batch: `total += y.size(0)`."""
-    done: set[cst.CSTNode] = set()
-    for forward in work.seen.forwards:
-        call = work.at(forward.span) if forward.learns else None
-        if call is None:
-            continue
-        for node in walk_shallow(_around(work, call)):
-            if not isinstance(node, cst.AugAssign) or node in done:
-                continue
+    for node in _beside(work):
+        if isinstance(node, cst.AugAssign | cst.Assign):
+            adds = isinstance(node, cst.AugAssign)
             for part in walk_shallow(node.value):
-                if _is_count(part) or _is_factor(work, node.value, part):
-                    done.add(node)
+                if (adds and _is_count(part)) or _is_factor(work, part):
                     work.draft.around(part, f"{work.use('whole')}(")
                     work.done("numbers", node, "counts the samples of all processes")
 
 
-def _is_factor(work: Work, whole: cst.BaseExpression, part: cst.CSTNode) -> bool:
+def _is_factor(work: Work, part: cst.CSTNode) -> bool:
     """Return whether a value is multiplied with a number that was read: `loss.item() * n`."""
+    whole = work.script.parents.get(part)
     if not isinstance(whole, cst.BinaryOperation) or not isinstance(whole.operator, cst.Multiply):
         return False
-    if part not in (whole.left, whole.right) or dotted(part) is None:
+    if part not in (whole.left, whole.right) or (dotted(part) is None and not _is_count(part)):
         return False
     other = whole.left if part is whole.right else whole.right
     places = {(span.path, span.line, span.column) for (span, _), _ in work.options.readouts}

@@ -8,7 +8,7 @@ import libcst as cst
 
 from lockstep.convert.work import Work
 from lockstep.source.script import Script
-from lockstep.source.tree import argument, code, constant, dotted, walk_shallow
+from lockstep.source.tree import argument, code, constant, dotted, walk, walk_shallow
 
 ORDER = 50
 _MAKES = re.compile(
@@ -17,6 +17,8 @@ _MAKES = re.compile(
 )
 _SHAPES = {"view", "reshape", "expand", "repeat", "new_zeros", "new_ones", "new_full", "new_empty",
            "new_tensor", "fill_", "unflatten", "chunk", "split"}  # fmt: skip
+_RANDOM = re.compile(r"rand|normal|noise|sample")
+_LOSSES = re.compile(r"loss|criterion|bce|mse|crit", re.I)
 _NAMED = re.compile(r"(init|make|get|reset|sample|zero|hidden|noise|latent|state)", re.I)
 
 
@@ -68,6 +70,11 @@ def _alike(work: Work, text: str, node: cst.CSTNode) -> set[str]:
 def _training(work: Work) -> list[tuple[Script, cst.FunctionDef | None]]:
     """Return the functions that call a model to train it, and methods of modules."""
     found: dict[tuple[Script, cst.FunctionDef | None], None] = {}
+    if work.options.numbers:
+        for script in work.scripts:
+            for node in walk(script.tree):
+                if isinstance(node, cst.FunctionDef) and node.name.value == "forward":
+                    found[script, node] = None
     spans = [f.span for f in work.seen.forwards if f.learns]
     spans += [span for acts in work.seen.acts for _, span in acts]
     for span in spans:
@@ -89,16 +96,37 @@ def _is_made(work: Work, call: cst.Call) -> bool:
     return call.func.attr.value in _SHAPES or bool(_NAMED.search(call.func.attr.value))
 
 
+def _is_target(work: Work, call: cst.Call) -> bool:
+    """Return whether a constant is made before the training, and losses compare with it."""
+    text = work.script.code(call)
+    statement = work.statement(call)
+    assign = statement.body[0] if isinstance(statement, cst.SimpleStatementLine) else None
+    if _RANDOM.search(text) or not isinstance(assign, cst.Assign):
+        return False
+    name = dotted(assign.targets[0].target)
+    return name is not None and any(
+        _LOSSES.search(code(other.func))
+        and any(dotted(arg.value) == name for arg in other.args)
+        and any(isinstance(p, cst.For | cst.While) for p in work.script.above(other))
+        for other in work.script.calls
+    )
+
+
 def _replace(work: Work, call: cst.Call, sizes: set[str]) -> None:
     """Replace batch sizes in the arguments of a call, as whole arguments or elements of a shape."""
-    loops = [p for p in work.script.above(call) if isinstance(p, cst.For | cst.While)]
-    if not loops:
+    above = list(work.script.above(call))
+    wide = work.options.numbers
+    inside = any(isinstance(p, cst.For | cst.While) for p in above) or (
+        wide and any(isinstance(p, cst.FunctionDef) and p.name.value == "forward" for p in above)
+    )
+    if not inside and not (wide and _is_target(work, call)):
         return
     for arg in call.args:
         parts = [arg.value]
         if isinstance(arg.value, cst.Tuple | cst.List):
             parts = [element.value for element in arg.value.elements]
-        if any(constant(part) == -1 for part in [*parts, *(a.value for a in call.args)]):
+        fitted = any(constant(part) == -1 for part in [*parts, *(a.value for a in call.args)])
+        if fitted and not wide:
             continue
         for part in parts:
             if code(part) in sizes and call.func is not part:

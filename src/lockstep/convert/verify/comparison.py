@@ -2,20 +2,33 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 
 from lockstep.convert.verify.printed_lines import differing
 from lockstep.convert.verify.rounding_bounds import Bounds
-from lockstep.convert.verify.runs import Run
-from lockstep.convert.verify.verdict import DIFFERS, EQUAL, FAILED, Comparison, Difference
+from lockstep.convert.verify.runs import Run, timeless
+from lockstep.convert.verify.verdict import (
+    DIFFERS,
+    EQUAL,
+    FAILED,
+    INDIVISIBLE,
+    Comparison,
+    Difference,
+)
 from lockstep.probes.trace import Event, Rank
 
 MOST_NOTES = 5
+_CANNOT = re.compile(r"a batch of [\w ]+ cannot be divided by \d+ processes")
+"""What a converted program says of a batch."""
 Reason = tuple[str, str]
 NEAR = 1e-3
 """Ratios closer than this count as equal."""
 
 UNKNOWN = "no known reason explains it."
+VAGUE = "rounding explains most of what training changes, so that they agree proves nothing."
+MOST_EXPLAINED = 0.5
+"""The largest share of the training that rounding may explain."""
 PRINTS = "what it prints"
 
 
@@ -26,19 +39,27 @@ def compare(
     *,
     losses: bool = True,
     exact: bool = False,
+    converted: bool = False,
+    double: bool = False,
+    steps: int | None = None,
     again: Sequence[Run] = (),
 ) -> Comparison:
     """Compare a result with the original. On one process not a bit may differ.
 
     Without `losses`, only weights count. With `exact`, no bit may differ on any number of ranks.
+    With `converted`, all ranks must hold what one process holds, and write its files once. Weights
+    are compared for some `steps` of each optimizer. With `double`, the runs computed in float64.
     `again` holds more runs of the original, which show what it prints differently every time.
     """
     found = Comparison(replicas=run.replicas, status=EQUAL)
     if run.failure:
         found.status, found.reason, found.log = FAILED, run.failure, run.log
+        said = _CANNOT.search(run.log)
+        if said is not None and converted and run.replicas > 1:
+            found.status, found.reason, found.log = INDIVISIBLE, f"{said[0]}.", ""
         return found
-    bounds = Bounds(original, nudged)
-    found.first = _first(original, run, bounds, found, losses=losses, exact=exact)
+    bounds = Bounds(original, nudged, double=double)
+    found.first = _first(original, run, bounds, found, steps, losses=losses, exact=exact)
     if found.first is not None:
         found.status = DIFFERS
         found.reason, found.advice = reason(original, run, found.first.step)
@@ -48,9 +69,13 @@ def compare(
         found.reason = "every rank makes a batch as large as the original's."
         found.advice = f"Divide the batch size by the number of ranks, {run.replicas}."
         return found
+    wrong = _kept_apart(original, run) or _written(original, nudged, run) if converted else None
+    if wrong is not None:
+        found.status, found.first, found.reason = DIFFERS, *wrong
+        return found
     alone = run.replicas == 1
-    lines = list(differing(original, [nudged, *again], run, exact=alone))
-    found.apart = len(lines)
+    lines = list(differing(original, [nudged, *again], run, exact=alone, files=converted))
+    found.apart = sum(len(apart.numbers) or 1 for apart in lines)
     for apart in lines:
         if alone or apart.evaluated:
             what = PRINTS if alone else "the evaluation"
@@ -62,18 +87,75 @@ def compare(
     return found
 
 
+def _kept_apart(original: Run, run: Run) -> tuple[Difference, str] | None:
+    """Find a rank whose optimizer holds something else than those of the other ranks."""
+    rates = {(e["optimizer"], e["step"]): e["rates"] for e in original.first.of("step")}
+    for number, rank in enumerate(run.ranks):
+        for event in rank.of("step"):
+            theirs = rates.get((event["optimizer"], event["step"]))
+            if theirs is not None and theirs != event["rates"]:
+                where = Difference(event["step"] + 1, "the learning rate")
+                return where, (
+                    f"it is {_list(event['rates'])} on rank {number}, and {_list(theirs)} in the "
+                    "original."
+                )
+    for same in zip(*(rank.of("weights") for rank in run.ranks), strict=False):
+        if len({event["state"] for event in same}) > 1:
+            where = Difference(same[0]["step"] + 1, "what the optimizer keeps")
+            return where, "it is not the same on all ranks."
+    return None
+
+
+def _written(original: Run, nudged: Run, run: Run) -> tuple[Difference, str] | None:
+    """Find a file that the result does not write, or writes more than once."""
+    theirs, moved = original.files, nudged.files
+    ours: dict[str, list[int]] = {}
+    for number, rank in enumerate(run.ranks):
+        for event in rank.of("file"):
+            ours.setdefault(timeless(event["path"]), []).append(number)
+    same = {path for path in theirs if path in moved}
+    named = len(same) == len(theirs)
+    for path, ranks in ours.items():
+        if path in theirs and len(ranks) > 1:
+            several = " and ".join(map(str, ranks))
+            return Difference(1, f"the file {path}"), f"ranks {several} write it."
+        if path not in theirs and named and path not in moved:
+            return Difference(1, f"the file {path}"), "the original does not write it."
+    for path in theirs:
+        if path in same and path not in ours:
+            return Difference(1, f"the file {path}"), "the result does not write it."
+        mine = run.files.get(path)
+        names = set(theirs[path]["names"])
+        if path in same and mine is not None and names != set(mine["names"]):
+            apart = sorted(names ^ set(mine["names"]))[0]
+            where = "result" if apart not in names else "original"
+            return Difference(1, f"the file {path}"), f"only that of the {where} holds {apart}."
+    return None
+
+
 def _first(
-    original: Run, run: Run, bounds: Bounds, found: Comparison, *, losses: bool, exact: bool
+    original: Run,
+    run: Run,
+    bounds: Bounds,
+    found: Comparison,
+    steps: int | None,
+    *,
+    losses: bool,
+    exact: bool,
 ) -> Difference | None:
     """Return the first loss or weight that differs from the original."""
     ours, lost = {(e["optimizer"], e["step"]): e for e in run.steps}, run.losses()
+    weighed = run.weighed_losses()
     for event in original.first.of(*("loss",) * losses, "weights"):
+        if steps is not None and event["step"] >= steps:
+            continue
         if event["kind"] == "loss":
             number, step = event["number"], event["step"] + 1
             if number >= len(lost):
                 return _short(original, run, step)
             limit = 0.0 if run.replicas == 1 or exact else bounds.loss(number)
-            gaps = [("the loss", abs(event["value"] - lost[number]), limit)]
+            gap = min((abs(event["value"] - each[number]) for each in (lost, weighed)), default=0.0)
+            gaps = [("the loss", gap, limit)]
         else:
             step = event["step"] + 1
             other = ours.get((event["optimizer"], event["step"]))
@@ -86,6 +168,10 @@ def _first(
             limits = [0.0] * len(tensors)
             if run.replicas > 1 and not exact:
                 limits = bounds.weights(event["optimizer"], event["step"], roundings)
+                share = bounds.explained(event["optimizer"], event["step"], limits)
+                found.explained = max(found.explained, share)
+                if found.explained <= MOST_EXPLAINED:
+                    found.clear = max(found.clear, event["step"] + 1)
             gaps = [(t[0], t[1], limit) for t, limit in zip(tensors, limits, strict=True)]
             if exact and event["digest"] != other["digest"] and not any(gap for _, gap, _ in gaps):
                 return Difference(step, "the bits of the weights")

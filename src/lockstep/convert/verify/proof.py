@@ -12,7 +12,8 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from lockstep.console import Progress
-from lockstep.convert.verify.comparison import PRINTS, UNKNOWN, compare
+from lockstep.convert.verify.comparison import MOST_EXPLAINED, PRINTS, UNKNOWN, VAGUE, compare
+from lockstep.convert.verify.resumes import arguments_to_resume, checkpoint_of, loads_first
 from lockstep.convert.verify.runs import (
     DOUBLE,
     INSIDE,
@@ -25,8 +26,14 @@ from lockstep.convert.verify.runs import (
     scratch_of,
     started,
 )
-from lockstep.convert.verify.verdict import DIFFERS, EQUAL, Comparison, Verdict
+from lockstep.convert.verify.verdict import DIFFERS, EQUAL, Comparison, Difference, Verdict
 
+CLEAR = 2
+"""Steps that must be compared within a bound that proves something."""
+FEW = 4
+"""Batches of an evaluation of such a program."""
+SLOW = 3
+"""Steps to compare of a program whose steps take seconds."""
 AGAIN = 3
 """How often the original runs again where it is in doubt which of its numbers are times."""
 
@@ -77,7 +84,16 @@ class Proof:
         self, plan: Plan, original: Path, progress: Progress, *, watched: bool = False
     ) -> None:
         progress.say(f"running {plan.name} as it is, and again to measure rounding")
-        self.original = started(plan, ORIGINAL, original, 1, watched=watched)
+        if plan.further:
+            # To its end, if that is near; if not, for as many steps as are compared.
+            inner = replace(plan, folder=plan.folder / "whole")
+            inner.folder.mkdir()
+            self.original = started(inner, ORIGINAL, original, 1, watched=watched)
+            plan = inner if self.original.ended else replace(plan, further=0)
+            if any(self.original.trace.of("slow")):
+                plan = replace(plan, steps=min(SLOW, plan.steps or SLOW), evaluated=FEW)
+        if not plan.further:
+            self.original = started(plan, ORIGINAL, original, 1, watched=watched)
         if self.original.by_hand:
             plan = replace(plan, folder=plan.folder / "by_hand", by_hand=True)
             plan.folder.mkdir()
@@ -87,6 +103,11 @@ class Proof:
         self.nudged = self.original
         if not self.original.failure:
             self.nudged = started(plan, NUDGED, original, 1)
+
+    @property
+    def slow(self) -> bool:
+        """Whether the steps of the original take seconds."""
+        return self.plan.evaluated == FEW
 
     def without_rests(self) -> Proof:
         """Return a proof that leaves out the last batch of a pass if it is smaller."""
@@ -112,7 +133,11 @@ class Proof:
                 self.progress.say(f"running the result on {number} process(es)")
             run, found = known.get(number) or self.on(result, number)
             runs.append(run)
-            verdict.comparisons.append(found)
+            compared = verdict.comparisons
+            compared.append(found)
+            if found.status == EQUAL and number > 1 and not any(c.resumed for c in compared):
+                resumed = self._resumed(result, number)
+                compared += [resumed] if resumed is not None else []
         said = (event["what"] for run in runs for event in run.trace.of("neutralised"))
         verdict.neutralised = list(dict.fromkeys(said))
         verdict.fake_cuda = list(dict.fromkeys(w for run in runs for w in run.trace.fake_cuda))
@@ -142,16 +167,65 @@ class Proof:
         found = self._compared(self.original, self.nudged, run)
         if number == 1 and found.first is not None and found.first.what == PRINTS:
             found = self._compared(self.original, self.nudged, run, self._again)
-        unknown = found.status == DIFFERS and found.reason == UNKNOWN
-        if number > 1 and unknown and not self.plan.exact:
-            found = self._in_double(result, number) or found
+        late = found.first is not None and found.first.step > (self.plan.steps or 0)
+        unclear = found.status == DIFFERS and (found.reason == UNKNOWN or late)
+        vague = found.status == EQUAL and found.explained > MOST_EXPLAINED
+        if number > 1 and (unclear or vague) and not self.plan.exact:
+            # A program that is slow in float32 takes minutes for a step in float64.
+            double = None if self.slow else self._in_double(result, number)
+            if double is not None and (vague or double.status == EQUAL):
+                found = double
+            elif vague and found.clear < CLEAR:
+                found.status, found.first, found.reason = DIFFERS, Difference(1, "nothing"), VAGUE
         return run, found
 
     def _compared(
-        self, original: Run, nudged: Run, run: Run, again: Sequence[Run] = ()
+        self,
+        original: Run,
+        nudged: Run,
+        run: Run,
+        again: Sequence[Run] = (),
+        *,
+        double: bool = False,
     ) -> Comparison:
-        losses, exact = self.plan.losses, self.plan.exact
-        return compare(original, nudged, run, losses=losses, exact=exact, again=again)
+        plan = self.plan
+        return compare(
+            original,
+            nudged,
+            run,
+            losses=plan.losses,
+            exact=plan.exact,
+            converted=plan.converted,
+            double=double,
+            steps=plan.steps if plan.further else None,
+            again=again,
+        )
+
+    def _resumed(self, result: Program, number: int) -> Comparison | None:
+        """Compare runs that resume from a checkpoint of the result, if the script does that."""
+        checkpoint = checkpoint_of(self.original)
+        more = arguments_to_resume(self.script, checkpoint) if checkpoint else None
+        if more is None or not self.plan.converted or self.slow:
+            return None
+        self.progress.say("resuming both from the checkpoint that the result wrote")
+        plan = replace(self.plan, folder=self.plan.folder / f"{self._turns}-resumed", further=0)
+        plan.folder.mkdir()
+        # Shorter runs, which leave something to do.
+        theirs, ours = started(plan, ORIGINAL, self.script, 1), started(plan, "on", result, number)
+        if theirs.failure or ours.failure or not theirs.files.keys() & ours.files.keys():
+            return None
+        arguments = (*plan.arguments, *more)
+        later = replace(plan, folder=plan.folder / "later", arguments=arguments)
+        later.folder.mkdir()
+        # Both from the checkpoint of the result: those of the two differ by rounding.
+        original = started(later, ORIGINAL, self.script, 1, after=ours)
+        if original.failure or original.still or not loads_first(original):
+            return None
+        nudged = started(later, NUDGED, self.script, 1, after=ours)
+        run = started(later, "on", result, number, after=ours)
+        found = self._compared(original, nudged, run)
+        found.resumed = True
+        return found
 
     @cached_property
     def _again(self) -> list[Run]:
@@ -169,14 +243,14 @@ class Proof:
         return plan, both[0], both[1]
 
     def _in_double(self, result: Program, number: int) -> Comparison | None:
-        """Return the comparison in float64, if the result is equal there."""
+        """Return the comparison in float64, if it can be made."""
         plan, original, nudged = self._double
         if original.failure or nudged.failure:
             return None
         run = started(plan, f"{self._turns}-on-{number}", result, number)
-        found = self._compared(original, nudged, run)
+        found = self._compared(original, nudged, run, double=True)
         found.precision = "float64"
-        return found if found.status == EQUAL else None
+        return found if found.status in (EQUAL, DIFFERS) else None
 
 
 def findings(

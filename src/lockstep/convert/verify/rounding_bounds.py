@@ -20,6 +20,8 @@ Seven correct pairs on 2 to 4 ranks reached 1.2 times. A U-Net with batch norm a
 """
 EPS = 2.0**-23
 """One rounding of a number near 1 in float32."""
+MILLIONTH = 1e-6
+"""In float64, the share of what training has changed that needs no other explanation."""
 EARLY = 3
 """The number of first losses that share a bound, since a single one may agree by chance."""
 AHEAD = 1
@@ -32,8 +34,12 @@ There a ReLU or a maximum takes another branch, and everything after it differs.
 class Bounds:
     """Bounds for every weight after every step, and for every loss."""
 
-    def __init__(self, original: Run, nudged: Run) -> None:
+    def __init__(self, original: Run, nudged: Run, *, double: bool = False) -> None:
+        self._least = MILLIONTH if double else 0.0
         found: dict[tuple[int, int], list[float]] = {}
+        self._moved: dict[tuple[int, int], list[tuple[float, int, float]]] = {
+            (e["optimizer"], e["step"]): e.get("moved") or [] for e in nudged.steps
+        }
         so_far: dict[int, list[float]] = {}
         for event in nudged.steps:
             tensors = event.get("tensors", [])
@@ -64,7 +70,24 @@ class Bounds:
         moved = self._weights.get((optimizer, step), [math.inf] * len(rounding))
         # Parameters that are trained later have no bound of their own before that.
         moved = moved + [max(moved, default=math.inf)] * (len(rounding) - len(moved))
-        return [FACTOR * gap + one for gap, one in zip(moved, rounding, strict=False)]
+        # What was added to a weight so far is rounded as well, also where the weight is near 0. A
+        # gradient may be nothing but rounding, such as that of a bias before batch norm.
+        known = self._moved.get((optimizer, step), [])
+        typical = sum(total for total, _, _ in known) / max(1, sum(size for _, size, _ in known))
+        ways = [max(total / max(1, size), typical) for total, size, _ in known]
+        ways += [typical] * (len(rounding) - len(ways))
+        share = max((self._least, *(FACTOR * eps for _, _, eps in known)))
+        each = zip(moved, rounding, ways, strict=False)
+        return [FACTOR * gap + one + share * way for gap, one, way in each]
+
+    def explained(self, optimizer: int, step: int, bounds: list[float]) -> float:
+        """Return the share of what training has changed that would pass as rounding."""
+        moved = self._moved.get((optimizer, step), [])
+        whole = sum(total for total, _, _ in moved)
+        passes = sum(
+            min(total, bound * size) for (total, size, _), bound in zip(moved, bounds, strict=False)
+        )
+        return passes / whole if whole else 0.0
 
     def loss(self, number: int) -> float:
         """Return the bound for the loss of a backward."""

@@ -6,6 +6,7 @@ import re
 import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from lockstep.probes.run_script import ScriptRun, run
@@ -16,6 +17,10 @@ SMALL = 8_000_000
 """The largest file or folder, in bytes, that is copied; larger ones are linked."""
 FEW = 500
 """The most files of a folder that is copied."""
+LEVELS = 2
+"""How many folders above the working folder a script may ask for."""
+MODULES = 200
+_UP = re.compile(r"\.\./|[\"']\.\.[\"']|pardir")
 LEFT_OUT = {".git", ".venv", "__pycache__", ".mypy_cache", ".ruff_cache", ".pytest_cache"}
 INSIDE = "lockstep.convert.verify.in_process"
 WHOLE = f"{INSIDE}.whole_passes"
@@ -27,6 +32,10 @@ ORIGINAL, NUDGED = "original", "nudged"
 """Runs of the original: as it is, and with its first weights moved by one rounding."""
 _LOST = re.compile(
     r"Connection (closed|reset) by peer|connectFullMesh|Broken pipe|recvValue failed"
+)
+_TIME = re.compile(
+    r"\d{6,8}[-_T]?\d{4,6}|\d{4}-\d\d-\d\d(\D\d\d\D\d\d(\D\d\d)?)?|\d{10,}"
+    r"|[A-Z][a-z]{2}\d\d_\d\d-\d\d-\d\d"
 )
 TAIL = 15
 """Lines of the log that are shown."""
@@ -41,6 +50,30 @@ PACKAGES = {
     "yaml": "pyyaml",
 }
 """Packages whose name differs from that of their module."""
+
+
+@cache
+def _above(home: Path, working: Path) -> tuple[str, ...]:
+    """Return the names of the working folder and those above it, if a script may ask for them."""
+    texts = (path.read_text(errors="replace") for path in sorted(home.rglob("*.py"))[:MODULES])
+    if not any(_UP.search(text) for text in texts):
+        return ()
+    parents = [p for p in working.parents if len(p.parts) > 1 and p != Path.home()]
+    return tuple(p.name for p in reversed([working, *parents][: LEVELS + 1]))
+
+
+def _beside(scratch: Path, working: Path, names: tuple[str, ...]) -> Path:
+    """Make links to what lies beside the working folder and above it; return its place."""
+    place = scratch
+    for depth, name in enumerate(names):
+        if depth:
+            source = working.parents[len(names) - 1 - depth]
+            for entry in sorted(source.iterdir())[:FEW]:
+                if entry.name != name and not (place / entry.name).exists():
+                    (place / entry.name).symlink_to(entry.resolve(), entry.is_dir())
+        place = place / name
+        place.mkdir()
+    return place
 
 
 def furnish(scratch: Path, home: Path, working: Path) -> Path:
@@ -124,6 +157,12 @@ class Plan:
     """Whether the mean of the ranks' losses must be the loss of the original, too."""
     exact: bool = False
     """Whether all bits must agree, on any number of replicas."""
+    converted: bool = False
+    """Whether ranks must hold what one process holds, and write its files once."""
+    evaluated: int = 16
+    """The most batches of an evaluation; the number of ranks must divide it."""
+    further: int = 0
+    """More steps that a run may make if the original ends by itself before them."""
 
     def arguments_on(self, replicas: int) -> tuple[str, ...]:
         """Return the arguments, with the number of replicas in place of `{replicas}`."""
@@ -145,6 +184,8 @@ class Run:
     """Last lines of the rank that failed, or else of rank 0."""
     home: Path = Path()
     """The folder of the script in this run."""
+    working: Path = Path()
+    """The folder that it was started in."""
 
     @property
     def first(self) -> Rank:
@@ -165,6 +206,26 @@ class Run:
         """Return the loss of every backward, averaged over the ranks."""
         each = [[event["value"] for event in rank.of("loss")] for rank in self.ranks]
         return [sum(same) / len(same) for same in zip(*each, strict=False)]
+
+    def weighed_losses(self) -> list[float]:
+        """Return the same, where ranks with more rows of a batch count for more."""
+        found = []
+        for same in zip(*(rank.of("loss") for rank in self.ranks), strict=False):
+            rows = sum(event["rows"] for event in same)
+            total = sum(event["value"] * event["rows"] for event in same)
+            found.append(total / rows if rows else sum(e["value"] for e in same) / len(same))
+        return found
+
+    @property
+    def files(self) -> dict[str, Event]:
+        """The files that the ranks wrote, by path: what the first rank that wrote each noted."""
+        events = [event for rank in reversed(self.ranks) for event in rank.of("file")]
+        return {timeless(event["path"]): event for event in events}
+
+    @property
+    def ended(self) -> bool:
+        """Whether the script ended by itself."""
+        return not self.failure and not any(self.trace.of("stopped"))
 
     @property
     def still(self) -> bool:
@@ -207,15 +268,35 @@ Program = Path | Mapping[str, bytes]
 """A script, or the files that change in the folder of the original, each by its relative name."""
 
 
-def started(plan: Plan, name: str, script: Program, replicas: int, *, watched: bool = False) -> Run:
-    """Run a script in its own scratch folder. Note what it does, if it is to be `watched`."""
+def started(
+    plan: Plan,
+    name: str,
+    script: Program,
+    replicas: int,
+    *,
+    watched: bool = False,
+    after: Run | None = None,
+) -> Run:
+    """Run a script in its own scratch folder. Note what it does, if it is to be `watched`.
+
+    With `after`, it finds the files that another run has written.
+    """
     folder = plan.folder / name
     folder.mkdir()
     scratch = scratch_of(plan, name)
     copy = laid_out(plan, name, script)
+    for path in [event["path"] for event in after.files.values()] if after is not None else ():
+        assert after is not None
+        left, own = after.working / path, scratch / path
+        own.parent.mkdir(parents=True, exist_ok=True)
+        own.unlink(missing_ok=True)
+        shutil.copyfile(left, own)
     settings = Settings(
         folder=str(folder),
         steps=plan.steps,
+        further=plan.further,
+        evaluated=plan.evaluated,
+        resumed=after is not None,
         gpus=replicas if plan.stand_in_gpus else None,
         early=(*plan.modules, plan.inside, *(OBSERVE,) * watched),
         stand_in_data=plan.stand_in_data,
@@ -232,14 +313,15 @@ def started(plan: Plan, name: str, script: Program, replicas: int, *, watched: b
     outcome = run(job)
     trace = read(folder, outcome, alone=replicas == 1)
     last = _last_words(outcome.logs, outcome.codes, str(scratch))
-    return Run(replicas, trace, last, home=copy.parent)
+    return Run(replicas, trace, last, home=copy.parent, working=scratch)
 
 
 def laid_out(plan: Plan, name: str, script: Program) -> Path:
     """Copy the script to the scratch folder of a run, under the name of the original."""
-    scratch = scratch_of(plan, name)
-    scratch.mkdir()
-    home = furnish(scratch, plan.home, plan.working)
+    Path(plan.folder, f"{name}-scratch").mkdir()
+    names = _above(plan.home, plan.working)
+    _beside(Path(plan.folder, f"{name}-scratch"), plan.working, names)
+    home = furnish(scratch_of(plan, name), plan.home, plan.working)
     place = home / plan.name
     if isinstance(script, Path):
         place.unlink(missing_ok=True)
@@ -264,8 +346,13 @@ def _own_folders(home: Path, folder: Path) -> None:
 
 
 def scratch_of(plan: Plan, name: str) -> Path:
-    """Return the scratch folder of a run."""
-    return plan.folder / f"{name}-scratch"
+    """Return the folder of a run that stands for the working folder."""
+    return Path(plan.folder, f"{name}-scratch", *_above(plan.home, plan.working))
+
+
+def timeless(path: str) -> str:
+    """Return a path with a mark in place of the time, if that is in its name."""
+    return _TIME.sub("#", path)
 
 
 def _absent(log: str) -> str:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from lockstep.doctor.findings import Finding
 
-EQUAL, DIFFERS, FAILED = "equal", "differs", "failed"
+EQUAL, DIFFERS, FAILED, INDIVISIBLE = "equal", "differs", "failed", "indivisible"
 ASIDE = {"dropped_validation", "missing_no_sync", "starving_loader", "needless_find_unused"}
 """Rules about what the original did as well, or about speed: they decide nothing here."""
 STRICT = {"same_seed"}
@@ -35,13 +35,20 @@ class Comparison:
 
     replicas: int
     """Number of ranks; 1 means started by plain python."""
+    resumed: bool = False
+    """Whether both were resumed from a checkpoint that the result had written."""
     status: str
-    """`equal`, `differs`, or `failed` if there was nothing to compare."""
+    """`equal`, `differs`, `failed` if there was nothing to compare, or `indivisible` if the result
+    itself says that a batch cannot be divided by this number of ranks."""
     steps: int = 0
     """Compared steps of all optimizers."""
     difference: float = 0.0
     """Difference of the weight or loss that comes closest to its bound."""
     bound: float = 0.0
+    explained: float = 0.0
+    """The largest share of what training changes that would pass as rounding, on several ranks."""
+    clear: int = 0
+    """Steps up to which no more of it would pass as rounding than a proof allows."""
     closest: str = ""
     """Name of that weight or loss."""
     precision: str = ""
@@ -54,12 +61,13 @@ class Comparison:
     notes: list[str] = field(default_factory=list)
     """Lines that were printed differently, where that proves nothing."""
     apart: int = 0
-    """The number of lines that were printed differently."""
+    """How many numbers, or lines with another text, were printed differently."""
 
     @property
     def text(self) -> str:
         """The comparison in one line."""
         ranks = "1 process" if self.replicas == 1 else f"{self.replicas} ranks"
+        ranks += ", resumed from a checkpoint of the result" * self.resumed
         if self.status == EQUAL:
             if self.replicas == 1:
                 return f"{ranks}: equal to the bit in {self.steps} steps, and in what it prints"
@@ -68,6 +76,8 @@ class Comparison:
                 f"{ranks}: equal in {self.steps} steps{how}; closest is {self.closest}: difference "
                 f"{self.difference:.1e}, rounding explains {self.bound:.1e}"
             )
+        if self.status == INDIVISIBLE:
+            return f"{ranks}: not compared. The result ends there and says: {self.reason}"
         text = f"{ranks}: {self.status}"
         if self.first is not None:
             text += f" from step {self.first.step} on, in {self.first.what}"
@@ -97,8 +107,14 @@ class Verdict:
 
     @property
     def proved(self) -> bool:
-        """Whether every run is equal, and the doctor is certain of no bug."""
-        equal = all(one.status == EQUAL for one in self.comparisons)
+        """Whether every run is equal, and the doctor is certain of no bug.
+
+        A number of ranks by which the batch cannot be divided is left out if another one is equal.
+        """
+        divided = [one for one in self.comparisons if one.status != INDIVISIBLE]
+        equal = all(one.status == EQUAL for one in divided)
+        left_out = len(divided) < len(self.comparisons)
+        equal = equal and (not left_out or any(one.replicas > 1 for one in divided))
         bugs = [
             f
             for f in self.findings

@@ -28,6 +28,8 @@ class Wrap(NamedTuple):
 
 wrapped_models: WeakKeyDictionary[DistributedDataParallel, Wrap] = WeakKeyDictionary()
 """Wrapped models in the order of wrapping, which is the same on all ranks."""
+wraps_made = [0]
+"""How many models were wrapped so far, or wrapped again."""
 
 
 def install(recorder: Recorder) -> None:
@@ -43,6 +45,7 @@ def install(recorder: Recorder) -> None:
             del wrapped_models[old]
         reduced = frozenset(id(p) for p in self._module_parameters if p.requires_grad)
         wrapped_models[self] = Wrap(where, reduced, [0])
+        wraps_made[0] += 1
         norms = [m for m in self.module.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm)]
         recorder.note(
             "wrapped",

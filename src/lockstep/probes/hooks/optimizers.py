@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from functools import wraps
+from itertools import count as count_up
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -27,7 +28,9 @@ _SAME_SIZE = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 def install(recorder: Recorder) -> None:
     """Watch all optimizers."""
     counts: WeakKeyDictionary[Optimizer, list[int]] = WeakKeyDictionary()
+    order = count_up()
     forwards: WeakKeyDictionary[Optimizer, int] = WeakKeyDictionary()
+    known: WeakKeyDictionary[Optimizer, int] = WeakKeyDictionary()
     wraps_of: WeakKeyDictionary[Optimizer, list[ddp.Wrap]] = WeakKeyDictionary()
 
     @replaces("__init__", Optimizer)
@@ -58,17 +61,21 @@ def install(recorder: Recorder) -> None:
         return (args[0], closed, *args[2:]), kwargs
 
     def began(optimizer: Optimizer, where: str) -> None:
-        count = counts.setdefault(optimizer, [len(counts), 0])
+        if optimizer not in counts:
+            # Not by how many there are: one that is gone has left its place.
+            counts[optimizer] = [next(order), 0]
+        count = counts[optimizer]
         number, step = count
         recorder.step = step
         most = recorder.settings.steps
-        if most is not None and step >= most:
+        if most is not None and step >= most + recorder.further:
             recorder.stop("steps")
         for listen in recorder.on_step:
             listen(optimizer)
         window, recorder.window = recorder.window, Window()
-        # The first step is looked at, so the wraps are known from then on.
-        if recorder.looks:
+        # The first step is looked at, so the wraps are known from then on, until there are others.
+        if recorder.looks or known.get(optimizer) != ddp.wraps_made[0]:
+            known[optimizer] = ddp.wraps_made[0]
             wraps_of[optimizer] = ddp.around(parameters_of(optimizer))
         through = sum(wrap.forwards[0] for wrap in wraps_of[optimizer])
         recorder.note(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from contextlib import suppress
+from itertools import count
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -16,6 +17,7 @@ from lockstep.probes.recorder import Recorder, place
 def install(recorder: Recorder) -> None:
     """Watch all schedulers of torch."""
     numbers: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
+    order = count()
     inside = 0
 
     owners = [
@@ -28,7 +30,9 @@ def install(recorder: Recorder) -> None:
     def stepped(original: Any, self: Any, *args: Any, **kwargs: Any) -> Any:
         nonlocal inside
         if original.__name__ == "step" and not inside:
-            number = numbers.setdefault(self, len(numbers))
+            if self not in numbers:
+                numbers[self] = next(order)
+            number = numbers[self]
             given = args[0] if args else kwargs.get("metrics", kwargs.get("epoch"))
             recorder.note(
                 "scheduled",

@@ -46,14 +46,22 @@ class Draws:
             setattr(Tensor, name, self._watched("torch", getattr(Tensor, name)))
 
     def _batch(self, data: Any, batch: Any) -> Any:
+        self._count()
         self.size = batch.size
         return data
+
+    def _count(self) -> None:
+        """Note where as many numbers were drawn, one by one, as the batch has samples."""
+        for site in self.drawn.values():
+            site["each"] = site["each"] or (site["now"] == self.size > 1)
+            site["now"] = 0
 
     def _watched(self, library: str, original: Any) -> Any:
         @wraps(original)
         def drew(*args: Any, **kwargs: Any) -> Any:
             found = original(*args, **kwargs)
-            if not self.recorder.worker:
+            # All processes make the script's own generators alike.
+            if not self.recorder.worker and kwargs.get("generator") is None:
                 self._drew(library, found)
             return found
 
@@ -70,14 +78,17 @@ class Draws:
         site = self.drawn.setdefault(key, {
             "library": library, "span": key[1], "fetching": fetching, "times": 0,
             "shape": list(getattr(found, "shape", ())), "batch": self.size, "late": 0,
+            "now": 0, "each": False,
             "in_stream": fetching and _passes_through("_IterableDatasetFetcher"),
         })  # fmt: skip
         site["times"] += 1
+        site["now"] += 1
         site["late"] += self.recorder.step > 0 and torch.is_grad_enabled()
         if self.size in getattr(found, "shape", ()):
             site["shape"], site["batch"] = list(found.shape), self.size
 
     def _note(self) -> None:
+        self._count()
         for site in self.drawn.values():
             self.recorder.note("draws", **site)
         self.drawn = {}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 import os
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -64,7 +65,12 @@ class Files:
             return original(file, mode, *args, **kwargs)
 
     def _begins(self) -> None:
-        self.begun = True
+        if not self.begun:
+            self.begun = True
+            # What is still open is a log, and no file that is made once.
+            with suppress(OSError):
+                for one in os.scandir("/proc/self/fd"):
+                    self.early.discard(os.readlink(one.path))
 
     def _misses(self, path: Any) -> None:
         if not self.begun and len(self.missing) < MOST and not self.recorder.worker:
@@ -76,7 +82,9 @@ class Files:
         name = _name(file)
         if name and len(self.written) < MOST:
             self.written[name] = stack()
-            if not self.begun:
+            if self.begun:
+                self.early.discard(name)
+            else:
                 self.early.add(name)
 
     def _reads(self, file: Any) -> None:

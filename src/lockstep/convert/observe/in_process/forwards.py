@@ -15,7 +15,7 @@ from torch.nn.modules.module import (
 )
 
 from lockstep.probes.recorder import Recorder, is_ours, kind_of
-from lockstep.probes.spans import Span, script_frame, self_of, span_of
+from lockstep.probes.spans import Span, script_frame, self_of, span_of, stack
 
 
 class _Model:
@@ -33,6 +33,7 @@ class _Model:
         self.every = set[int]()
         """Identities of all parameters that were trained at some time."""
         self.norms = _has_norms(module)
+        self.buffers = any(True for _ in module.buffers())
 
 
 def _has_norms(module: nn.Module) -> bool:
@@ -94,7 +95,8 @@ class Forwards:
         owner = self_of(frame)
         key = (span_of(frame), model.number)
         site = self.sites.setdefault(key, {
-            "span": key[0], "model": model.number, "forwards": 0, "learned": 0,
+            "span": key[0], "stack": stack() if key not in self.sites else [],
+            "model": model.number, "forwards": 0, "learned": 0,
             "inside": (isinstance(owner, nn.Module) and owner is not module) or not _is_called(),
             "of": type(module).__name__,
         })  # fmt: skip
@@ -173,6 +175,7 @@ class Forwards:
                 again=model.again,
                 changes=model.changes,
                 norms=model.norms,
+                buffers=model.buffers,
             )
         for site in self.sites.values():
             self.recorder.note("forwards", **site)

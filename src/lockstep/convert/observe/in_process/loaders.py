@@ -49,7 +49,7 @@ class Loaders:
         return data
 
     def _learns(self) -> None:
-        if max(self.waiting.values(), default=0) > 1:
+        if sum(self.waiting.values()) > 1:
             self.recorder.note("ahead")
         self.waiting.clear()
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from torch import Tensor
 
-from lockstep.probes.recorder import Recorder, is_ours, kind_of
+from lockstep.probes.recorder import Batch, Recorder, is_ours, kind_of
 from lockstep.probes.spans import Span, span_of
 
 READ = 48
@@ -24,10 +24,17 @@ class Readouts:
     def __init__(self, recorder: Recorder) -> None:
         self.recorder = recorder
         self.times: Counter[tuple[Span, str]] = Counter()
+        self.rows = 0
+        """Samples of the last batch that this process has."""
+        recorder.on_batch.append(self._batch)
         for name in ("item", "tolist", "numpy", "__float__", "__int__", "__bool__", "__repr__"):
             setattr(Tensor, name, self._watched(name, getattr(Tensor, name)))
         for name in ("__lt__", "__le__", "__gt__", "__ge__"):
             setattr(Tensor, name, self._compared(getattr(Tensor, name)))
+
+    def _batch(self, data: Any, batch: Batch) -> Any:
+        self.rows = batch.size
+        return data
 
     def _watched(self, name: str, original: Any) -> Any:
         @wraps(original)
@@ -66,7 +73,7 @@ class Readouts:
         whole = found if how in ("item", "tolist") else tensor.detach().tolist()
         self.recorder.note(
             "read", span=span, how=how, name=name, shape=list(tensor.shape), value=whole,
-            step=self.recorder.step,
+            step=self.recorder.step, rows=self.rows,
         )  # fmt: skip
 
 

@@ -3,6 +3,7 @@
     training_state     where the process is, and what the original leaves for the other runs
     seeds              sets the same seeds at the start and before every batch
     samples            sets the order of samples, and the random numbers of each
+    ending             lets a script run on to its end, if that is near
     loader_passes      ends passes over loaders early
     torch_draws        draws torch's random numbers row by row of the global batch
     numpy_draws        does the same for NumPy's
@@ -21,6 +22,7 @@ from __future__ import annotations
 
 from lockstep.convert.verify.in_process import (
     disabled_features,
+    ending,
     hand_updates,
     loader_passes,
     numpy_draws,
@@ -44,6 +46,7 @@ def install(recorder: Recorder, *, uneven: bool = False) -> None:
     seeds.install(now)
     samples.set_order(now)
     samples.set_randomness(now)
+    ending.install(now)
     loader_passes.install(now, uneven=uneven)
     torch_draws.install(now)
     numpy_draws.install(now)

@@ -27,10 +27,20 @@ def install(recorder: Recorder) -> None:
         (torch, "float32", torch.float64),
         (torch, "float", torch.float64),
         (torch, "FloatTensor", torch.DoubleTensor),
+        (torch.cuda, "FloatTensor", torch.DoubleTensor),
         (Tensor, "float", Tensor.double),
         (nn.Module, "float", nn.Module.double),
     ):
         setattr(owner, name, new)
+    create: Any = torch.amp.GradScaler.__init__
+
+    @wraps(create)
+    def created(self: Any, *args: Any, **kwargs: Any) -> None:
+        # It would scale in float32, and float64 needs no scale.
+        create(self, *args, **kwargs)
+        self._enabled = False
+
+    setattr(torch.amp.GradScaler, "__init__", created)  # noqa: B010
     recorder.note("neutralised", what="a second comparison computes in float64")
 
 

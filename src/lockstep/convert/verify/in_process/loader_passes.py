@@ -5,6 +5,7 @@ from __future__ import annotations
 import dis
 import sys
 from dataclasses import dataclass
+from itertools import count
 from types import FrameType
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -15,8 +16,6 @@ from lockstep.convert.verify.in_process.samples import base
 from lockstep.convert.verify.in_process.training_state import Now
 from lockstep.probes.recorder import Batch, LoaderPass, is_ours
 
-EVALUATED = 16
-"""The most batches of the original in an evaluation. The number of ranks must divide it."""
 DIVIDED = "_Divided._pass"
 """The generator of a converted script that passes batches on."""
 LOOPS = {dis.opmap[name] for name in ("FOR_ITER", "SEND", "YIELD_VALUE") if name in dis.opmap}
@@ -40,11 +39,13 @@ def install(now: Now, *, uneven: bool = False) -> None:
     """End passes early, before an uneven last batch too, and keep the samples of each batch."""
     recorder = now.recorder
     numbers: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
+    order = count()
     turns: WeakKeyDictionary[LoaderPass, Turn] = WeakKeyDictionary()
     current: list[Turn] = []
 
     def created(loader: Any) -> None:
-        numbers.setdefault(loader, len(numbers))
+        if loader not in numbers:
+            numbers[loader] = next(order)
 
     def begun(loader: Any, state: LoaderPass) -> None:
         total, batch = _sizes(loader)
@@ -66,6 +67,9 @@ def install(now: Now, *, uneven: bool = False) -> None:
         now.batch, now.evaluated = batch.number, now.evaluated or not torch.is_grad_enabled()
         found = [base(turn.dataset, i) for i in batch.indices or ()]
         now.samples = [i if isinstance(i, int) else str(i) for i in found]
+        if now.order is not None and len(now.order) == len(now.samples):
+            now.samples = [now.samples[i] for i in now.order]
+        now.order = None
         if torch.is_grad_enabled():
             if now.learned:
                 now.recent.clear()
@@ -76,6 +80,9 @@ def install(now: Now, *, uneven: bool = False) -> None:
 
     def ended(state: LoaderPass) -> None:
         learned = now.backwards != turns[state].backwards
+        # What is drawn from now on is for no sample.
+        now.samples = []
+        now.recent.clear()
         now.evaluated = now.evaluated or (state.count > 0 and not learned)
 
     recorder.on_loader.append(created)
@@ -90,10 +97,14 @@ def _over(now: Now, state: LoaderPass, turn: Turn, uneven: bool) -> bool:
     if now.backwards == turn.backwards:
         # Each rank takes its part of the samples that the original takes.
         parts = round(total / turn.total) if turn.total else 1
-        return bool(batch) and turn.samples >= EVALUATED * batch // max(1, parts)
+        evaluated = now.recorder.settings.evaluated * batch
+        return bool(batch) and turn.samples >= evaluated // max(1, parts)
     most = now.recorder.settings.steps
     if most is not None:
+        # Three passes make the steps that are compared, and later ones one step each.
         limit = -(-most * 2 // 3) if not state.turn else max(1, most // 3)
+        if now.most_steps >= most:
+            limit = 1
         if now.most_steps - turn.steps >= limit:
             return True
     whole = total // batch if batch else 0

@@ -5,12 +5,21 @@ from __future__ import annotations
 import sys
 from typing import Any
 
+import torch
+from torch.nn.modules.module import register_module_forward_pre_hook
+
 from lockstep.convert.verify.in_process.training_state import Now
 
 
 def install(now: Now) -> None:
     """Listen to standard output."""
     sys.stdout = Heard(sys.stdout, now)
+
+    def forward(*_: Any) -> None:
+        now.evaluated = now.evaluated or not torch.is_grad_enabled()
+
+    # Not every evaluation goes through a loader.
+    register_module_forward_pre_hook(forward)
 
 
 class Heard:

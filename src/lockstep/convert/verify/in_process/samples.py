@@ -16,6 +16,7 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 import torch
+from torch import Tensor
 from torch.utils.data import RandomSampler, Subset, SubsetRandomSampler, WeightedRandomSampler
 from torch.utils.data._utils import fetch
 from torch.utils.data.distributed import DistributedSampler
@@ -111,7 +112,10 @@ def set_randomness(now: Now) -> None:
             for i in index:
                 seed(key("sample", turn, str(base(data, i))))
                 found.append(data[i])
-            return self.collate_fn(found)
+            given = list(found)
+            batch = self.collate_fn(found)
+            now.order = collated(given, batch)
+            return batch
         finally:
             now.fetching = False
 
@@ -136,6 +140,58 @@ def set_randomness(now: Now) -> None:
     now.recorder.on_pass.append(count)
     setattr(fetch._IterableDatasetFetcher, "fetch", streamed)  # noqa: B010
     setattr(fetch._MapDatasetFetcher, "fetch", fetched)  # noqa: B010
+
+
+def collated(samples: list[Any], batch: Any) -> list[int] | None:
+    """Return which sample each row of a batch holds; None if they are in order, or not certain.
+
+    >>> collated([torch.ones(2), torch.zeros(3)], torch.tensor([[0.0, 0, 0], [1, 1, 0]]))
+    [1, 0]
+    """
+    for field, whole in _fields(samples, batch):
+        if all(_holds(row, one) for row, one in zip(whole, field, strict=True)):
+            return None
+        found: list[int] = []
+        for row in whole:
+            fits = [n for n, one in enumerate(field) if n not in found and _holds(row, one)]
+            if not fits:
+                break
+            # The longest one: a shorter one may be the beginning of another.
+            found.append(max(fits, key=lambda n: (field[n].numel(), -n)))
+        if len(found) == len(field):
+            return found
+    return None
+
+
+def _fields(samples: list[Any], batch: Any) -> Iterator[tuple[list[Tensor], Tensor]]:
+    """Yield the tensors of all samples with the tensor of the batch that may hold them."""
+    first = samples[0] if samples else None
+    names: list[Any] = [None]
+    if isinstance(first, tuple | list):
+        names = list(range(len(first)))
+    elif isinstance(first, dict):
+        names = list(first)
+    if isinstance(batch, Tensor):
+        wholes = [batch]
+    else:
+        inner = list(batch.values()) if isinstance(batch, dict) else batch
+        wholes = (
+            [x for x in inner if isinstance(x, Tensor)] if isinstance(inner, tuple | list) else []
+        )
+    for name in names:
+        field = [one if name is None else one[name] for one in samples]
+        if not all(isinstance(one, Tensor) and one.dim() for one in field):
+            continue
+        for whole in wholes:
+            if whole.dim() and len(whole) == len(samples) and whole.dtype == field[0].dtype:
+                yield field, whole
+
+
+def _holds(row: Tensor, one: Tensor) -> bool:
+    """Return whether the row of a batch begins with a sample."""
+    if row.dim() != one.dim() or any(a < b for a, b in zip(row.shape, one.shape, strict=True)):
+        return False
+    return torch.equal(row[tuple(slice(length) for length in one.shape)], one)
 
 
 def base(data: Any, index: Any) -> Any:

@@ -24,6 +24,9 @@ def install(now: Now) -> None:
     fresh, left = np.random.default_rng, [0]
 
     def default_rng(given: Any = None) -> Any:
+        if given is None and now.fetching:
+            # Each sample has its own seed, in whatever order processes make them.
+            given = int(np.random.randint(2**31))
         left[0] += given is None
         return fresh(key("default_rng", left[0]) if given is None else given)
 

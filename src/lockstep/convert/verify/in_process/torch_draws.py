@@ -83,7 +83,7 @@ class Draws:
         whole = now.kept.draws.get(name, [shape])[0]
         if now.size > 1 and len(whole) == len(shape):
             cut = [d for d, length in enumerate(shape) if length != whole[d]]
-            if len(cut) == 1 and shape[cut[0]] * now.size == whole[cut[0]]:
+            if len(cut) == 1 and shape[cut[0]] == len(range(now.rank, whole[cut[0]], now.size)):
                 now.neutral("random numbers of the training: each rank's part of a global draw")
                 now.recorder.note("divided", step=now.most_steps)
                 mine = torch.arange(now.rank, whole[cut[0]], now.size, device="cpu")

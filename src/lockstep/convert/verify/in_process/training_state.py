@@ -33,11 +33,18 @@ class Kept:
         """For each draw: the loader whose samples it is for."""
         self.loaders: dict[str, list[int]] = known.get("loaders", {})
         """For each loader, in the order they were made: its samples, and those of a batch."""
+        self.turns: dict[str, list[int]] = known.get("turns", {})
+        """For each kind of draw in a batch: how often it was drawn, and the samples there."""
 
     def close(self) -> None:
         """Write the notes when the original ends."""
         if self.writes:
-            notes = {"draws": self.draws, "sources": self.sources, "loaders": self.loaders}
+            notes = {
+                "draws": self.draws,
+                "sources": self.sources,
+                "loaders": self.loaders,
+                "turns": self.turns,
+            }
             (self.folder / "notes.json").write_text(json.dumps(notes))
 
     def keep(self, name: str, tensors: list[Tensor]) -> None:
@@ -69,6 +76,8 @@ class Now:
         """Whether the process went through data and has not trained since."""
         self.batch = -1
         """The number of the current batch in its pass; -1 before the first one."""
+        self.order: list[int] | None = None
+        """Where the collate function puts the samples of the batch it made last, if elsewhere."""
         self.samples: list[int | str] = []
         """Indices of the current batch in the data set, if its samples have any."""
         self.recent: dict[int, list[int | str]] = {}
@@ -104,4 +113,11 @@ class Now:
         where = f"{self.steps}.{self.batch}" if graded else f"{self.steps}"
         name = f"{where}.{'learns' if graded else 'looks'}.{kind}"
         self.names[name] += 1
-        return f"{name}.{self.names[name]}"
+        turn = self.names[name]
+        if self.kept.writes:
+            self.kept.turns[name] = [turn, len(self.samples)]
+        times, rows = self.kept.turns.get(name, [0, 0])
+        if self.size > 1 and times == rows > 1:
+            # One for each sample, drawn in a loop.
+            turn = (turn - 1) * self.size + self.rank + 1
+        return f"{name}.{turn}"
