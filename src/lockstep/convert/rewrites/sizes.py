@@ -96,6 +96,13 @@ def _is_made(work: Work, call: cst.Call) -> bool:
     return call.func.attr.value in _SHAPES or bool(_NAMED.search(call.func.attr.value))
 
 
+def _factors(node: cst.BaseExpression) -> list[cst.BaseExpression]:
+    """Return the factors of a product: `reshape(batch_size * length)`."""
+    if isinstance(node, cst.BinaryOperation) and isinstance(node.operator, cst.Multiply):
+        return [*_factors(node.left), *_factors(node.right)]
+    return [node]
+
+
 def _is_target(work: Work, call: cst.Call) -> bool:
     """Return whether a constant is made before the training, and losses compare with it."""
     text = work.script.code(call)
@@ -128,7 +135,7 @@ def _replace(work: Work, call: cst.Call, sizes: set[str]) -> None:
         fitted = any(constant(part) == -1 for part in [*parts, *(a.value for a in call.args)])
         if fitted and not wide:
             continue
-        for part in parts:
+        for part in (factor for one in parts for factor in _factors(one)):
             if code(part) in sizes and call.func is not part:
                 if isinstance(part, cst.Integer) and len(parts) == 1 and len(call.args) == 1:
                     continue

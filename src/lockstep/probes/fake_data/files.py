@@ -11,7 +11,9 @@ import io
 import os
 import re
 import struct
+import sys
 import tempfile
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +30,9 @@ _MNIST = re.compile(
     r"(?P<part>train|t10k)-(?P<what>images-idx3|labels-idx1)-ubyte(?P<packed>\.gz)?"
 )
 _ARRAYS = re.compile(r"mnist\.npz")
+_WRITES = re.compile(r"open\([^()]*(\([^()]*\))?[^()]*[\"']w[bt]?[\"']|write_text\(")
+_DOWNLOADS = re.compile(r"urllib|urlretrieve|requests|wget|gdown|download|https?://", re.I)
+_MODULES = 50
 
 
 def install() -> None:
@@ -51,7 +56,15 @@ def install() -> None:
     @replaces("exists is_file", Path)
     def found(original: Any, path: Any, *args: Any, **kwargs: Any) -> bool:
         here: bool = original(path, *args, **kwargs)
-        return here or (_kind(path) is not None and asked_by_script())
+        return here or (_kind(path) is not None and asked_by_script() and not _made_here())
+
+
+@cache
+def _made_here() -> bool:
+    """Return whether the script writes texts, and downloads none: it may make what is missing."""
+    files = sorted(Path(sys.argv[0]).resolve().parent.glob("*.py"))[:_MODULES]
+    texts = [path.read_text(errors="replace") for path in files]
+    return any(map(_WRITES.search, texts)) and not any(map(_DOWNLOADS.search, texts))
 
 
 def known(file: Any) -> bytes | None:
