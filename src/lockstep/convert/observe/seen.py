@@ -176,7 +176,10 @@ def seen(rank: Rank, place: Place) -> Seen:
     found.loose = any(True for _ in rank.of("loose"))
     found.grad_of_weights = any(True for _ in rank.of("grad_of_weights"))
     found.uneven = [place(event["span"]) for event in rank.of("uneven_mean")]
-    found.rereads = list(dict.fromkeys(place(event["span"]) for event in rank.of("reads_own")))
+    # For files that are made when missing, the processes wait already.
+    made = {event["path"] for event in rank.of("made_file")}
+    read = (event for event in rank.of("reads_own") if event["path"] not in made)
+    found.rereads = list(dict.fromkeys(place(event["span"]) for event in read))
     for event in rank.of("made_file"):
         written = tuple(place(span) for span in event["written"])
         asked = tuple(tuple(place(span) for span in spans) for spans in event["asked"])

@@ -35,7 +35,7 @@ _LOST = re.compile(
 )
 _TIME = re.compile(
     r"\d{6,8}[-_T]?\d{4,6}|\d{4}-\d\d-\d\d(\D\d\d\D\d\d(\D\d\d)?)?|\d{10,}"
-    r"|[A-Z][a-z]{2}\d\d_\d\d-\d\d-\d\d"
+    r"|\d\d([-_.:]\d\d){2,}|[A-Z][a-z]{2}\d\d_\d\d-\d\d-\d\d"
 )
 TAIL = 15
 """Lines of the log that are shown."""

@@ -91,7 +91,7 @@ class Files:
         if _name(file) in self.written:
             frame = script_frame()
             if frame is not None:
-                self.recorder.note("reads_own", span=span_of(frame))
+                self.recorder.note("reads_own", span=span_of(frame), path=_name(file))
 
     def _note(self) -> None:
         for name in self.early:
