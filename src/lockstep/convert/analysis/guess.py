@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 
 import libcst as cst
 
 from lockstep.convert.analysis.batch_kinds import MEAN, SUM, kinds
+from lockstep.convert.analysis.blocks import calls_in
+from lockstep.convert.analysis.output_names import opened, stores
 from lockstep.convert.analysis.parts import Parts
-from lockstep.convert.observe import Draw, Forward, Seen, SeenLoader, Spot
+from lockstep.convert.observe import Draw, Forward, Made, Seen, SeenLoader, Spot
 from lockstep.convert.sites import span_of
 from lockstep.convert.work import Work
 from lockstep.source.gradients import without_gradient
+from lockstep.source.script import Script
 
 _DRAWS = {
     "torch": re.compile(
@@ -22,6 +26,8 @@ _DRAWS = {
     "random": re.compile(r"random\.(?!Random|SystemRandom|seed)\w+$"),
 }
 """Patterns of calls that draw from a global generator."""
+_ASKS = re.compile(r"exists|isfile|is_file|isdir|is_dir")
+_MISSING = re.compile(rf"not .*({_ASKS.pattern})\(", re.DOTALL)
 
 
 def guessed(parts: Parts) -> Seen:
@@ -56,6 +62,7 @@ def guessed(parts: Parts) -> Seen:
         steps = [(a.kind, span_of(script, a.call)) for a in acts if a.call in script.order]
         if any(kind == "step" for kind, _ in steps):
             seen.acts.append([x for x in steps if x[0] == "step"][-1:])
+    seen.made = [one for script in parts.project.scripts for one in _made(parts, script)]
     for script in parts.project.scripts:
         for call in script.calls:
             function = script.function_of(call)
@@ -74,6 +81,29 @@ def guessed(parts: Parts) -> Seen:
                             )
                         )
     return seen
+
+
+def _made(parts: Parts, script: Script) -> Iterator[Made]:
+    """Yield files that are made if they are missing: `if not exists(path): make(path)`."""
+    project = parts.project
+
+    def writes(where: Script, node: cst.CSTNode) -> bool:
+        return isinstance(node, cst.Call) and (
+            stores(project, where, node) or opened(project, where, node) is not None
+        )
+
+    for node in script.order:
+        if isinstance(node, cst.If) and _MISSING.search(script.code(node.test)):
+            asked = [call for call in calls_in(node.test) if _ASKS.search(script.code(call.func))]
+            written = [
+                (where, call)
+                for where, call in project.reached(script, node.body, writes)
+                if isinstance(call, cst.Call)
+            ]
+            if asked and written:
+                own = [span_of(script, call) for call in calls_in(node.body)]
+                spans = (span_of(*written[0]), *own)
+                yield Made(spans, ((span_of(script, asked[0]),),))
 
 
 def guessed_readouts(work: Work) -> tuple[tuple[Spot, str], ...]:

@@ -201,14 +201,17 @@ class Proof:
             again=again,
         )
 
-    def _resumed(self, result: Program, number: int) -> Comparison | None:
+    def _resumed(
+        self, result: Program, number: int, early: tuple[str, ...] = ()
+    ) -> Comparison | None:
         """Compare runs that resume from a checkpoint of the result, if the script does that."""
         checkpoint = checkpoint_of(self.original)
         more = arguments_to_resume(self.script, checkpoint) if checkpoint else None
         if more is None or not self.plan.converted or self.slow:
             return None
         self.progress.say("resuming both from the checkpoint that the result wrote")
-        plan = replace(self.plan, folder=self.plan.folder / f"{self._turns}-resumed", further=0)
+        folder = self.plan.folder / f"{self._turns}-resumed{len(early)}"
+        plan = replace(self.plan, folder=folder, further=0, early=(*self.plan.early, *early))
         plan.folder.mkdir()
         # Shorter runs, which leave something to do.
         theirs, ours = started(plan, ORIGINAL, self.script, 1), started(plan, "on", result, number)
@@ -223,8 +226,13 @@ class Proof:
             return None
         nudged = started(later, NUDGED, self.script, 1, after=ours)
         run = started(later, "on", result, number, after=ours)
-        found = self._compared(original, nudged, run)
+        found = self._compared(original, nudged, run, double=bool(early))
         found.resumed = True
+        if found.status == DIFFERS and found.reason == UNKNOWN and not early:
+            double = self._resumed(result, number, (DOUBLE,))
+            if double is not None and double.status == EQUAL:
+                double.precision = "float64"
+                return double
         return found
 
     @cached_property
