@@ -135,7 +135,7 @@ def proof(case: Case, replicas: str, steps: int, timeout: float) -> dict[str, An
         "ranks": {c["replicas"]: c["status"] for c in verdict.get("comparisons", [])},
         "reasons": reasons,
         "failure": found.get("reason", "") or verdict.get("failure", ""),
-        "log": verdict.get("log", "")[-600:],
+        "log": (verdict.get("log", "").strip().splitlines() or [""])[-1],
         "doctor": [f["rule"] for f in verdict.get("findings", [])],
         "fake_data": verdict.get("fake_data", []),
     }
@@ -151,8 +151,7 @@ def said(one: dict[str, Any]) -> str:
     if one["state"] == "already":
         return f"ALREADY: {one['failure']}"
     what = one["failure"] or "; ".join(one["reasons"]) or f"doctor: {one['doctor']}"
-    log = one["log"].strip().splitlines()
-    return f"NOT PROVEN: {what}" + (f" | {log[-1]}" if log else "")
+    return f"NOT PROVEN: {what}" + (f" | {one['log']}" if one["log"] else "")
 
 
 def reading(rounds: int) -> dict[str, Any]:

@@ -141,6 +141,11 @@ def convert(training: Training, seen: Seen, options: Options) -> Conversion:
             files[script.path] = text
     if work.weighs:
         work.flags.add("together" if seen.ahead and not options.source else "uneven")
+    if "uneven" not in work.flags:
+        for loader in seen.loaders[:1]:
+            call = work.at(loader.span)
+            if call is not None:
+                work.note(call, "several processes leave out what cannot be divided at its end")
     beside = work.entry.path.parent / f"{work.module}.py"
     files[beside] = _companion(work)
     return Conversion(
