@@ -7,9 +7,10 @@ from functools import cached_property
 
 import libcst as cst
 
-from lockstep.convert.analysis.blocks import is_main_guard
+from lockstep.convert.analysis.blocks import is_main_guard, last_name
 from lockstep.convert.observe import Made
 from lockstep.convert.sites import Sites
+from lockstep.probes.spans import Span
 from lockstep.source.gradients import is_backward
 from lockstep.source.project import Project
 from lockstep.source.script import Script
@@ -70,7 +71,7 @@ class MadeFiles:
             script = self.sites.script(written)
             if script is None:
                 continue
-            for asked in (span for spans in made.asked for span in spans):
+            for asked in (span for spans in made.asked if self._asks(spans) for span in spans):
                 if asked.path != written.path:
                     continue
                 theirs = self.sites.statements(asked)
@@ -78,6 +79,11 @@ class MadeFiles:
                 statement = next((s for s in both if not is_main_guard(s)), None)
                 if statement is not None and self._may_wait(script, statement):
                     yield script, statement
+
+    def _asks(self, spans: tuple[Span, ...]) -> bool:
+        """Return whether the script asks itself, and not `os.makedirs` for its own sake."""
+        found = self.sites.call(spans[0]) if spans else None
+        return found is None or last_name(found[1]) not in ("makedirs", "mkdir")
 
     def _may_wait(self, script: Script, statement: cst.CSTNode) -> bool:
         """Return whether a statement comes to its end, and does not train."""
