@@ -106,23 +106,58 @@ def test_a_short_program_is_compared_to_its_end(whole: Proof) -> None:
 
 
 @pytest.mark.parametrize(
-    ("result", "where", "why"),
+    ("right", "wrong", "where", "why"),
     [
-        ("both_save", "the file last.pt", "ranks 0 and 1 write it."),
-        ("nobody_saves", "the file last.pt", "the result does not write it."),
-        ("other_names", "the file last.pt", "only that of the original holds net.bias."),
-        ("part_of_test", "the evaluation", "the original prints "),
-        ("own_rate", "what the optimizer keeps", "it is not the same on all ranks."),
+        (
+            "if rank == 0:\n    torch.save(",
+            "if True:\n    torch.save(",
+            "the file last.pt",
+            "ranks 0 and 1 write it.",
+        ),
+        (
+            "if rank == 0:\n    torch.save(",
+            "if rank == 2:\n    torch.save(",
+            "the file last.pt",
+            "the result does not write it.",
+        ),
+        (
+            '"net": model.state_dict()',
+            '"net": ddp.state_dict()',
+            "the file last.pt",
+            "only that of the original holds net.bias.",
+        ),
+        (
+            "(model(x[64:]).argmax(1) == y[64:])",
+            "(model(x[64 + rank :: size]).argmax(1) == y[64 + rank :: size])",
+            "the evaluation",
+            "the original prints ",
+        ),
+        (
+            "lr=0.1)",
+            "lr=0.1, momentum=1e-9 * rank)",
+            "what the optimizer keeps",
+            "it is not the same on all ranks.",
+        ),
     ],
+    ids=["two write", "nobody writes", "other names", "part of the test", "own momentum"],
 )
 def test_what_weights_do_not_show_is_compared_too(
-    whole: Proof, result: str, where: str, why: str
+    whole: Proof, tmp_path: Path, right: str, wrong: str, where: str, why: str
 ) -> None:
-    _, found = whole.on(CASES / "whole_run" / f"{result}.py", 2)
+    _, found = whole.on(changed("whole_run", right, wrong, tmp_path), 2)
     assert found.status == "differs"
     assert found.first is not None
     assert found.first.what == where
     assert found.reason.startswith(why)
+
+
+def changed(case: str, right: str, wrong: str, folder: Path) -> Path:
+    """The correct result of a case, with a mistake."""
+    text = (CASES / case / "after.py").read_text()
+    assert right in text
+    path = folder / "after.py"
+    path.write_text(text.replace(right, wrong))
+    return path
 
 
 def test_a_resume_from_the_checkpoint_of_the_result_is_compared(resumes: Proof) -> None:
@@ -134,8 +169,11 @@ def test_a_resume_from_the_checkpoint_of_the_result_is_compared(resumes: Proof) 
     )
 
 
-def test_a_resume_that_only_one_rank_makes_is_found(resumes: Proof) -> None:
-    verdict = resumes.of(CASES / "resume" / "half_loaded.py", (2,), doctor=False)
+def test_a_resume_that_only_one_rank_makes_is_found(resumes: Proof, tmp_path: Path) -> None:
+    right = '    opt.load_state_dict(ck["opt"])'
+    wrong = f"    if rank == 0:\n    {right}"
+    result = changed("resume", right, wrong, tmp_path)
+    verdict = resumes.of(result, (2,), doctor=False)
     assert [one.status for one in verdict.comparisons] == ["equal", "differs"]
     assert verdict.comparisons[1].resumed
     assert not verdict.proved
