@@ -88,6 +88,14 @@ def sizes(request: pytest.FixtureRequest) -> tuple[int, ...]:
     return tuple(request.param)
 
 
+@pytest.fixture(
+    params=[(1, 2), pytest.param((1, 2, 4), marks=pytest.mark.slow)], ids=["1 2", "1 2 4"]
+)
+def numbers(request: pytest.FixtureRequest) -> tuple[int, ...]:
+    """Numbers of replicas that must end in the same bits; `make test-all` adds 4."""
+    return tuple(request.param)
+
+
 @pytest.fixture
 def gloo(monkeypatch: pytest.MonkeyPatch) -> None:
     """Replicas exchange as if they were on several machines."""

@@ -90,7 +90,11 @@ def test_the_grade_of_the_given_program_says_what_it_lacks(tmp_path: Path):
     assert "printed 2 times" in found["validation"].reason
 
 
-@pytest.mark.parametrize("path", CASES, ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "path",
+    [p if p.stem != "too_slow" else pytest.param(p, marks=pytest.mark.slow) for p in CASES],
+    ids=[path.stem for path in CASES],
+)
 def test_a_wrong_solution_fails_for_its_own_reason(path: Path, tmp_path: Path):
     case = runpy.run_path(str(path))
     fails = case["FAILS"]

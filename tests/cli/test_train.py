@@ -306,6 +306,7 @@ def test_a_request_to_end_that_reaches_all_processes_saves_a_checkpoint(tmp_path
     assert "its checkpoint is saved. Continue with --resume" in output
 
 
+@pytest.mark.slow
 def test_max_restarts_goes_on_from_the_last_checkpoint(tmp_path: Path, monkeypatch, capfd):
     out = tmp_path / "run"
     short = [*LONG, "--max-steps", "120", "--checkpoint-every", "5", "--max-restarts", "1"]

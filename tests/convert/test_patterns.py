@@ -15,8 +15,18 @@ CASES = sorted(
 )
 
 
+LONG = {"makes_its_text", "set_order"}
+"""Programs whose proof takes twenty seconds: `make test-all` proves them."""
+
+
+def name_of(path: Path) -> str:
+    return path.stem if path.parent == PATTERNS else path.parent.name
+
+
 @pytest.mark.parametrize(
-    "path", CASES, ids=lambda p: p.stem if p.parent == PATTERNS else p.parent.name
+    "path",
+    [p if name_of(p) not in LONG else pytest.param(p, marks=pytest.mark.slow) for p in CASES],
+    ids=[name_of(path) for path in CASES],
 )
 def test_two_processes_train_as_one(
     path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

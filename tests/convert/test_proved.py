@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,21 +18,26 @@ def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
 
+def _long(name: str) -> Any:
+    """Leave a script to `make test-all`: its proof takes ten seconds and more."""
+    return pytest.param(name, marks=pytest.mark.slow)
+
+
 @pytest.mark.parametrize(
     "name",
     [
-        "vae.py",  # a summed loss, noise, and images that are saved
+        _long("vae.py"),  # a summed loss, noise, and images that are saved
         "dcgan.py",  # two models and two optimizers, batch norm
         "word_lm.py",  # no DataLoader, a hidden state that is carried on
         "char_gpt.py",  # random windows
         "hand_sliced.py",  # batches that are cut by hand
         "phases.py",  # one loop for training and evaluation
         "trainer_class.py",  # early stopping
-        "cifar/main.py",  # DataParallel, globals, another file that prints
+        _long("cifar/main.py"),  # DataParallel, globals, another file that prints
         "super_resolution.py",  # a mean over batches that is no mean over samples
         "mixup.py",  # partners from the same batch
         "stream.py",  # samples without an index
-        "distill.py",  # two trainings that count their epochs from 0
+        _long("distill.py"),  # two trainings that count their epochs from 0
     ],
 )
 def test_two_processes_train_as_one(name: str) -> None:

@@ -140,6 +140,7 @@ def test_a_barrier_that_only_one_rank_reaches_is_reported():
     assert any("LS29 collective_in_branch" in one and "This is new" in one for one in said)
 
 
+@pytest.mark.slow
 def test_a_hang_is_reported_with_its_place(monkeypatch):
     monkeypatch.setattr(observing, "PATIENCE", 12.0)
     stuck = changed(

@@ -139,6 +139,7 @@ def test_a_gpu_asks_for_a_fresh_module(monkeypatch):
     assert "CUDA" in (choose.reason_for_fresh_module(elsewhere()) or "")
 
 
+@pytest.mark.slow
 def test_a_conversion_is_proved_alike_fresh_and_forked(monkeypatch, tmp_path: Path):
     script = CASES / "convert" / "scripts" / "word_lm.py"
     monkeypatch.chdir(tmp_path)

@@ -10,6 +10,7 @@ from lockstep.errors import ReplicaDied
 from programs import killed_after, run
 
 EXAMPLES = sorted((Path(__file__).parents[2] / "examples" / "loop").glob("*.py"))
+QUICK = {"gan", "language_model", "stream"}
 NEEDS = {"transformer": "transformers", "hub_data": "datasets", "tar_files": "webdataset"}
 
 
@@ -23,15 +24,24 @@ def example(
     return request.param
 
 
-def test_an_example_has_the_same_bits_on_1_2_and_4_replicas(example: Path, tmp_path: Path):
-    runs = [run(example, tmp_path / str(n), n) for n in (1, 2, 4)]
+def test_an_example_has_the_same_bits_on_any_number_of_replicas(
+    example: Path, numbers: tuple[int, ...], tmp_path: Path
+):
+    runs = [run(example, tmp_path / str(n), n) for n in numbers]
     assert len({run["weights_sha256"] for run in runs}) == 1
     assert len({str(run["metrics"]) for run in runs}) == 1
-    receipts = {(tmp_path / str(n) / "receipts.bin").read_bytes() for n in (1, 2, 4)}
+    receipts = {(tmp_path / str(n) / "receipts.bin").read_bytes() for n in numbers}
     assert len(receipts) == 1
     assert len(receipts.pop()) > 0
 
 
+# Of ten examples, `make test` kills three: `make test-all` kills the others.
+@pytest.mark.parametrize(
+    "example",
+    [p if p.stem in QUICK else pytest.param(p, marks=pytest.mark.slow) for p in EXAMPLES],
+    ids=[path.stem for path in EXAMPLES],
+    indirect=True,
+)
 def test_an_example_survives_a_kill_and_continues_on_another_number_of_replicas(
     example: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):

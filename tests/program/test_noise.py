@@ -44,6 +44,7 @@ def test_a_known_noise_scale_is_found(replicas: int, exact: bool, tmp_path: Path
     assert lines[-1]["noise_scale"] == found["value"]
 
 
+@pytest.mark.slow
 def test_the_noise_scale_does_not_depend_on_replicas_or_on_the_unit_of_a_count(tmp_path: Path):
     found = [
         run(program(tmp_path, exact=True), tmp_path / "a", 1)["noise"]["value"],

@@ -38,7 +38,14 @@ with lockstep.Loop(global_batch=16, exact=True, log_every=2) as loop:
 """
 
 
-@pytest.mark.parametrize(("step", "then"), [(7, 4), (8, 1), (10, 2), (11, 1), (13, 4)])
+@pytest.mark.parametrize(
+    ("step", "then"),
+    [
+        (7, 4),
+        (8, 1),
+        *(pytest.param(*p, marks=pytest.mark.slow) for p in [(10, 2), (11, 1), (13, 4)]),
+    ],
+)
 def test_a_killed_program_continues_elsewhere_as_if_nothing_had_happened(
     step: int, then: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):

@@ -74,8 +74,12 @@ def test_the_stacks_of_a_script_that_hangs_are_shown():
     assert "ddp.py:49 in <module>" in said
 
 
-def test_exact_programs_have_equal_bits_and_fast_ones_agree_to_rounding():
+def test_an_exact_program_has_equal_bits():
     same_on(1, 2)("loop.py")
+
+
+@pytest.mark.slow
+def test_exact_programs_have_equal_bits_and_fast_ones_agree_to_rounding():
     same_on(1, 2)("loop.py", "--fast")
     assert "where not a bit may differ" in failure("loop.py", "--bug")
     assert "where rounding explains" in failure("loop.py", "--fast", "--bug")
