@@ -118,8 +118,19 @@ def test_a_script_without_its_data_runs_on_stand_in_data_and_the_report_says_so(
     script = tmp_path / "train.py"
     script.write_text(STOOD_IN)
     asked = ("--run", "--stand-in-data", "--json", "--steps", 6)
-    run = doctor(script, *asked, "--ignore", "starving_loader")
+    run = doctor(script, *asked, "--ignore", "starving_loader,every_rank_downloads")
     document = json.loads(run.out)
     assert run.code == 0, document
     assert "FashionMNIST: stand-in data, 2,048 samples of 1x28x28" in document["run"]["fake_data"]
     assert document["run"]["oracle"]["verdict"] == "agrees"
+
+
+def test_a_missing_library_is_named(tmp_path, monkeypatch, capfd):
+    script = tmp_path / "train.py"
+    script.write_text("import torch\nimport no_such_library\n")
+    monkeypatch.setattr(sys, "argv", ["lockstep", "doctor", str(script), "--run"])
+    with pytest.raises(SystemExit) as left:
+        main()
+    assert left.value.code == 2
+    said = capfd.readouterr().err
+    assert "the script needs no_such_library, which is not installed here. Install it" in said

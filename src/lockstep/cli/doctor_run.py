@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import shlex
 import shutil
 from importlib.util import find_spec
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from lockstep.doctor import Checked, Rule
     from lockstep.doctor.run import Examination
 
+_MISSING = re.compile(r"ModuleNotFoundError: No module named '([\w.]+)'")
 LAUNCHES = ("auto", "torchrun", "python")
 MOST_RANKS = 64
 
@@ -80,6 +82,12 @@ def examined(
 
 def _alone(found: dict[str, Any], replicas: int) -> str:
     if found["ended"] == "crashed":
+        missing = _MISSING.search("\n".join(found["last_words"]))
+        if missing is not None:
+            return (
+                f"the script needs {missing[1]}, which is not installed here. Install it, or add "
+                "--stand-in-data, which replaces some libraries."
+            )
         return "the script failed before its ranks met. Give it its arguments after --."
     if found["ended"] == "hung":
         return "the script hung before its ranks met; the lines above show where."
@@ -98,7 +106,7 @@ def _examination(given: argparse.Namespace) -> Examination:
     from lockstep.world import gpus_here
 
     own = given.own or []
-    training = Training(programs([read_script(given.paths[0])])[0])
+    training = Training(programs([read_script(given.paths[0])], several_ranks=True)[0])
     by_python = given.launch == "python" or (given.launch == "auto" and starts_itself(training))
     # A framework asks the machine which devices it has, so nothing stands in for them.
     enough = gpus_here() >= given.replicas

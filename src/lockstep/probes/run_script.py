@@ -91,7 +91,10 @@ def run(job: ScriptRun, progress: Callable[[], None] = lambda: None) -> Outcome:
             log = folder / f"rank-{rank}.log"
             outcome.logs.append(log)
             env = world.environment_of(rank, job.ranks, port, settings, ENTRY, on_gpus=job.on_gpus)
-            processes.append(_start(job, env, log))
+            if job.settings.stand_in_data:
+                # The hub cannot be asked for what is missing, and asking takes minutes.
+                env |= {"HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1"}
+            processes.append(_start(job, rank, env, log))
         _watch(job, processes, outcome, progress)
     finally:
         outcome.codes = [_code(process, folder) for process in processes]
@@ -106,9 +109,10 @@ def run(job: ScriptRun, progress: Callable[[], None] = lambda: None) -> Outcome:
     return outcome
 
 
-def _start(job: ScriptRun, env: dict[str, str], log: Path) -> Process:
+def _start(job: ScriptRun, rank: int, env: dict[str, str], log: Path) -> Process:
     """Start one rank: forked if that is safe for its script, in a new interpreter otherwise."""
-    command = [str(job.script), *job.arguments]
+    # Some scripts want their rank as an argument: --local_rank {rank}
+    command = [str(job.script), *(a.replace("{rank}", str(rank)) for a in job.arguments)]
     vision = (TORCHVISION,) if imports(job.script, "torchvision") else ()
     preload = (*PRELOAD, *vision, *job.settings.early)
     may_fork = job.fork and not job.on_gpus and reason_for_fresh(job.script, env, preload) is None

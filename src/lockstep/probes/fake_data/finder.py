@@ -25,9 +25,15 @@ SILENT = (
 )
 """Libraries whose calls show or log, and return nothing that a training needs."""
 SUPPLIED = {
-    "torchvision.extension": "declare_operators",
-    "torchvision.datasets": "supply_data",
-    "torchvision.models._api": "supply_weights",
+    "torchvision.extension": "torchvision.declare_operators",
+    "torchvision.datasets": "torchvision.supply_data",
+    "torchvision.models._api": "torchvision.supply_weights",
+    "transformers.modeling_utils": "hub.supply_models",
+    "transformers.models.auto.auto_factory": "hub.supply_auto_models",
+    "transformers.models.auto.configuration_auto": "hub.supply_configurations",
+    "transformers.models.auto.tokenization_auto": "hub.supply_tokenizers",
+    "transformers.tokenization_utils_base": "hub.supply_tokenizers",
+    "datasets.load": "hub.supply_data",
 }
 """Modules that are changed once they are imported, and the function of ours that changes each."""
 
@@ -61,8 +67,8 @@ class _First:
 
 
 def _supply(module: ModuleType) -> None:
-    ours = import_module("lockstep.probes.fake_data.torchvision")
-    getattr(ours, SUPPLIED[module.__name__])(module)
+    home, _, name = SUPPLIED[module.__name__].partition(".")
+    getattr(import_module(f"lockstep.probes.fake_data.{home}"), name)(module)
 
 
 class _Last:
@@ -70,6 +76,8 @@ class _Last:
 
     def find_spec(self, name: str, path: Any, target: Any = None) -> ModuleSpec | None:
         own = PACKAGES / f"{name}.py"
+        if "." not in name and (PACKAGES / name / "__init__.py").exists():
+            own = PACKAGES / name / "__init__.py"
         known = name == "torchvision" or _is_silent(name) or ("." not in name and own.exists())
         if name in sys.modules or not known or not asked_by_script():
             return None
