@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from lockstep.source.edits import Edit
     from lockstep.source.script import Script
 
+MANY = 10
+"""The number of findings from which on they are also counted by rule."""
 FORMATS = ("text", "json", "sarif", "github")
 
 
@@ -42,6 +44,9 @@ def parser() -> argparse.ArgumentParser:
     switch("--fix", help="apply the fixes that are safe")
     switch("--unsafe-fixes", help="also apply fixes that you should review")
     switch("--rules", help="list all rules")
+    old = partial(add, type=Path, metavar="FILE")
+    old("--baseline", help="report only findings that this file does not hold")
+    old("--write-baseline", help="write all findings into this file, and exit with 0")
     run = found.add_argument_group("run the script too, unchanged, on this machine").add_argument
     switch = partial(run, action="store_true")
     number = partial(run, type=int, metavar="N")
@@ -89,8 +94,9 @@ def _run(given: argparse.Namespace) -> int:
 
         refuse(given)
     rules = _chosen(RULES, given.select, given.ignore)
-    checked = _check(given.paths, rules)
-    if given.fix or given.unsafe_fixes:
+    changes = given.fix or given.unsafe_fixes
+    checked = _check(given.paths, rules, several=not changes and not given.run)
+    if changes:
         fixed, notes = _apply(checked, given.unsafe_fixes)
         for note in notes:
             console.error(note)
@@ -102,6 +108,17 @@ def _run(given: argparse.Namespace) -> int:
         checked = _check(given.paths, rules)
     for error in checked.errors:
         console.error(error)
+    if given.write_baseline is not None:
+        from lockstep.doctor.baseline import write
+
+        number = write(given.write_baseline, checked)
+        console.say(f"{given.write_baseline} holds {number} finding(s).")
+        return 2 if checked.errors else 0
+    if given.baseline is not None:
+        from lockstep.doctor.baseline import only_new
+
+        number = only_new(given.baseline, checked)
+        console.say(f"{number} finding(s) of {given.baseline} are not shown.")
     if given.run and not checked.errors:
         from lockstep.cli.doctor_run import examined
 
@@ -126,6 +143,10 @@ def show(
         console.lines(written.github(finding) for finding in checked.findings)
     else:
         console.lines(written.text(finding) for finding in checked.findings)
+        if len(checked.findings) >= MANY:
+            from lockstep.doctor.baseline import by_rule
+
+            console.lines(by_rule(checked.findings))
         last = written.summary(checked)
         if run is not None:
             console.lines(written.running(run))
@@ -144,15 +165,17 @@ def _chosen(rules: tuple[Rule, ...], select: str, ignore: str) -> list[Rule]:
                     f"{flag} {name}: no such rule. lockstep doctor --rules lists them."
                 )
         picked[flag] = {known[name].code for name in names}
-    wanted = picked["--select"] or {rule.code for rule in rules}
+    wanted = picked["--select"] or {rule.code for rule in rules if not rule.on_request}
     return [rule for rule in rules if rule.code in wanted - picked["--ignore"]]
 
 
-def _check(paths: list[Path], rules: list[Rule]) -> Checked:
+def _check(paths: list[Path], rules: list[Rule], *, several: bool = False) -> Checked:
     from lockstep.doctor.check import Checked, check, check_scripts
 
     if Path("-") not in paths:
-        return check(paths, rules)
+        from lockstep.processes.pool import cores
+
+        return check(paths, rules, processes=cores() if several else 1)
     if len(paths) > 1:
         raise UsageError("- means standard input: give no other path with it.")
     return check_scripts([read_standard_input()], rules, Checked())

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+from lockstep.doctor.baseline import marks_of
 from lockstep.doctor.check import Checked
 from lockstep.doctor.findings import Finding
 from lockstep.doctor.registry import RULES
@@ -33,6 +34,11 @@ def text(finding: Finding) -> str:
 def summary(checked: Checked) -> str:
     """Return one line that sums up all findings."""
     files = f"{checked.files} file{'s' * (checked.files != 1)}"
+    if not checked.distributed and checked.switched_off:
+        return (
+            f"{files}: the data-parallel code is never reached as the program is written, so "
+            "nothing was checked. Is it switched off, as by distributed = False?"
+        )
     if not checked.distributed:
         return f"{files}: no data-parallel training found, so there is nothing to check."
     errors = sum(finding.certain for finding in checked.findings)
@@ -165,6 +171,7 @@ def document(checked: Checked) -> dict[str, Any]:
     return {
         "files": checked.files,
         "distributed": checked.distributed,
+        "switched_off": checked.switched_off,
         "frameworks": sorted(checked.frameworks),
         "findings": [finding.described() for finding in checked.findings],
         "errors": checked.errors,
@@ -173,6 +180,7 @@ def document(checked: Checked) -> dict[str, Any]:
 
 def sarif(checked: Checked, version: str) -> dict[str, Any]:
     """Return SARIF 2.1.0, which code hosts show beside the lines."""
+    marks = marks_of(checked)
     rules = [
         {
             "id": rule.code,
@@ -188,6 +196,8 @@ def sarif(checked: Checked, version: str) -> dict[str, Any]:
             "level": finding.severity,
             "message": {"text": _sentence(finding)},
             "locations": [{"physicalLocation": _physical(finding)}],
+            # By these, a code host knows a finding again when lines above it change.
+            "partialFingerprints": {"lockstep/v1": marks[finding]},
         }
         for finding in checked.findings
     ]
