@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from lockstep.doctor import check
+from lockstep.doctor.output import summary
 
 RUNNING = """
 import torch
@@ -60,3 +61,24 @@ def test_code_in_forward_counts_as_used_though_nothing_calls_forward_by_name(tmp
     (tmp_path / "net.py").write_text("import torch.distributed as dist\n" + forward)
     (tmp_path / "main.py").write_text("import torch\nfrom net import Net\nNet()(1)\n")
     assert check([tmp_path]).distributed == 1
+
+
+SWITCH = """
+import torch
+import torch.distributed as dist
+distributed = {}
+model = torch.nn.Linear(2, 2)
+if distributed:
+    dist.init_process_group("nccl")
+    model = torch.nn.parallel.DistributedDataParallel(model)
+torch.save(model.state_dict(), "a.pt")
+"""
+
+
+def test_a_switch_that_is_off_is_pointed_out(tmp_path: Path):
+    script = tmp_path / "train.py"
+    for value, found in (("False", (0, 1)), ("True", (1, 0)), ("args.distributed", (1, 0))):
+        script.write_text(SWITCH.format(value))
+        checked = check([script])
+        assert (checked.distributed, checked.switched_off) == found
+        assert ("never reached" in summary(checked)) is (value == "False")

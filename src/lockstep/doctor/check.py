@@ -6,12 +6,13 @@ import os
 import re
 import stat
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from lockstep.doctor.findings import Finding, Rule, located
+from lockstep.doctor.findings import Finding, Found, Rule, located, near
 from lockstep.doctor.registry import RULES
 from lockstep.errors import SourceError
+from lockstep.processes.pool import in_parts
 from lockstep.source.programs import programs
 from lockstep.source.project import Project
 from lockstep.source.reading import MOST_BYTES, read_script
@@ -25,6 +26,10 @@ SKIPPED = {".git", ".venv", "venv", "node_modules", "__pycache__", ".tox", "buil
 _TRAINERS = re.compile(rb"torch|accelerate|lightning|deepspeed|transformers|horovod|ray")
 
 
+FEW = 8
+"""The smallest number of programs for which a process is started."""
+
+
 @dataclass
 class Checked:
     """The findings in some files, and which files were read."""
@@ -33,13 +38,17 @@ class Checked:
     files: int = 0
     distributed: int = 0
     """Number of programs that train on several replicas."""
+    switched_off: int = 0
+    """Number of programs that could, but whose data-parallel code is never reached."""
     frameworks: set[str] = field(default_factory=set)
     errors: list[str] = field(default_factory=list)
     """Files that could not be read."""
     scripts: dict[Path, Script] = field(default_factory=dict)
 
 
-def check(paths: Iterable[Path], rules: Sequence[Rule] | None = None) -> Checked:
+def check(
+    paths: Iterable[Path], rules: Sequence[Rule] | None = None, *, processes: int = 1
+) -> Checked:
     """Check files and folders; each program is checked together with the modules it imports."""
     result = Checked()
     scripts = []
@@ -57,31 +66,59 @@ def check(paths: Iterable[Path], rules: Sequence[Rule] | None = None) -> Checked
                 scripts.append(read_script(place))
             except SourceError as error:
                 result.errors.append(str(error))
-    return check_scripts(list({s.path: s for s in scripts}.values()), rules, result)
+    every = list({s.path: s for s in scripts}.values())
+    return check_scripts(every, rules, result, processes=processes)
 
 
 def check_scripts(
-    scripts: Sequence[Script], rules: Sequence[Rule] | None, result: Checked
+    scripts: Sequence[Script],
+    rules: Sequence[Rule] | None,
+    result: Checked,
+    *,
+    processes: int = 1,
 ) -> Checked:
-    """Check scripts that were already read, and add their findings to the result."""
+    """Check scripts that were already read, and add their findings to the result.
+
+    With several `processes`, the result holds no scripts that were only read by import.
+    """
     result.files += len(scripts)
     result.scripts |= {script.path: script for script in scripts}
-    wanted = RULES if rules is None else rules
-    found: dict[tuple[Path, int, int, str], Finding] = {}
-    for program in programs(scripts):
-        try:
-            for finding, script in _check_program(program, wanted, result):
-                key = (finding.path, finding.line, finding.column, finding.rule.code)
-                if key not in found and not finding.ignored(script.lines):
-                    found[key] = finding
-                    result.scripts.setdefault(finding.path, script)
-        except RecursionError:
-            result.errors.append(
-                f"{program.scripts[0].path} is nested too deeply to be checked. Leave it out, or "
-                "split it."
-            )
-    result.findings += sorted(found.values(), key=lambda f: (str(f.path), f.line, f.column))
+    wanted = [rule for rule in RULES if not rule.on_request] if rules is None else rules
+    every = programs(scripts, several_ranks=True)
+    parts = min(processes, len(every) // FEW)
+
+    def work(number: int) -> Checked:
+        found = Checked()
+        for program in every[number :: max(1, parts)]:
+            _note_program(program, wanted, found)
+        if parts > 1:
+            found.scripts.clear()
+        return found
+
+    for part in in_parts(work, parts) if parts > 1 else [work(0)]:
+        result.findings += part.findings
+        result.distributed += part.distributed
+        result.switched_off += part.switched_off
+        result.frameworks |= part.frameworks
+        result.errors += part.errors
+        for path, script in part.scripts.items():
+            result.scripts.setdefault(path, script)
+    unique = {(f.path, f.line, f.column, f.rule.code): f for f in reversed(result.findings)}
+    result.findings = sorted(unique.values(), key=lambda f: (str(f.path), f.line, f.column))
     return result
+
+
+def _note_program(program: Project, rules: Sequence[Rule], result: Checked) -> None:
+    try:
+        for finding, script in _check_program(program, rules, result):
+            if not finding.ignored(script.lines):
+                result.findings.append(finding)
+                result.scripts.setdefault(finding.path, script)
+    except RecursionError:
+        result.errors.append(
+            f"{program.scripts[0].path} is nested too deeply to be checked. Leave it out, or "
+            "split it."
+        )
 
 
 def _check_program(
@@ -91,11 +128,28 @@ def _check_program(
     if training.framework is not None:
         result.frameworks.add(training.framework)
     elif not training.distributed:
+        result.switched_off += training.switched_off
         return
     result.distributed += 1
     for rule in rules:
         if rule.look is not None and training.framework not in rule.handled_by:
-            yield from ((located(rule, place), place.script) for place in rule.look(training))
+            kept: list[Found] = []
+            for place in rule.look(training):
+                # One defect gives one finding, also if both branches of an `if` have it.
+                double = any(
+                    other.script is place.script and place.script.apart(place.node, other.node)
+                    for other in kept
+                )
+                if training.runs(place.script, place.node) and not double:
+                    kept.append(place)
+                    yield _as_given(located(rule, place), program), place.script
+
+
+def _as_given(finding: Finding, program: Project) -> Finding:
+    """Return a finding whose path is relative, if that of its program is."""
+    if finding.path.is_absolute() and not program.scripts[0].path.is_absolute():
+        return replace(finding, path=near(finding.path))
+    return finding
 
 
 def files(path: Path) -> list[Path]:

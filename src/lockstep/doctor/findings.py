@@ -42,6 +42,8 @@ class Rule:
     """Finds the bug in the source; None if only a run shows it."""
     handled_by: frozenset[str]
     """Frameworks that handle this themselves: the rule skips their scripts."""
+    on_request: bool = False
+    """Whether the rule reads scripts only if it is selected by name: it gives hints."""
 
 
 @dataclass(frozen=True)

@@ -13,14 +13,18 @@ A module imports only from those above it.
                definitions     finds functions and classes of the project, and their calls
                flags           finds defaults of argparse: what `args.x` is
                values          follows a value to where it comes from
+               callers         finds all places that may call a function
+               conditions      judges a condition by its text, as several ranks see it
+               live            decides what runs while several ranks train
                project         several scripts together: calls by name, what a place reaches
                programs        finds the scripts that people start, with their modules
-    parts      gradients       finds backward and no_grad
-               loaders         finds DataLoaders, the loops over them, and their use
+    parts      ranks           finds conditions on the rank
+               gradients       finds backward and no_grad
+               loaders         a DataLoader: its arguments, and what it is for
+               loader_loops    finds DataLoaders, and the loops over them
                models          finds wrapped models, their parts, and their devices
                frameworks      finds Accelerate, Lightning and others
                unused_code     finds code that never runs, because nothing names it
-               ranks           finds conditions on the rank
                collectives     finds calls that combine the values of several ranks
                outputs         names of calls that save, print or log
                training        all parts of one program
@@ -29,4 +33,5 @@ A module imports only from those above it.
                loss            finds the loss of a backward, and what it is made of
                name_uses       finds names that an expression uses or a statement sets
                loop_metrics    finds what a loop sums up, and what the program does with it
+               every_rank      finds code that every rank runs
 """

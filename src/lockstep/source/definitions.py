@@ -9,7 +9,7 @@ import libcst as cst
 
 from lockstep.source.names import DEEPEST, Names
 from lockstep.source.script import Class, Function, Origin, Script, Use
-from lockstep.source.tree import argument, dotted
+from lockstep.source.tree import argument, dotted, spreads
 
 Definition = tuple[Script, cst.FunctionDef | cst.ClassDef]
 """A function or class, and the script that defines it."""
@@ -102,14 +102,14 @@ class Definitions(Names):
         if isinstance(node, cst.Attribute) and head in ("self", "cls") and name:
             owner = script.class_of(node)
             if name.count(".") == 1:
-                method = self._method(script, owner, node.attr.value) if owner else None
+                method = self.method_of(script, owner, node.attr.value) if owner else None
                 if method is not None or owner is None:
                     return method
         found = scope.find(head) if name is not None else None
         imported = found is not None and any(b.kind == "import" for b in found[1])
         if isinstance(node, cst.Attribute) and not imported:
             made = self._class_of_value(script, node.value)
-            return self._method(*made, node.attr.value) if made is not None else None
+            return self.method_of(*made, node.attr.value) if made is not None else None
         if name is None:
             return None
         if found is None:
@@ -129,7 +129,7 @@ class Definitions(Names):
                 if name.count(".") == 1 and owner_place is not None and owner_place[1] is not None:
                     made_at = self._define(owner_place[0], cst.Name(owner_place[1]), depth + 1)
                     if made_at is not None and isinstance(made_at[1], cst.ClassDef):
-                        return self._method(made_at[0], made_at[1], name.split(".")[1])
+                        return self.method_of(made_at[0], made_at[1], name.split(".")[1])
         assigned = [b for b in found[1] if b.kind == "assign" and not b.index]
         if len(found[1]) == len(assigned) == 1 and "." not in name:
             # `run = worker`, `run = partial(worker, config)`
@@ -145,14 +145,15 @@ class Definitions(Names):
         calls = ((o.script, o.call.func) for o in self.origins(script, node) if o.call is not None)
         return next((made for call in calls if (made := self.class_named(*call))), None)
 
-    def _method(
+    def method_of(
         self, script: Script, owner: cst.ClassDef, name: str, depth: int = 0
     ) -> Function | None:
+        """Return a method of a class, or of one that it is built on."""
         for method in script.methods(owner, name):
             return script, method
         for base in owner.bases if depth < 5 else ():
             made = self.class_named(script, base.value)
-            found = self._method(*made, name, depth + 1) if made is not None else None
+            found = self.method_of(*made, name, depth + 1) if made is not None else None
             if found is not None:
                 return found
         return None
@@ -203,7 +204,7 @@ class Definitions(Names):
         if dotted(node) is None:
             return None
         made = self._class_of_value(script, node)
-        return self._method(*made, "__call__") if made is not None else None
+        return self.method_of(*made, "__call__") if made is not None else None
 
     @property
     def handed(self) -> dict[cst.CSTNode, list[Handed]]:
@@ -249,13 +250,28 @@ class Definitions(Names):
         self, script: Script, function: cst.FunctionDef, wanted: str
     ) -> list[tuple[Script, cst.BaseExpression]]:
         """Return what the calls of a function pass for one of its parameters."""
-        names = [p.name.value for p in (*function.params.posonly_params, *function.params.params)]
         owner: cst.CSTNode = function
-        method = script.class_of(function) is not None and names[:1] in (["self"], ["cls"])
-        if method and function.name.value == "__init__":
+        if function.name.value == "__init__":
             owner = script.class_of(function) or function
-        place = names.index(wanted) - int(method) if wanted in names else None
+        place = place_of(script, function, wanted)
         uses = self.uses.get(owner, [])
         given = [(where, argument(call, wanted, place)) for where, call in uses]
         given += [(h.script, h.argument(wanted, place)) for h in self.handed.get(owner, [])]
         return [(where, value) for where, value in given if value is not None]
+
+
+def place_of(script: Script, function: cst.FunctionDef, parameter: str) -> int | None:
+    """Return the position at which a call gives a parameter; None if only its name can."""
+    names = [p.name.value for p in (*function.params.posonly_params, *function.params.params)]
+    method = script.class_of(function) is not None and names[:1] in (["self"], ["cls"])
+    return names.index(parameter) - int(method) if parameter in names else None
+
+
+def given_to(
+    call: cst.Call, name: str, place: int | None, default: cst.CSTNode | None
+) -> cst.BaseExpression | None:
+    """Return what a call gives for a parameter: an argument, the default, or nothing known."""
+    value = argument(call, name, place)
+    if value is not None or spreads(call):
+        return value
+    return default if isinstance(default, cst.BaseExpression) else None

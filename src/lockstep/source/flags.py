@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import lru_cache
 
 import libcst as cst
 
@@ -13,12 +14,21 @@ from lockstep.source.tree import argument, constant
 def default_of(flag: str, scripts: Iterable[Script]) -> tuple[Script, cst.BaseExpression] | None:
     """Return the default of `args.flag`, if an add_argument has one."""
     for script in scripts:
-        for call in script.named_last("add_argument"):
-            if flag in _targets(call):
-                default = argument(call, "default") or _switch(call)
-                if default is not None:
-                    return script, default
+        default = _defaults(script).get(flag)
+        if default is not None:
+            return script, default
     return None
+
+
+@lru_cache(maxsize=5_000)
+def _defaults(script: Script) -> dict[str, cst.BaseExpression]:
+    """Return the defaults of all flags that a script adds; of several, the first."""
+    found: dict[str, cst.BaseExpression] = {}
+    for call in script.named_last("add_argument"):
+        default = argument(call, "default") or _switch(call)
+        for flag in _targets(call) if default is not None else ():
+            found.setdefault(flag, default)  # type: ignore[arg-type]
+    return found
 
 
 def _targets(call: cst.Call) -> list[str]:

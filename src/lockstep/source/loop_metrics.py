@@ -152,8 +152,9 @@ class Tally:
     def _is_for_another(self, script: Script, call: cst.Call) -> bool:
         """Return whether a call passes loaders, but not the one of this loop."""
         origins = [o.node for a in call.args for o in self.project.origins(script, a.value)]
-        loaders = [x.call for x in self.training.loaders if x.call in origins]
-        return bool(loaders) and self.loop.loader.call not in loaders
+        made = {x.place[1] for x in self.training.loaders}
+        loaders = [node for node in origins if node in made]
+        return bool(loaders) and self.loop.loader.place[1] not in loaders
 
     def _returned(
         self,

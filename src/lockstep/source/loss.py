@@ -23,6 +23,14 @@ def loss_of(backward: cst.Call) -> cst.BaseExpression | None:
     return value
 
 
+def _stops(node: cst.CSTNode) -> bool:
+    """Match `loss.data`, `loss.detach()` and `loss.item()`: no gradient flows through them."""
+    if isinstance(node, cst.Call):
+        node = node.func
+        return isinstance(node, cst.Attribute) and node.attr.value in ("detach", "item")
+    return isinstance(node, cst.Attribute) and node.attr.value == "data"
+
+
 def feeding(
     training: Training, script: Script, node: cst.CSTNode
 ) -> Iterator[tuple[Script, cst.CSTNode]]:
@@ -32,6 +40,8 @@ def feeding(
     while waiting:
         where, part, depth = waiting.pop()
         if part in seen or depth > 40 or part not in where.order:
+            continue
+        if _stops(part):
             continue
         seen.add(part)
         yield where, part

@@ -9,7 +9,7 @@ import libcst as cst
 
 from lockstep.source.project import DEPTH, Project
 from lockstep.source.script import Script
-from lockstep.source.tree import argument, code, dotted
+from lockstep.source.tree import argument, code, dotted, walk
 
 WRAPPERS = (
     "torch.nn.parallel.DistributedDataParallel",
@@ -81,6 +81,50 @@ class Model:
             if _DEVICE.search(made[0].code(made[1])) if made else not _OUTSIDE.match(name):
                 return True
         return False
+
+
+_BUFFERED = re.compile(r"BatchNorm|InstanceNorm|register_buffer|SpectralNorm|spectral_norm")
+_WITH_BATCH_NORM = re.compile(r"(torchvision|timm|segmentation_models_pytorch|monai)\.")
+_PASSES = ("to", "cuda", "train", "float", "half", "bfloat16", "requires_grad_")
+
+
+def maker(node: cst.CSTNode) -> cst.CSTNode:
+    """Return the `Net()` in `Net().to(device)`, and the model that torch.compile gets."""
+    while isinstance(node, cst.Call) and isinstance(node.func, cst.Attribute):
+        last = node.func.attr.value
+        if last in _PASSES:
+            node = node.func.value
+        elif last == "compile" and node.args:
+            node = node.args[0].value
+        else:
+            break
+    return node
+
+
+def may_have_buffers(project: Project, script: Script, node: cst.CSTNode) -> bool:
+    """Return whether a model seems to have buffers, such as those of batch norm."""
+    waiting = [(o.script, maker(o.node)) for o in project.origins(script, node)]
+    seen: set[cst.CSTNode] = set()
+    while waiting:
+        where, part = waiting.pop()
+        if isinstance(part, cst.Call):
+            name = project.name(where, part.func)
+            if project.definition(where, part.func) is None and not (name or "").startswith(
+                "torch."
+            ):
+                if _WITH_BATCH_NORM.match(name or ""):
+                    return True
+                # A model that is chosen by its name may be any of the project's.
+                return any(_BUFFERED.search(other.text) for other in project.scripts)
+        for call in (n for n in walk(part) if isinstance(n, cst.Call)):
+            name = project.name(where, call.func) or where.code(call.func)
+            if _BUFFERED.search(name) or _WITH_BATCH_NORM.match(name):
+                return True
+            made_at = project.definition(where, call.func)
+            if made_at is not None and made_at[1] not in seen:
+                seen.add(made_at[1])
+                waiting.append((made_at[0], made_at[1].body))
+    return False
 
 
 def inner_call(call: cst.Call) -> cst.Call | None:

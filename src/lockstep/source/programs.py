@@ -9,8 +9,11 @@ from lockstep.source.project import Project
 from lockstep.source.script import Script
 
 
-def programs(scripts: Sequence[Script]) -> list[Project]:
-    """Return each script that no other imports, with all modules that it imports."""
+def programs(scripts: Sequence[Script], *, several_ranks: bool = False) -> list[Project]:
+    """Return each script that no other imports, with all modules that it imports.
+
+    With `several_ranks`, they are judged as they run on several ranks (`Live`).
+    """
     reader = Project(scripts)
     imported: set[Path] = set()
     needs: dict[Path, list[Script]] = {}
@@ -20,7 +23,8 @@ def programs(scripts: Sequence[Script]) -> list[Project]:
     found = []
     for script in scripts:
         if script.path not in imported or script in needs[script.path]:
-            program = Project([script, *(o for o in needs[script.path] if o is not script)])
+            own = [script, *(o for o in needs[script.path] if o is not script)]
+            program = Project(own, several_ranks=several_ranks)
             program.share(reader)
             found.append(program)
     return found

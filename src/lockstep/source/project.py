@@ -6,19 +6,19 @@ from collections.abc import Callable, Iterator, Sequence
 
 import libcst as cst
 
+from lockstep.source.live import Live
 from lockstep.source.script import Script
 from lockstep.source.tree import constant, walk_shallow
-from lockstep.source.values import Values
 
 DEPTH = 4
 """How many nested calls of the project's functions are followed."""
 
 
-class Project(Values):
+class Project(Live):
     """Scripts that belong together; other modules are read when they are imported."""
 
-    def __init__(self, scripts: Sequence[Script]) -> None:
-        super().__init__(scripts)
+    def __init__(self, scripts: Sequence[Script], *, several_ranks: bool = False) -> None:
+        super().__init__(scripts, several_ranks=several_ranks)
         self._by_name: dict[str, list[tuple[Script, cst.Call]]] | None = None
 
     def calls(self, *names: str) -> Iterator[tuple[Script, cst.Call]]:

@@ -6,12 +6,13 @@ import re
 
 import libcst as cst
 
+from lockstep.source.conditions import ends
 from lockstep.source.project import DEPTH, Project
-from lockstep.source.script import Script
-from lockstep.source.tree import code, constant, dotted, walk, walk_shallow
+from lockstep.source.script import Script, Use
+from lockstep.source.tree import code, constant, dotted, walk
 
 _ASKS = re.compile(
-    r"\b(\w*rank\w*|is_main\w*|is_master\w*|is_primary\w*|main_process|master_process|is_zero|"
+    r"\b(\w*rank\w*|is_main\w*|is_\w*master\w*|nr|is_primary\w*|main_process|main_proc|master_process|is_zero|"
     r"is_chief|is_local_main\w*|is_global_zero|should_save\w*|is_first\w*|is_logger\w*|master|"
     r"(on_|only_)(main|master)|(main|master)(_process)?_only)\b"
     # With one process per GPU, the number of the GPU is the rank.
@@ -77,34 +78,130 @@ def _is_rank(node: cst.CSTNode) -> bool:
 
 
 def guarded(project: Project, script: Script, node: cst.CSTNode, depth: int = DEPTH) -> bool:
-    """Return whether only some ranks reach a node: an `if` on the rank, here or at every call."""
+    """Return whether only some ranks reach a node: by a condition here, or at every call."""
     before: cst.CSTNode = node
     function: cst.FunctionDef | None = None
     for parent in script.above(node):
-        if isinstance(parent, cst.If) and before is not parent.test and asks_rank(parent.test):
-            return True
-        if isinstance(parent, cst.IfExp | cst.BooleanOperation) and asks_rank(parent):
-            return True
-        if isinstance(parent, cst.FunctionDef):
-            function = parent
-            if _leaves_early(script, parent, node):
+        if isinstance(parent, cst.If) and before is not parent.test:
+            if _tells(project, script, parent.test, before is parent.body, depth):
                 return True
-            if any(asks_rank(d.decorator) for d in parent.decorators):
+        elif isinstance(parent, cst.IfExp | cst.BooleanOperation):
+            if asks_rank(parent):
+                return True
+        elif isinstance(parent, cst.IndentedBlock):
+            if _left_before(project, script, parent, before, depth):
+                return True
+        elif isinstance(parent, cst.FunctionDef):
+            function = parent
+            if any(_asks_itself(project, script, d.decorator) for d in parent.decorators):
                 return True
             break
         before = parent
     if function is None or not depth:
         return False
-    uses = list(project.uses.get(function, []))
-    uses += [(h.script, h.call) for h in project.handed.get(function, [])]
-    return bool(uses) and all(guarded(project, s, call, depth - 1) for s, call in uses)
+    owner = script.class_of(function)
+    if owner is not None and _all_guarded(project, project.uses.get(owner, []), depth):
+        # Only some ranks make such an object.
+        return True
+    if owner is not None and function.name.value == "__init__":
+        return False
+    sure = list(project.uses.get(function, []))
+    sure += [(h.script, h.call) for h in project.handed.get(function, [])]
+    if sure:
+        return _all_guarded(project, sure, depth)
+    # Calls on objects of unknown classes: one of them may be a call of another method.
+    likely = [use for use in project.calls_of(script, function) if project.runs(*use)]
+    return any(guarded(project, s, call, depth - 1) for s, call in likely)
 
 
-def _leaves_early(script: Script, function: cst.FunctionDef, node: cst.CSTNode) -> bool:
-    """Return whether `if rank != 0: return` comes before the node."""
-    for child in walk_shallow(function.body):
-        if isinstance(child, cst.If) and script.order[child] < script.order[node]:
-            ends = [n for n in walk(child.body) if isinstance(n, cst.Return | cst.Raise)]
-            if ends and asks_rank(child.test) and not script.inside(node, child):
-                return True
+def _asks_itself(project: Project, script: Script, decorator: cst.CSTNode) -> bool:
+    """Return whether a decorator, or the function behind it, asks for the rank."""
+    if asks_rank(decorator):
+        return True
+    made = project.function(script, decorator)
+    return made is not None and _ASKS.search(made[0].code(made[1].body)) is not None
+
+
+def _all_guarded(project: Project, uses: list[Use], depth: int) -> bool:
+    """Return whether only some ranks reach each of some calls that run."""
+    alive = [use for use in uses if project.runs(*use)] or uses
+    return bool(alive) and all(guarded(project, s, call, depth - 1) for s, call in alive)
+
+
+def _tells(project: Project, script: Script, test: cst.CSTNode, holds: bool, depth: int) -> bool:
+    """Return whether only some ranks find that a condition holds, or that it does not."""
+    if isinstance(test, cst.UnaryOperation) and isinstance(test.operator, cst.Not):
+        return _tells(project, script, test.expression, not holds, depth)
+    if isinstance(test, cst.BooleanOperation):
+        both = isinstance(test.operator, cst.And) is holds
+        sides = [
+            _tells(project, script, side, holds, depth)
+            for side in (test.left, test.right)
+            if both or not _contradicts(project, script, side, holds)
+        ]
+        if any(sides) if both else (bool(sides) and all(sides)):
+            return True
+        # Of `not several or rank == 0`, nobody may know the first side.
+        return asks_rank(test) and not any(
+            _lets_pass(project, script, n, True) for n in walk(test) if isinstance(n, cst.Name)
+        )
+    if _lets_pass(project, script, test, holds):
+        # `save(state, is_main=True)`: the guard lets every rank pass.
+        return False
+    if asks_rank(test):
+        return True
+    if isinstance(test, cst.Comparison) and constant(test.comparisons[0].comparator) is None:
+        # `if writer is not None`
+        test = test.left
+    called = test.func if isinstance(test, cst.Call) else test
+    if dotted(called) is None or not depth:
+        return False
+    origins = [o for o in project.origins(script, test) if o.node is not test]
+    if isinstance(test, cst.Call):
+        # `self.when()`, where `when` is a function of the rank
+        origins += [o for o in project.origins(script, called) if o.node is not called]
+    if any(asks_rank(o.node) for o in origins if not isinstance(o.node, cst.Call)):
+        return True
+    made = [o for o in origins if constant(o.node) is ...]
+    return bool(made) and all(
+        o.node in o.script.order and guarded(project, o.script, o.node, max(0, depth - 2))
+        for o in made
+    )
+
+
+def _lets_pass(project: Project, script: Script, test: cst.CSTNode, holds: bool) -> bool:
+    """Return whether a call of the function passes a literal for a parameter that is asked for."""
+    found = script.scope_of(test).find(test.value) if isinstance(test, cst.Name) else None
+    function = script.function_of(test)
+    if found is None or function is None or [b.kind for b in found[1]] != ["parameter"]:
+        return False
+    assert isinstance(test, cst.Name)
+    return any(constant(v) is holds for _, v in project.arguments(script, function, test.value))
+
+
+def _contradicts(project: Project, script: Script, test: cst.CSTNode, holds: bool) -> bool:
+    """Return whether a side never holds on several ranks, or asks for None where there is none."""
+    if project.truth(script, test) is (not holds):
+        return True
+    if not isinstance(test, cst.Comparison) or len(test.comparisons) != 1 or not holds:
+        return False
+    if constant(test.comparisons[0].comparator) is not None:
+        return False
+    if not isinstance(test.comparisons[0].operator, cst.Is | cst.Equal):
+        return False
+    origins = project.origins(script, test.left)
+    return all(o.node is not test.left and constant(o.node) is not None for o in origins)
+
+
+def _left_before(
+    project: Project, script: Script, block: cst.IndentedBlock, below: cst.CSTNode, depth: int
+) -> bool:
+    """Return whether `if rank != 0: return`, or `continue`, comes before a statement."""
+    for statement in block.body:
+        if statement is below:
+            return False
+        if not isinstance(statement, cst.If) or not ends(statement.body):
+            continue
+        if _tells(project, script, statement.test, False, depth):
+            return True
     return False

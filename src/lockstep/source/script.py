@@ -118,6 +118,17 @@ class Script:
                 break
         return True
 
+    def apart(self, one: cst.CSTNode, other: cst.CSTNode) -> bool:
+        """Return whether two places are in different branches of one `if`."""
+        above = set(self.above(other))
+        for parent in self.above(one):
+            if isinstance(parent, cst.If) and parent in above:
+                sides = [self.inside(node, parent.body) for node in (one, other)]
+                return sides[0] != sides[1]
+            if isinstance(parent, cst.FunctionDef):
+                return False
+        return False
+
     def last(self, node: cst.CSTNode) -> int:
         """Return the place in `order` of the last node below a node."""
         return max(self.order[part] for part in walk(node))
@@ -180,6 +191,19 @@ class Script:
             waiting.extend(reversed(below))
 
 
+@dataclass(frozen=True)
+class Passage:
+    """A call that a value comes out of, and the function that it runs."""
+
+    function: cst.FunctionDef
+    script: Script
+    """The script of the call."""
+    call: cst.Call
+
+
+Via = tuple[Passage, ...]
+
+
 @dataclass(frozen=True, eq=False)
 class Origin:
     """An expression that a value may come from, and the script that it stands in."""
@@ -188,6 +212,8 @@ class Origin:
     node: cst.CSTNode
     index: tuple[int | str, ...] = ()
     """The part of the expression that is meant, if it gives several values."""
+    via: Via = ()
+    """The calls of functions that returned the value, outermost first."""
 
     @property
     def call(self) -> cst.Call | None:

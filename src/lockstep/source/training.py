@@ -9,19 +9,26 @@ from functools import cached_property
 import libcst as cst
 
 from lockstep.source.frameworks import framework
-from lockstep.source.loaders import Loader, Loop, loaders
+from lockstep.source.loader_loops import loaders
+from lockstep.source.loaders import Loader, Loop
 from lockstep.source.models import CUTS, WRAPPERS, Wrap, inner_call
 from lockstep.source.project import Project
 from lockstep.source.script import Script
 from lockstep.source.unused_code import unused
 
-_GROUPS = (
+GROUPS = (
     "torch.distributed.init_process_group",
     "torch.distributed.distributed_c10d.init_process_group",
     "torch.distributed.init_device_mesh",
     "torch.distributed.device_mesh.init_device_mesh",
     "torch.distributed.fsdp.fully_shard",
 )
+_JOINS = re.compile(
+    r"init_process_group|init_dist|init_device_mesh|setup_dist|dist_init|ddp_setup|setup_ddp|"
+    r"init_torch_dist|launch|spawn|torchrun|horovod|accelerate|deepspeed|comm\.|initialize|"
+    r"init_ddp|init_multi|distributed_init"
+)
+"""Code that joins the ranks, here or in another package; without it, nothing is distributed."""
 _GPU = re.compile(r"\.cuda\b|[\"']cuda|\bnccl\b")
 
 
@@ -53,9 +60,24 @@ class Training:
         A helper that a program imports but never names does not count: a converter of checkpoints
         may take one class from a large package.
         """
-        if any(self.used(wrap.script, wrap.call) for wrap in self.wraps):
+        wraps = any(self.runs(wrap.script, wrap.call) for wrap in self.wraps)
+        if wraps and any(_JOINS.search(script.text) for script in self.project.scripts):
             return True
-        return any(self.used(script, call) for script, call in self.named(*_GROUPS))
+        return any(self._joins(script, call) for script, call in self.named(*GROUPS))
+
+    @cached_property
+    def switched_off(self) -> bool:
+        """Whether data-parallel code is there that the program as it is written never reaches."""
+        every = [*((w.script, w.call) for w in self.wraps), *self.named(*GROUPS)]
+        return not self.distributed and any(self.used(*use) for use in every)
+
+    def _joins(self, script: Script, call: cst.Call) -> bool:
+        """Return whether a call that joins the ranks may run."""
+        if not self.used(script, call):
+            return False
+        tests = (script.code(p.test) for p in script.above(call) if isinstance(p, cst.If))
+        # `if not dist.is_initialized(): dist.init_process_group()`
+        return self.runs(script, call) or any("initialized" in test for test in tests)
 
     @cached_property
     def on_gpus(self) -> bool:
@@ -64,9 +86,11 @@ class Training:
 
     def used(self, script: Script, node: cst.CSTNode) -> bool:
         """Return whether the program may reach a place: every function around it is named."""
-        if script is self.project.scripts[0]:
-            return True
         return not any(parent in self._unused for parent in script.above(node))
+
+    def runs(self, script: Script, node: cst.CSTNode) -> bool:
+        """Return whether several ranks may reach a place."""
+        return self.used(script, node) and self.project.runs(script, node)
 
     @cached_property
     def _unused(self) -> set[cst.CSTNode]:
@@ -75,7 +99,8 @@ class Training:
     @cached_property
     def wraps(self) -> list[Wrap]:
         """All wrapped models."""
-        return [Wrap(script, call) for script, call in self.named(*WRAPPERS)]
+        every = [Wrap(script, call) for script, call in self.named(*WRAPPERS)]
+        return [wrap for wrap in every if self.runs(wrap.script, wrap.call)] or every
 
     @cached_property
     def copies(self) -> list[Wrap]:
@@ -97,7 +122,7 @@ class Training:
     @cached_property
     def loaders(self) -> list[Loader]:
         """All DataLoaders, with the loops over them."""
-        return loaders(self.project)
+        return loaders(self.project, self.runs)
 
     @cached_property
     def loops(self) -> list[Loop]:

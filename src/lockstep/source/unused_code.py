@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from functools import lru_cache
 from typing import TypeGuard
 
 import libcst as cst
 
+from lockstep.source.conditions import starts_something
 from lockstep.source.project import Project
 from lockstep.source.script import Script
-from lockstep.source.tree import statements, walk
+from lockstep.source.tree import code, statements, walk
+
+_WRAPS = re.compile(r"no_grad|inference_mode|enable_grad|lru_cache|contextmanager|wraps|property")
+"""Decorators that register nothing."""
 
 
 def unused(project: Project) -> set[cst.CSTNode]:
@@ -17,8 +22,13 @@ def unused(project: Project) -> set[cst.CSTNode]:
     first, *others = project.scripts
     if first.path.name == "__init__.py":
         return set()
-    words = set(_words(first, first.tree))
+    words: set[str] = set()
     waiting: list[tuple[Script, cst.CSTNode]] = []
+    if starts_something(first):
+        waiting = _started(first, statements(first.tree), words, entry=True)
+    else:
+        # A library, or a program that a command of its package starts.
+        words |= _words(first, first.tree)
     for script in others:
         waiting += _started(script, statements(script.tree), words)
     while True:
@@ -36,12 +46,15 @@ def unused(project: Project) -> set[cst.CSTNode]:
 
 
 def _started(
-    script: Script, body: list[cst.CSTNode], words: set[str]
+    script: Script, body: list[cst.CSTNode], words: set[str], *, entry: bool = False
 ) -> list[tuple[Script, cst.CSTNode]]:
-    """Note the names in what runs on import; return the definitions that do not run yet."""
+    """Note the names in what runs on import; return the definitions that do not run yet.
+
+    Of the `entry` of a program, the block under `if __name__ == "__main__"` runs, too.
+    """
     waiting: list[tuple[Script, cst.CSTNode]] = []
     for node in body:
-        alone = isinstance(node, cst.If) and "__name__" in script.code(node.test)
+        alone = not entry and isinstance(node, cst.If) and "__name__" in script.code(node.test)
         if alone or _is_definition(node):
             waiting.append((script, node))
         else:
@@ -56,7 +69,7 @@ def _is_definition(node: cst.CSTNode) -> TypeGuard[cst.FunctionDef | cst.ClassDe
     # `model(x)` runs the `forward` of a module.
     if node.name.value.startswith("__") or node.name.value == "forward":
         return False
-    return all(isinstance(d.decorator, cst.Name) for d in node.decorators)
+    return all(isinstance(d.decorator, cst.Name) or _WRAPS.search(code(d)) for d in node.decorators)
 
 
 @lru_cache(maxsize=50_000)

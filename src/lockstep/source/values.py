@@ -6,12 +6,12 @@ from collections.abc import Callable, Sequence
 
 import libcst as cst
 
-from lockstep.source.definitions import Definitions
+from lockstep.source.definitions import Definitions, place_of
 from lockstep.source.flags import default_of
 from lockstep.source.names import DEEPEST
 from lockstep.source.scopes import Binding
-from lockstep.source.script import Function, Origin, Script
-from lockstep.source.tree import EACH, argument, constant, dotted, parts, returned
+from lockstep.source.script import Function, Origin, Passage, Script, Via
+from lockstep.source.tree import EACH, argument, constant, dotted, parts, returned, spreads
 
 Index = tuple[int | str, ...]
 """The part of a value that is meant: `(1, "x")` for `value[1]["x"]`."""
@@ -28,6 +28,10 @@ MOST_NESTED = 4
 """The most values that are followed in order to follow another one."""
 MOST_STEPS = 300
 """The most expressions that are examined to follow one value."""
+MOST_IN_ALL = 3_000
+"""The most expressions that are examined to follow one value and all that this needs."""
+MOST_PASSED = 6
+"""The most calls that a value is followed through, each with the arguments of that call."""
 
 
 class Values(Definitions):
@@ -35,32 +39,44 @@ class Values(Definitions):
 
     def __init__(self, scripts: Sequence[Script]) -> None:
         super().__init__(scripts)
-        self._origins: dict[cst.CSTNode, list[Origin]] = {}
+        self._origins: dict[tuple[cst.CSTNode, Via], list[Origin]] = {}
         self._followed: set[cst.CSTNode] = set()
+        self._spent = 0
+        """Expressions that were examined for the value that is followed now."""
         self._cut = 0
         """How often a value was not followed to its end."""
 
-    def origins(self, script: Script, node: cst.CSTNode) -> list[Origin]:
-        """Return the expressions that a value may come from, through names and functions."""
-        if node in self._origins:
-            return list(self._origins[node])
+    def origins(self, script: Script, node: cst.CSTNode, via: Via = ()) -> list[Origin]:
+        """Return the expressions that a value may come from, through names and functions.
+
+        `via` are the calls of functions around the node whose arguments are meant; without it, the
+        arguments of all calls are.
+        """
+        if (node, via) in self._origins:
+            return list(self._origins[node, via])
         if node in self._followed or len(self._followed) > MOST_NESTED:
             # The value depends on itself, or comes from too far away.
             self._cut += 1
             return [Origin(script, node)]
+        if not self._followed:
+            self._spent = 0
         found: list[Origin] = []
         cut = self._cut
         self._followed.add(node)
         try:
-            self._follow(script, node, (), found, set(), 0)
+            self._follow(script, node, (), found, set(), 0, via)
         finally:
             self._followed.discard(node)
         if not found:
             # The value depends only on itself.
             found.append(Origin(script, node))
         if node in script.order and not self._busy and cut == self._cut:
-            self._origins[node] = found
+            self._origins[node, via] = found
         return list(found)
+
+    def _may_bind(self, script: Script, binding: Binding, node: cst.CSTNode, via: Via) -> bool:
+        """Return whether a binding may give a name its value; `Live` knows some that do not."""
+        return True
 
     def _follow(
         self,
@@ -68,20 +84,27 @@ class Values(Definitions):
         node: cst.CSTNode,
         index: Index,
         found: list[Origin],
-        seen: set[tuple[cst.CSTNode, Index]],
+        seen: set[tuple[cst.CSTNode, Index, Via]],
         depth: int,
+        via: Via,
     ) -> None:
-        if (node, index) in seen or depth > DEEPEST or len(seen) > MOST_STEPS:
+        if (node, index, via) in seen or depth > DEEPEST or len(seen) > MOST_STEPS:
             return
-        seen.add((node, index))
+        self._spent += 1
+        if self._spent > MOST_IN_ALL:
+            self._cut += 1
+            return
+        seen.add((node, index, via))
 
-        def go(node: cst.CSTNode | None, index: Index, where: Script = script) -> None:
+        def go(
+            node: cst.CSTNode | None, index: Index, where: Script = script, through: Via = via
+        ) -> None:
             if node is not None:
-                self._follow(where, node, index, found, seen, depth + 1)
+                self._follow(where, node, index, found, seen, depth + 1, through)
 
         if isinstance(node, cst.Name) or (isinstance(node, cst.Attribute) and dotted(node)):
             before = len(found)
-            if self._follow_name(script, node, index, go):
+            if self._follow_name(script, node, index, go, via):
                 return
             del found[before:]
         elif isinstance(node, cst.Attribute):
@@ -89,7 +112,8 @@ class Values(Definitions):
                 return
         elif type(node) in _CHOICES:
             for field in _CHOICES[type(node)]:
-                go(getattr(node, field), index)
+                if self._may_take(script, node, field, via):
+                    go(getattr(node, field), index)
             return
         elif index and (taken := self._parts(script, node, index[0])):
             for part in taken:
@@ -115,13 +139,16 @@ class Values(Definitions):
                 del found[before:]
         elif isinstance(node, cst.Call):
             results = [
-                (where, result)
+                (where, result, function)
                 for where, function in self._called(script, node.func)
                 for result in returned(function)
                 if result is not None
             ]
-            for where, result in results:
-                go(result, index, where)
+            for where, result, function in results:
+                passage = Passage(function, script, node)
+                passed = (*via, passage) if len(via) < MOST_PASSED else via
+                if self._may_return(where, result, passed):
+                    go(result, index, where, passed)
             if results:
                 return
             if isinstance(node.func, cst.Name) and not index:
@@ -131,7 +158,7 @@ class Values(Definitions):
                 if maker and maker.kind == "assign" and isinstance(maker.value, cst.Lambda):
                     go(maker.value.body, index)
                     return
-        found.append(Origin(script, node, index))
+        found.append(Origin(script, node, index, via))
 
     def _called(self, script: Script, node: cst.CSTNode) -> list[Function]:
         """Return the functions that a call may run: several, if they are defined under an `if`."""
@@ -148,7 +175,17 @@ class Values(Definitions):
             return []
         return parts(node, key)
 
-    def _follow_name(self, script: Script, node: cst.CSTNode, index: Index, go: Go) -> bool:
+    def _may_take(self, script: Script, node: cst.CSTNode, side: str, via: Via) -> bool:
+        """Return whether an expression may have the value of one of its sides."""
+        return True
+
+    def _may_return(self, script: Script, value: cst.CSTNode, via: Via) -> bool:
+        """Return whether a function called in this way may return a value; `Live` knows more."""
+        return True
+
+    def _follow_name(
+        self, script: Script, node: cst.CSTNode, index: Index, go: Go, via: Via
+    ) -> bool:
         """Follow everything that a name may hold; return False if nothing is known."""
         name = dotted(node)
         assert name is not None
@@ -180,12 +217,13 @@ class Values(Definitions):
             # Assignments further down have not run yet.
             now = [b for b in bindings if b.kind != "assign" or not script.later(b.node, node)]
             bindings = now or bindings
+        bindings = [b for b in bindings if self._may_bind(script, b, node, via)] or bindings
         for binding in bindings:
             if binding.kind in ("assign", "with") and binding.value is not None:
                 go(binding.value, (*binding.index, *index))
                 known = True
             elif binding.kind == "parameter":
-                known |= self._follow_parameter(script, binding, index, go)
+                known |= self._follow_parameter(script, binding, index, go, via)
             elif binding.kind == "loop" and binding.value is not None:
                 known |= self._follow_loop(script, binding, index, go)
             elif binding.kind == "import":
@@ -256,7 +294,9 @@ class Values(Definitions):
             go(value, index, where)
         return bool(kept)
 
-    def _follow_parameter(self, script: Script, binding: Binding, index: Index, go: Go) -> bool:
+    def _follow_parameter(
+        self, script: Script, binding: Binding, index: Index, go: Go, via: Via
+    ) -> bool:
         """Follow what the calls of a function pass for one of its parameters, or its default."""
         assert isinstance(binding.node, cst.Param)
         function = next(
@@ -265,7 +305,20 @@ class Values(Definitions):
         )
         if not isinstance(function, cst.FunctionDef):
             return False
-        given = self.arguments(script, function, binding.node.name.value)
+        name = binding.node.name.value
+        for number, passage in reversed(list(enumerate(via))):
+            if passage.function is function:
+                # The value came out of this call: only its arguments count.
+                place = place_of(script, function, name)
+                value = argument(passage.call, name, place)
+                if value is not None:
+                    go(value, index, passage.script, via[:number])
+                    return True
+                if not spreads(passage.call) and binding.value is not None:
+                    go(binding.value, index)
+                    return True
+                break
+        given = self.arguments(script, function, name)
         for where, value in given:
             go(value, index, where)
         if not given and binding.value is not None:

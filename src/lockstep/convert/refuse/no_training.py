@@ -9,7 +9,7 @@ import libcst as cst
 from lockstep.convert.analysis.blocks import bindings_of
 from lockstep.convert.analysis.losses import Loss, losses
 from lockstep.convert.refuse import Refusal, Stage
-from lockstep.source.loaders import iterated
+from lockstep.source.loader_loops import iterated
 from lockstep.source.script import Script
 from lockstep.source.training import Training
 from lockstep.source.tree import dotted

@@ -11,6 +11,7 @@ import libcst as cst
 from lockstep.doctor.findings import Found
 from lockstep.source.gradients import is_backward
 from lockstep.source.models import Model, Wrap
+from lockstep.source.project import Project
 from lockstep.source.script import Script
 from lockstep.source.training import Training
 from lockstep.source.tree import argument, constant, spreads, walk, walk_shallow
@@ -23,6 +24,11 @@ _DTYPE = re.compile(
     r"\.(half|bfloat16|double)\(\)$|\.to\((dtype=)?torch\.(b?float16|half|double)\b"
 )
 
+
+_DRAWS = re.compile(r"init\.\w*?(normal|uniform|orthogonal)_?|\.(normal|uniform)_\(|torch\.rand")
+_SEEDS = re.compile(r"seed", re.I)
+_BY_RANK = re.compile(r"rank|gpu|device|proc", re.I)
+_PARTS = re.compile(r"(named_)?(modules|parameters|children)")
 
 _Place = tuple[Script, cst.CSTNode, bool]
 """A node that runs after a wrap, and whether it is in the wrap's function and outside any loop."""
@@ -49,12 +55,25 @@ def look(training: Training) -> Iterator[Found]:
         return
     for wrap in training.copies:
         model = Model(training.project, wrap)
-        places = list(_after(training, wrap))
+        places = [
+            p for p in _after(training, wrap) if not _is_wrapped_again(training, wrap, *p[:2])
+        ]
         for script, node, straight in places:
             reason = _changed(model, script, node, straight)
             if reason is not None:
                 yield Found(script, node, reason, certain="converted" not in reason)
         yield from _switched(model, {node for _, node, _ in places})
+
+
+def _is_wrapped_again(training: Training, wrap: Wrap, script: Script, node: cst.CSTNode) -> bool:
+    """Return whether a model is wrapped anew after a place in the same function."""
+    return any(
+        other.call is not wrap.call
+        and other.script is script
+        and script.function_of(other.call) is script.function_of(node)
+        and script.order[other.call] > script.order[node]
+        for other in training.copies
+    )
 
 
 def _after(training: Training, wrap: Wrap) -> Iterator[_Place]:
@@ -119,6 +138,8 @@ def _changed(model: Model, script: Script, node: cst.CSTNode, straight: bool) ->
         new = _LAYER.fullmatch(project.name(script, node.value.func) or "")
         if new and here and owner is not None and model.depth(script, owner) is not None:
             return "this layer was added after the wrap, so DDP does not exchange its gradients"
+    if isinstance(node, cst.Call) and (drawn := _drawn_in_a_loop(model, script, node)):
+        return drawn
     if not isinstance(node, cst.Call) or not straight:
         return None
     name = project.title(script, node.func)
@@ -128,6 +149,8 @@ def _changed(model: Model, script: Script, node: cst.CSTNode, straight: bool) ->
             return "batch norm is converted after the wrap, but DDP was created for the old layers"
     elif isinstance(node.func, cst.Attribute):
         value, last = node.func.value, node.func.attr.value
+        if last == "apply" and model.depth(script, value) is not None:
+            return _drawn_anew(project, script, node)
         if last not in ("to", "cuda", "half", "bfloat16", "double"):
             return None
         if value is not wrap.call and model.depth(script, value) is None:
@@ -140,19 +163,64 @@ def _changed(model: Model, script: Script, node: cst.CSTNode, straight: bool) ->
     return None
 
 
+def _drawn_anew(project: Project, script: Script, call: cst.Call) -> str | None:
+    """Return the reason if `model.apply(function)` draws weights that no seed makes equal."""
+    made = project.function(script, call.args[0].value) if call.args else None
+    if made is None or not _DRAWS.search(made[0].code(made[1])):
+        return None
+    if _is_seeded(project):
+        return None
+    return "every rank draws these weights by itself, after DDP has made them equal"
+
+
+def _is_seeded(project: Project) -> bool:
+    """Return whether all ranks get one seed, so that they draw the same weights."""
+    for script in project.scripts:
+        for call in script.calls:
+            name = script.code(call.func).rsplit(".", 1)[-1]
+            if _SEEDS.search(name) and not any(
+                _differs(project, script, a.value) for a in call.args
+            ):
+                return True
+    return False
+
+
+def _differs(project: Project, script: Script, value: cst.CSTNode) -> bool:
+    """Return whether a seed contains the rank, here or where the function is called."""
+    origins = [origin.script.code(origin.node) for origin in project.origins(script, value)]
+    return any(_BY_RANK.search(text) for text in (script.code(value), *origins))
+
+
+def _drawn_in_a_loop(model: Model, script: Script, node: cst.Call) -> str | None:
+    """Match `for m in model.modules(): nn.init.normal_(m.weight)`."""
+    name = model.project.name(script, node.func) or ""
+    if not name.startswith("torch.nn.init.") or not _DRAWS.search(name):
+        return None
+    for parent in script.above(node):
+        if isinstance(parent, cst.For) and isinstance(parent.iter, cst.Call):
+            called = parent.iter.func
+            parts = isinstance(called, cst.Attribute) and _PARTS.fullmatch(called.attr.value)
+            if isinstance(called, cst.Attribute) and parts:
+                known = model.depth(script, called.value) is not None
+                if known and not _is_seeded(model.project):
+                    return "every rank draws these weights by itself, after DDP has made them equal"
+    return None
+
+
 def _switched(model: Model, nodes: set[cst.CSTNode]) -> Iterator[Found]:
     """Find parameters that are unfrozen, or frozen, after the wrap."""
     scripts = model.project.scripts
     every = [found for s in scripts for n in s.order if (found := _switch(model, s, n))]
     after = [switch for switch in every if switch.node in nodes]
-    frozen = any(not switch.value for switch in every if switch.node not in nodes)
+    early = [switch for switch in every if not switch.value and switch.node not in nodes]
+    frozen = bool(early)
     call = model.wrap.call
     unused = ("find_unused_parameters", "static_graph")
     waits = not spreads(call) and all(argument(call, name) is None for name in unused)
     thawed = {switch.owner for switch in after if switch.value}
     for switch in after:
         reason = None
-        if switch.value and frozen:
+        if switch.value and any(_cover(switch, one) for one in early):
             reason = "these were frozen at the wrap, so DDP never exchanges their gradients"
         elif switch.value or frozen or not waits or switch.owner in thawed:
             continue
@@ -160,6 +228,12 @@ def _switched(model: Model, nodes: set[cst.CSTNode]) -> Iterator[Found]:
             reason = "these are frozen after the wrap, but DDP waits for their gradients"
         if reason is not None:
             yield Found(switch.script, switch.node, reason)
+
+
+def _cover(one: _Switch, other: _Switch) -> bool:
+    """Return whether two lines may switch the same parameters."""
+    owners = [switch.owner.rsplit(".", 1)[-1] for switch in (one, other)]
+    return not one.part or not other.part or owners[0] == owners[1]
 
 
 def _switch(model: Model, script: Script, node: cst.CSTNode) -> _Switch | None:

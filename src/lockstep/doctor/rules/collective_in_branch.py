@@ -10,14 +10,22 @@ import libcst as cst
 
 from lockstep.doctor.findings import Found
 from lockstep.source.collectives import COLLECTIVES
+from lockstep.source.conditions import ends
+from lockstep.source.definitions import place_of
 from lockstep.source.gradients import is_backward
 from lockstep.source.loaders import SAMPLER
-from lockstep.source.models import WRAPPERS
+from lockstep.source.models import CUTS, WRAPPERS, may_have_buffers
 from lockstep.source.ranks import divides
-from lockstep.source.script import Script
+from lockstep.source.script import Function, Script
 from lockstep.source.training import Training
 from lockstep.source.tree import argument, constant, dotted, statements, walk, walk_shallow
 
+_FSDP_STATES = (f"{CUTS}.optim_state_dict", f"{CUTS}.full_optim_state_dict")
+_STATES = {
+    f"torch.distributed.checkpoint.state_dict.get_{what}state_dict"
+    for what in ("", "model_", "optimizer_")
+}
+"""Functions that gather a state from all ranks."""
 _LOCAL = re.compile(
     r"loss|acc|metric|score|patien|stop|improv|bad_epochs|wait|no_gain|plateau", re.I
 )
@@ -29,6 +37,7 @@ def look(training: Training) -> Iterator[Found]:
         branches = [n for n in script.order if isinstance(n, cst.If) and divides(n.test)]
         for branch in branches:
             yield from _unmatched(training, script, branch, branches)
+        yield from _decided_by_one(training, script)
         yield from _left(training, script)
 
 
@@ -46,18 +55,68 @@ def _unmatched(
         apart = not script.inside(other, branch) and not script.inside(branch, other)
         if other is not branch and apart and script.inside(other, owner):
             elsewhere |= {what for _, what in _made(training, script, other)}
-    if _ends(branch.body):
+    if ends(branch.body):
         after = dict(_after(training, script, branch))
         sides[1] = {**after, **sides[1]}
+    seen = False
     for here, there in (sides, sides[::-1]):
         others = set(there.values()) | elsewhere
         for call, what in here.items():
             if what not in others:
                 forward = what == "forward"
+                if forward and (seen or not _broadcasts(training)):
+                    # The first forward is the one that broadcasts.
+                    continue
+                seen = seen or forward
                 reason = f"only some ranks reach this {what}, and they wait for the others"
                 if forward:
                     reason = "only some ranks run the wrapped model here, and it broadcasts buffers"
                 yield Found(script, call, reason, certain=not forward)
+
+
+def _broadcasts(training: Training) -> bool:
+    """Return whether a forward of the wrapped model may broadcast buffers."""
+    return any(
+        not (training.project.name(wrap.script, wrap.call.func) or "").startswith("apex")
+        and wrap.model is not None
+        and constant(argument(wrap.call, "broadcast_buffers")) is not False
+        and may_have_buffers(training.project, wrap.script, wrap.model)
+        for wrap in training.wraps
+    )
+
+
+def _decided_by_one(training: Training, script: Script) -> Iterator[Found]:
+    """Find collectives under a condition on a variable that only some ranks change."""
+    if not any(isinstance(n, cst.If) and divides(n.test) for n in script.order):
+        return
+    for branch in (n for n in script.order if isinstance(n, cst.If) and not divides(n.test)):
+        names = {n.value for n in walk(branch.test) if isinstance(n, cst.Name)}
+        if not any(_changes_on_one(script, branch, name) for name in names):
+            continue
+        other = [] if branch.orelse is None else _made(training, script, branch.orelse)
+        there = {what for _, what in other}
+        for call, what in _made(training, script, branch.body):
+            if what not in there and what != "forward":
+                reason = "only some ranks change what decides here, so they may call this alone"
+                yield Found(script, call, reason, certain=False)
+                break
+
+
+def _changes_on_one(script: Script, branch: cst.If, name: str) -> bool:
+    """Return whether all values of a variable but constants come from branches on the rank."""
+    found = script.scope_of(branch).find(name)
+    bindings = found[1] if found is not None else []
+    if any(b.kind not in ("assign", "augment") for b in bindings):
+        return False
+    changes = [b.node for b in bindings if constant(b.value) is ... or b.kind == "augment"]
+    guards = (
+        any(isinstance(p, cst.If) and divides(p.test) for p in script.above(node))
+        for node in changes
+    )
+    if not changes or not all(guards):
+        return False
+    text = script.code(script.function_of(branch) or script.tree)
+    return re.search(rf"(broadcast|reduce|gather)\w*\([^)]*\b{name}\b", text) is None
 
 
 def _made(training: Training, script: Script, node: cst.CSTNode) -> Iterator[tuple[cst.Call, str]]:
@@ -75,15 +134,27 @@ def _within(training: Training, script: Script, call: cst.Call) -> str | None:
     if found is None:
         return None
     own = script.code(call.func).startswith("self.")
-    handed = own or any(_is_wrapped(training, script, arg.value) for arg in call.args)
     for where, inner in training.project.calls_below(found[0], found[1].body):
         what = _collective(training, where, inner)
         if what is not None and _switched(where, inner, found[1], call):
             continue
         # A function that gets another model here, such as model.module, calls no collective.
-        if what is not None and (what != "forward" or handed):
+        if what is not None and (
+            what != "forward" or own or _gets(training, script, call, inner, found)
+        ):
             return what
     return None
+
+
+def _gets(
+    training: Training, script: Script, call: cst.Call, inner: cst.Call, function: Function
+) -> bool:
+    """Return whether a call passes the wrapped model for the parameter that is called inside."""
+    name = dotted(inner.func)
+    if name is None or "." in name:
+        return any(_is_wrapped(training, script, arg.value) for arg in call.args)
+    given = argument(call, name, place_of(*function, name))
+    return given is not None and _is_wrapped(training, script, given)
 
 
 def _switched(script: Script, inner: cst.Call, function: cst.FunctionDef, call: cst.Call) -> bool:
@@ -107,7 +178,19 @@ def _collective(training: Training, script: Script, call: cst.Call) -> str | Non
         # A group may hold exactly the ranks that come here.
         group = argument(call, "group")
         return name.rsplit(".", 1)[-1] if group is None else None
+    if _gathers_state(training, script, call, name or ""):
+        return "state_dict of a sharded model"
     return "forward" if name is None and _is_wrapped(training, script, call.func) else None
+
+
+def _gathers_state(training: Training, script: Script, call: cst.Call, name: str) -> bool:
+    """Match `fsdp.state_dict()` and `FSDP.optim_state_dict(...)`, which gather from all ranks."""
+    if name.endswith(_FSDP_STATES) or name in _STATES:
+        return True
+    if not isinstance(call.func, cst.Attribute) or call.func.attr.value != "state_dict":
+        return False
+    cut = [name for name in WRAPPERS if name.endswith(CUTS)]
+    return training.project.made_by(script, call.func.value, *cut)
 
 
 def _is_wrapped(training: Training, script: Script, node: cst.CSTNode) -> bool:
@@ -120,18 +203,19 @@ def _is_wrapped(training: Training, script: Script, node: cst.CSTNode) -> bool:
     return training.project.made_by(script, node, *WRAPPERS)
 
 
-def _ends(body: cst.BaseSuite) -> bool:
-    last = statements(body)[-1:]
-    return bool(last) and isinstance(last[0], cst.Return)
-
-
 def _after(training: Training, script: Script, branch: cst.If) -> Iterator[tuple[cst.Call, str]]:
-    """Yield the collectives after a branch that returns: the other ranks run them."""
-    function = script.function_of(branch)
-    if function is not None:
-        for call, what in _made(training, script, function.body):
-            if script.order[call] > script.order[branch] and not script.inside(call, branch):
-                yield call, what
+    """Yield the collectives after a branch that leaves its block: the other ranks run them."""
+    last = statements(branch.body)[-1]
+    body: cst.CSTNode | None = None
+    if isinstance(last, cst.Continue | cst.Break):
+        loops = (p for p in script.above(branch) if isinstance(p, cst.For | cst.While))
+        body = next((loop.body for loop in loops), None)
+    elif (function := script.function_of(branch)) is not None:
+        body = function.body
+    for call, what in _made(training, script, body) if body is not None else ():
+        later = script.order[call] > script.order[branch] and not script.inside(call, branch)
+        if later and not script.apart(call, branch):
+            yield call, what
 
 
 def _left(training: Training, script: Script) -> Iterator[Found]:
@@ -164,8 +248,7 @@ def _is_local(training: Training, script: Script, test: cst.BaseExpression) -> b
         return False
     # If every rank validates on all samples, all ranks get the same value.
     for loader in training.loaders:
-        sampler = loader.given("sampler")
-        if sampler is None or not training.project.made_by(loader.script, sampler, *SAMPLER):
+        if not any(name in SAMPLER for _, _, name in loader.makers("sampler")):
             return False
     text = "\n".join(other.text for other in training.project.scripts)
     return re.search(r"torchmetrics|all_reduce|gather|broadcast|distributed\.nn", text) is None

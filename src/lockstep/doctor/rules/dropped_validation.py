@@ -23,34 +23,38 @@ def look(training: Training) -> Iterator[Found]:
     for loader in training.loaders:
         if not loader.evaluates or _is_estimate(loader):
             continue
-        for script, call, place in _batching(training, loader):
-            drop = argument(call, "drop_last", place)
-            if drop is not None and constant(drop) is True:
-                reason = "every rank skips its last, shorter batch in the evaluation"
-                # Other code may rely on batches of one size.
-                edit = Edit(*script.span(drop), "False")
-                fix = Fix("evaluate the last batch too", (edit,), safe=False)
-                yield Found(script, drop, reason, fix=fix)
+        sizes = loader.constants("batch_size")
+        if sizes and all(size == 1 for size in sizes):
+            # Every batch is whole.
+            continue
+        for script, drop in _drops(loader):
+            reason = "every rank skips its last, shorter batch in the evaluation"
+            # Other code may rely on batches of one size.
+            edit = Edit(*script.span(drop), "False")
+            fix = Fix("evaluate the last batch too", (edit,), safe=False)
+            yield Found(script, drop, reason, fix=fix if constant(drop) is True else None)
         for origin in loader.split_by()[0]:
-            drop = argument(origin.call, "drop_last", 5) if origin.call else None
-            if drop is not None and constant(drop) is True and not _rest_is_seen(training):
+            last = argument(origin.call, "drop_last", 5) if origin.call else None
+            if last is not None and constant(last) is True and not _rest_is_seen(training):
                 reason = "the evaluation skips samples that do not divide evenly among the ranks"
-                yield Found(origin.script, drop, reason, certain=False)
+                yield Found(origin.script, last, reason, certain=False)
 
 
-def _batching(training: Training, loader: Loader) -> Iterator[tuple[Script, cst.Call, int]]:
-    """Yield the calls that cut the samples into batches, with the position of their drop_last."""
-    yield loader.script, loader.call, 8
-    sampler = loader.given("batch_sampler")
-    for script, call, name in training.project.makers(loader.script, sampler) if sampler else ():
-        if name in _BATCHES:
-            yield script, call, 2
+def _drops(loader: Loader) -> Iterator[tuple[Script, cst.BaseExpression]]:
+    """Yield each drop_last that is certainly True, of the loader or of its batch sampler."""
+    drop, values = loader.given("drop_last"), loader.constants("drop_last")
+    if drop is not None and values and all(value is True for value in values):
+        yield loader.script, drop
+    for script, call, name in loader.makers("batch_sampler"):
+        drop = argument(call, "drop_last", 2)
+        if name in _BATCHES and drop is not None and constant(drop) is True:
+            yield script, drop
 
 
 def _is_estimate(loader: Loader) -> bool:
     """Return whether the loop ends early on purpose, so that it evaluates only some samples."""
     for loop in loader.loops:
-        if "islice" in loop.script.code(loop.node.iter):
+        if isinstance(loop.node, cst.While) or "islice" in loop.script.code(loop.node.iter):
             return True
         if any(isinstance(node, cst.Break) for node in walk(loop.node.body)):
             return True

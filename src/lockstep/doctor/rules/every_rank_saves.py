@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import libcst as cst
 
 from lockstep.doctor.findings import Found
+from lockstep.source.every_rank import differs_by_rank, on_every_rank
 from lockstep.source.outputs import SAVES
-from lockstep.source.ranks import asks_rank, guarded
 from lockstep.source.script import Script
 from lockstep.source.training import Training
 from lockstep.source.tree import statements
@@ -18,16 +18,17 @@ def look(training: Training) -> Iterator[Found]:
     """Find torch.save calls that every rank reaches, to a path that does not contain the rank."""
     for script, call in training.named(*SAVES):
         path = call.args[1].value if len(call.args) > 1 else None
-        if path is None or not _is_called(training, script, call):
+        if path is None or training.project.truth(script, path) is False:
+            # `if path: save(path)`, and nobody gives a path
             continue
-        if guarded(training.project, script, call):
+        if not _is_called(training, script, call):
+            continue
+        if not on_every_rank(training, script, call):
             continue
         if training.project.made_by(script, path, "io.BytesIO") or _is_cache(script, call):
             continue
         # Each rank writes its own file.
-        nodes = [o.node for o in training.project.origins(script, path)]
-        texts = [node for node in nodes if not isinstance(node, cst.Name | cst.Attribute)]
-        if not any(asks_rank(node) for node in (path, *texts)):
+        if not differs_by_rank(training, script, path):
             yield Found(script, call, "every rank writes this file at the same time")
 
 

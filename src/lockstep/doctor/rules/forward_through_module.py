@@ -9,9 +9,11 @@ import libcst as cst
 
 from lockstep.doctor.findings import Found
 from lockstep.source.gradients import is_backward, without_gradient
+from lockstep.source.loss import feeding, loss_of
 from lockstep.source.project import DEPTH
 from lockstep.source.script import Script
 from lockstep.source.training import Training
+from lockstep.source.training_loops import Act, training_loops
 from lockstep.source.tree import dotted
 
 _BY_HAND = re.compile(r"all_?reduce|average|sync", re.I)
@@ -28,7 +30,8 @@ def look(training: Training) -> Iterator[Found]:
         for call in script.calls:
             if isinstance(script.parents.get(call), cst.Expr):
                 continue  # The result is unused: the call initializes lazy layers or warms up.
-            if not _is_bare(training, script, _called(call), inner):
+            bare = _is_bare(training, script, _called(call), inner)
+            if not bare and not _is_method(training, script, call):
                 continue
             place = _trained(training, script, call)
             if place is None or _is_probe(*place) or _wrapper_runs(training, *place):
@@ -71,6 +74,28 @@ def _is_bare(
     return any(o.call in inner or _is_module(training, o.script, o.node) for o in origins)
 
 
+def _is_method(training: Training, script: Script, call: cst.Call) -> bool:
+    """Match `ddp.module.compute_loss(x)`, if what it returns is what backward is called on."""
+    if not isinstance(call.func, cst.Attribute) or not call.args:
+        return False
+    owner = call.func.value
+    origins = training.project.origins(script, owner) if isinstance(owner, cst.Call) else []
+    if not _is_module(training, script, owner) and not any(
+        _is_module(training, o.script, o.node) for o in origins
+    ):
+        return False
+    for act in _backwards(training):
+        loss = loss_of(act.call)
+        if loss is not None and any(n is call for _, n in feeding(training, act.script, loss)):
+            return True
+    return False
+
+
+def _backwards(training: Training) -> Iterator[Act]:
+    for _, _, found in training_loops(training):
+        yield from (act for act in found if act.kind == "backward")
+
+
 def _is_module(training: Training, script: Script, node: cst.CSTNode) -> bool:
     if not isinstance(node, cst.Attribute) or node.attr.value != "module":
         return False
@@ -101,7 +126,7 @@ def _wrapper_runs(training: Training, script: Script, body: cst.CSTNode) -> bool
     """Return whether the wrapper is called here, or passed to a function that may call it."""
 
     def wanted(script: Script, node: cst.CSTNode) -> bool:
-        if not isinstance(node, cst.Call):
+        if not isinstance(node, cst.Call) or _is_method(training, script, node):
             return False
         if training.wrapped(script, _called(node)):
             return not without_gradient(script, node, perhaps=True)

@@ -9,12 +9,16 @@ import libcst as cst
 
 from lockstep.doctor.findings import Fix, Found
 from lockstep.source.edits import Edit
-from lockstep.source.ranks import guarded
+from lockstep.source.ranks import asks_rank, guarded
 from lockstep.source.script import Script
 from lockstep.source.training import Training
-from lockstep.source.tree import argument, constant, spreads
+from lockstep.source.tree import argument, constant, spreads, walk_shallow
 
 _PLAIN = re.compile(r"sched|scaler|sampler|loader|token|vocab", re.I)
+_PUBLISHED = re.compile(r"-[0-9a-f]{8}\.pth|imagenet|pretrained_model|download", re.I)
+_OPTIMIZER = re.compile(r"(opt|optim|optimizer|optimiser)\w*\.load_state_dict|[\"']optim", re.I)
+_FILE = re.compile(r"[\w-]+\.(?:pth?|tar|bin|ckpt|pkl)\b")
+_TO_CPU = re.compile(r"\.cpu\(\)$|\.to\([\"']cpu[\"']\)$")
 _MODEL_STATE = re.compile(r"\bstate_dict\(\)")
 
 
@@ -28,14 +32,27 @@ def look(training: Training) -> Iterator[Found]:
     if not loads or not training.on_gpus:
         return
     used = _loaded(training)
-    saved = any(_saves_gpu_state(training, *place) for place in training.named("torch.save"))
+    saves = {place: _saves_gpu_state(training, *place) for place in training.named("torch.save")}
+    saved = any(saves.values()) and not any(
+        "offload_to_cpu=True" in s.text for s in training.project.scripts
+    )
     for script, call in loads:
         if call in used and not guarded(training.project, script, call):
+            if (
+                _is_on_wrapper(training, script, call)
+                or _is_pretrained(training, script, call)
+                or _is_fallback(script, call)
+            ):
+                continue
+            names = _names(training, script, call, 0)
+            own = [gpu for place, gpu in saves.items() if names & _names(training, *place, 1)]
+            if (own and not any(own)) or _is_of_a_rank(training, script, call):
+                continue
             yield Found(
                 script,
                 call,
                 "every rank loads this checkpoint onto the GPU that saved it, usually GPU 0",
-                certain=saved,
+                certain=saved and (bool(own) or _is_resume(script, call)),
                 fix=_fix(script, call),
             )
 
@@ -86,11 +103,63 @@ def _sources(training: Training, script: Script, node: cst.CSTNode) -> set[cst.C
     return {node} | {origin.node for origin in training.project.origins(script, node)}
 
 
+def _names(training: Training, script: Script, call: cst.Call, place: int) -> set[str]:
+    """Return the names of files, such as last.pt, in the path of a load or a save."""
+    path = argument(call, "f", place)
+    origins = training.project.origins(script, path) if path is not None else []
+    return {found for o in origins for found in _FILE.findall(o.script.code(o.node))}
+
+
+def _is_on_wrapper(training: Training, script: Script, call: cst.Call) -> bool:
+    """Return whether only `ddp.load(...)` runs this: the wrapper has no such method."""
+    function = script.function_of(call)
+    if function is None or script.class_of(function) is None:
+        return False
+    calls = training.project.calls_of(script, function)
+    return bool(calls) and all(
+        isinstance(use.func, cst.Attribute) and training.wrapped(where, use.func.value)
+        for where, use in calls
+    )
+
+
+def _is_pretrained(training: Training, script: Script, call: cst.Call) -> bool:
+    """Match `resnet50-19c8e357.pth`: published weights are on the CPU."""
+    path = argument(call, "f", 0)
+    origins = training.project.origins(script, path) if path is not None else []
+    return any(_PUBLISHED.search(origin.script.code(origin.node)) for origin in origins)
+
+
+def _is_fallback(script: Script, call: cst.Call) -> bool:
+    """Return whether this runs only if another way to load has failed."""
+    return any(isinstance(parent, cst.ExceptHandler) for parent in script.above(call))
+
+
+def _is_resume(script: Script, call: cst.Call) -> bool:
+    """Return whether the checkpoint also brings back an optimizer: this program has written it."""
+    body = script.function_of(call) or script.tree
+    return _OPTIMIZER.search(script.code(body)) is not None
+
+
+def _is_of_a_rank(training: Training, script: Script, call: cst.Call) -> bool:
+    """Return whether each rank loads a file of its own."""
+    path = argument(call, "f", 0)
+    origins = training.project.origins(script, path) if path is not None else []
+    return any(asks_rank(origin.node) for origin in origins)
+
+
 def _saves_gpu_state(training: Training, script: Script, call: cst.Call) -> bool:
     """Return whether this program itself saves checkpoints with tensors on the model's device."""
     origins = training.project.origins(script, call.args[0].value) if call.args else []
     texts = [origin.script.code(origin.node) for origin in origins]
-    return any(_MODEL_STATE.search(text) and "cpu" not in text for text in texts)
+    if not any(_MODEL_STATE.search(text) and "cpu" not in text for text in texts):
+        return False
+    # `net.cpu()`, and then the state is saved
+    function = script.function_of(call)
+    body = script.tree if function is None else function.body
+    moves = (n for n in walk_shallow(body) if isinstance(n, cst.Expr))
+    return not any(
+        script.order[n] < script.order[call] and _TO_CPU.search(script.code(n)) for n in moves
+    )
 
 
 def _fix(script: Script, call: cst.Call) -> Fix | None:

@@ -9,6 +9,7 @@ import libcst as cst
 
 from lockstep.doctor.findings import Found
 from lockstep.source.loaders import Loader
+from lockstep.source.models import maker
 from lockstep.source.project import DEPTH
 from lockstep.source.script import Script
 from lockstep.source.training import Training
@@ -25,7 +26,6 @@ _TORCHVISION = re.compile(
     r"torchvision\.models\.(\w+\.)*((wide_)?resnet\d|resnext\d|densenet\d|mobilenet_v|mnasnet\d|"
     r"efficientnet_|shufflenet_|regnet_|googlenet|inception_v3|vgg\d+_bn)\w*"
 )
-_PASSES = ("to", "cuda", "train", "float", "half", "bfloat16", "requires_grad_")
 
 
 def look(training: Training) -> Iterator[Found]:
@@ -53,7 +53,7 @@ def _batch(loader: Loader) -> int:
 def _has_batch_norm(training: Training, script: Script, node: cst.CSTNode, depth: int) -> bool:
     """Return whether a model contains batch norm, directly or in a class of the project."""
     for origin in training.project.origins(script, node) if depth else ():
-        made = _made(origin.node)
+        made = maker(origin.node)
         if made is not origin.node and not isinstance(made, cst.Call):
             if _has_batch_norm(training, origin.script, made, depth - 1):
                 return True
@@ -64,19 +64,6 @@ def _has_batch_norm(training: Training, script: Script, node: cst.CSTNode, depth
 
 def _calls(node: cst.CSTNode) -> Iterator[cst.Call]:
     return (part for part in walk(node) if isinstance(part, cst.Call))
-
-
-def _made(node: cst.CSTNode) -> cst.CSTNode:
-    """Return the `Net()` in `Net().to(device)`, and the model that torch.compile gets."""
-    while isinstance(node, cst.Call) and isinstance(node.func, cst.Attribute):
-        last = node.func.attr.value
-        if last in _PASSES:
-            node = node.func.value
-        elif last == "compile" and node.args:
-            node = node.args[0].value
-        else:
-            break
-    return node
 
 
 def _brings(training: Training, script: Script, call: cst.Call, seen: set[cst.CSTNode]) -> bool:

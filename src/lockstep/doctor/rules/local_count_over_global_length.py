@@ -50,6 +50,6 @@ def _is_length(training: Training, script: Script, call: cst.Call, loader: Loade
     measured = call.args[0].value
     project = training.project
     if isinstance(measured, cst.Attribute) and measured.attr.value == "dataset":
-        return any(o.node is loader.call for o in project.origins(script, measured.value))
+        return any(o.node is loader.place[1] for o in project.origins(script, measured.value))
     whole = [(o.node, o.index) for o in loader.origins("dataset")]
     return any((o.node, o.index) in whole for o in project.origins(script, measured))

@@ -19,8 +19,10 @@ _ENTROPIES = re.compile(
 )
 _PADDED = re.compile(r"pad_sequence|pad_token|pad_id|pad_idx|\bPAD\b|padding\s*=|-100|pad_to")
 _VALID = re.compile(r"mask|valid|!=|\.ne\(|is_pad|not_pad|non_pad|token|weight", re.I)
-_FIXED = re.compile(r"mask_ratio|masking_ratio|len_keep|num_masked|register_comm_hook")
-"""Code that masks equally many places in each sample, or that averages gradients itself."""
+_FIXED = re.compile(r"mask_ratio|masking_ratio|len_keep|num_masked|register_comm_hook|group_texts")
+"""Code that masks equally many places in each sample or fills blocks, or averages gradients."""
+_ONE_EACH = re.compile(r"position|next_sentence|\bstart|\bend|is_next", re.I)
+"""Targets of which each sample has one: nothing is padded."""
 _SHARED = re.compile(r"tok|mask|valid|denom|weight|norm|num|count|\bn_", re.I)
 _SHORT = re.compile(r"\.sum\(\)|\.count_nonzero\(\)|(torch\.)(sum|count_nonzero)\([^,]*\)")
 
@@ -77,6 +79,9 @@ def _is_padded_entropy(training: Training, script: Script, node: cst.CSTNode) ->
         ignored = argument(call, "ignore_index")
         # Report the line that computes the loss, not the line that creates its module.
         computes = name.endswith("Loss") != (call is node)
+        target = argument(node, "target", 1)
+        if target is not None and _ONE_EACH.search(script.code(target)):
+            continue
         if _ENTROPIES.match(name) and computes and ignored is not None and constant(ignored) != 255:
             reduction = argument(call, "reduction")
             return reduction is None or constant(reduction) == "mean"

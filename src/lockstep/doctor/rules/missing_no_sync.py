@@ -69,5 +69,11 @@ def _unsynced(training: Training, act: Act) -> list[tuple[Script, cst.With]]:
         for script, block in act.withs
         for item in block.items
         for node in [item.item, *(o.node for o in training.project.origins(script, item.item))]
-        if "no_sync" in script.code(node)
+        if "no_sync" in script.code(node) or _hides(training, script, node)
     ]
+
+
+def _hides(training: Training, script: Script, node: cst.CSTNode) -> bool:
+    """Match `with ddp_sync(model, last)`, a function of the project that uses no_sync."""
+    made = training.project.function(script, node.func) if isinstance(node, cst.Call) else None
+    return made is not None and "no_sync" in made[0].code(made[1])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 import libcst as cst
@@ -9,29 +10,39 @@ import libcst as cst
 from lockstep.doctor.findings import Found
 from lockstep.source.loaders import Loader
 from lockstep.source.training import Training
-from lockstep.source.tree import constant, spreads
+
+_BY_HAND = re.compile(r"all_?to_?all\w*\(|get_my_slice")
+"""Hybrid parallelism: ranks exchange parts of one batch, so each needs all of it."""
 
 
 def look(training: Training) -> Iterator[Found]:
     """Find training DataLoaders that get neither a sampler nor a part of the data."""
+    if any(_BY_HAND.search(script.text) for script in training.project.scripts):
+        return
     for loader in training.loaders:
-        if not loader.trains or spreads(loader.call) or _is_handed_on(training, loader):
+        if not loader.trains or loader.unclear or _is_handed_on(training, loader):
             continue
-        samplers = [loader.given(name) for name in ("sampler", "batch_sampler")]
-        if any(one is not None and constant(one) is not None for one in samplers):
+        if loader.loops and all(loop.alone for loop in loader.loops):
+            # One rank reads all samples on purpose.
+            continue
+        if loader.gets("sampler") or loader.gets("batch_sampler"):
+            continue
+        if not loader.loops and any(loop.trains for loop in training.loops):
+            # Nothing iterates over it, so its name alone says what it is for.
             continue
         if not _is_split(training, loader):
             reason = "every rank reads all samples: this DataLoader has no distributed sampler"
-            yield Found(loader.script, loader.call, reason)
+            yield Found(*loader.place, reason, certain=bool(loader.loops))
 
 
 def _is_handed_on(training: Training, loader: Loader) -> bool:
     """Return whether a function of the project gets the loader, which may divide it."""
-    parent = loader.script.parents.get(loader.call)
-    outer = loader.script.parents.get(parent) if isinstance(parent, cst.Arg) else None
+    script, call = loader.place
+    parent = script.parents.get(call)
+    outer = script.parents.get(parent) if isinstance(parent, cst.Arg) else None
     if not isinstance(outer, cst.Call):
         return False
-    return training.project.definition(loader.script, outer.func) is not None
+    return training.project.definition(script, outer.func) is not None
 
 
 def _is_split(training: Training, loader: Loader) -> bool:
@@ -54,9 +65,10 @@ def _is_split(training: Training, loader: Loader) -> bool:
 
 def _is_iterable(loader: Loader) -> bool:
     """Return whether the loader is in the branch of `if isinstance(data, IterableDataset)`."""
-    for parent in loader.script.above(loader.call):
-        if isinstance(parent, cst.If) and loader.script.inside(loader.call, parent.body):
-            test = loader.script.code(parent.test)
+    script, call = loader.place
+    for parent in script.above(call):
+        if isinstance(parent, cst.If) and script.inside(call, parent.body):
+            test = script.code(parent.test)
             if "IterableDataset" in test and not test.startswith("not "):
                 return True
     return False

@@ -16,12 +16,13 @@ from lockstep.source.tree import argument, constant, dotted
 
 def look(training: Training) -> Iterator[Found]:
     """Find training loops over epochs whose shuffling sampler never gets the epoch."""
-    if any(True for _ in training.methods("set_epoch")):
+    told = _told(training)
+    if told is None:
         return
     for loader in training.loaders:
-        sampler = loader.given("sampler")
-        makers = training.project.makers(loader.script, sampler) if sampler is not None else []
-        made = [call for _, call, name in makers if name in SAMPLER]
+        made = [call for _, call, name in loader.makers("sampler") if name in SAMPLER]
+        if told & set(made):
+            continue
         if not made or any(constant(argument(call, "shuffle", 3)) is False for call in made):
             continue
         for loop in loader.loops:
@@ -35,6 +36,19 @@ def look(training: Training) -> Iterator[Found]:
                     fix=_fix(loader, script, epochs),
                 )
                 break
+
+
+def _told(training: Training) -> set[cst.Call] | None:
+    """Return the samplers that get the epoch; None if nobody knows which ones do."""
+    found: set[cst.Call] = set()
+    for script, call in training.methods("set_epoch"):
+        assert isinstance(call.func, cst.Attribute)
+        makers = training.project.makers(script, call.func.value)
+        samplers = [made for _, made, name in makers if name in SAMPLER]
+        if not samplers:
+            return None
+        found.update(samplers)
+    return found
 
 
 def _fix(loader: Loader, script: Script, epochs: cst.For | cst.While) -> Fix | None:

@@ -10,7 +10,7 @@ import libcst as cst
 from lockstep.doctor.findings import Found
 from lockstep.source.script import Origin, Script
 from lockstep.source.training import Training
-from lockstep.source.tree import argument, spreads
+from lockstep.source.tree import argument
 
 _READS = re.compile(
     r"open|.*\.(imread|imdecode|read_image|decode_image|pil_loader|default_loader|read_parquet|"
@@ -18,7 +18,7 @@ _READS = re.compile(
     r"torchaudio\.load|librosa\.load|soundfile\.read)|(numpy|torch|torchaudio|librosa|json|pickle)\.load"
     r"|soundfile\.read"
 )
-_WORKS = re.compile(r"(self\.)?_?(\w*transforms?|augment\w*|\w*loader|tokenizer|tokenize)")
+_WORKS = re.compile(r"(self\.)?_?(\w*transforms?|augment\w*|\w*loader)")
 _PARTS = (
     "torch.utils.data.Subset",
     "torch.utils.data.random_split",
@@ -30,7 +30,7 @@ _FOLDERS = re.compile(r"torchvision\.datasets\.\w+")
 def look(training: Training) -> Iterator[Found]:
     """Find training loaders without workers over data whose items are expensive."""
     for loader in training.loaders:
-        if not loader.trains or spreads(loader.call) or _prefetched(training):
+        if not loader.trains or loader.unclear or _prefetched(training):
             continue
         # An unknown number of workers may be more than none.
         if any(value != 0 for value in loader.constants("num_workers")):
@@ -38,8 +38,7 @@ def look(training: Training) -> Iterator[Found]:
         kinds = [_cost(training, origin) for origin in loader.origins("dataset")]
         if kinds and all(kinds):
             yield Found(
-                loader.script,
-                loader.call,
+                *loader.place,
                 f"without workers each rank {kinds[0]} between its steps, while its GPU waits",
                 certain=False,
             )

@@ -47,7 +47,7 @@ def look(training: Training) -> Iterator[Found]:
 
 def _batch(loader: Loader) -> int | None:
     """Return the batch size if it is one number for any world size."""
-    values = [] if spreads(loader.call) else loader.constants("batch_size")
+    values = [] if loader.unclear else loader.constants("batch_size")
     return values[0] if len(values) == 1 and isinstance(values[0], int) else None
 
 

@@ -67,9 +67,11 @@ def look(training: Training) -> Iterator[Found]:
 def _behind_loaders(training: Training) -> set[object]:
     """Return the calls behind the loaders' data sets, and each (scope, name) on the way."""
     seen: set[object] = set()
-    given = [(loader.script, loader.given("dataset")) for loader in training.loaders]
     waiting: list[tuple[Script, cst.CSTNode]] = []
-    waiting += [(script, data) for script, data in given if data is not None]
+    for loader in training.loaders:
+        if (data := loader.given("dataset")) is not None:
+            waiting.append((loader.script, data))
+            waiting += [(origin.script, origin.node) for origin in loader.origins("dataset")]
     while waiting:
         script, node = waiting.pop()
         for part in walk(node) if node in script.order else ():

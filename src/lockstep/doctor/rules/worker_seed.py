@@ -16,7 +16,7 @@ from lockstep.doctor.findings import Found
 from lockstep.source.loaders import Loader
 from lockstep.source.script import Script
 from lockstep.source.training import Training
-from lockstep.source.tree import constant, dotted, spreads, walk, walk_shallow
+from lockstep.source.tree import constant, dotted, walk, walk_shallow
 
 _GENERATORS = (
     "numpy.random.RandomState",
@@ -33,7 +33,7 @@ _RESEEDS = {"seed", "manual_seed", "set_state", "setstate"}
 def look(training: Training) -> Iterator[Found]:
     """Find training loaders whose data set or worker_init_fn repeats random numbers."""
     for loader in training.loaders:
-        if not loader.trains or spreads(loader.call) or not _has_workers(loader):
+        if not loader.trains or loader.unclear or not _has_workers(loader):
             continue
         start = loader.given("worker_init_fn")
         for origin in loader.origins("dataset"):

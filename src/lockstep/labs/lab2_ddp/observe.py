@@ -91,7 +91,7 @@ def run(text: str, prepared: bool, whole: bool, patience: float, report: Report)
         names: dict[str, Any] = {"__name__": "program"}
         exec(compile(program(), SCRIPT, "exec"), names)
         names["prepare"]()
-    checked = check([script])
+    checked = check([script], RULES)
     enough = gpus_here() >= RANKS
     what = Examination(
         script=script,

@@ -1,0 +1,5 @@
+import torch.distributed as dist
+
+
+def is_master():
+    return dist.get_rank() == 0
