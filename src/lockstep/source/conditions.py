@@ -60,14 +60,14 @@ def sides_of(test: cst.CSTNode, side: bool) -> set[tuple[str, bool]]:
     return {(key_of(test), side)}
 
 
-@lru_cache(maxsize=50_000)
+@lru_cache(maxsize=1_000)
 def key_of(test: cst.CSTNode) -> str:
     """Return a condition as text, without the object that a plain name belongs to."""
     name = dotted(test)
     return name.rsplit(".", 1)[-1] if name is not None else code(test)
 
 
-@lru_cache(maxsize=50_000)
+@lru_cache(maxsize=1_000)
 def opposite_of(test: cst.CSTNode) -> str:
     """Return `a == b` as text for `a != b`, and the other way round; otherwise nothing."""
     if not isinstance(test, cst.Comparison) or len(test.comparisons) != 1:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from functools import lru_cache
 
 import libcst as cst
 
@@ -20,15 +19,17 @@ def default_of(flag: str, scripts: Iterable[Script]) -> tuple[Script, cst.BaseEx
     return None
 
 
-@lru_cache(maxsize=5_000)
 def _defaults(script: Script) -> dict[str, cst.BaseExpression]:
     """Return the defaults of all flags that a script adds; of several, the first."""
-    found: dict[str, cst.BaseExpression] = {}
-    for call in script.named_last("add_argument"):
-        default = argument(call, "default") or _switch(call)
-        for flag in _targets(call) if default is not None else ():
-            found.setdefault(flag, default)  # type: ignore[arg-type]
-    return found
+    if "flags" not in script.memo:
+        found: dict[str, cst.BaseExpression] = {}
+        for call in script.named_last("add_argument"):
+            default = argument(call, "default") or _switch(call)
+            for flag in _targets(call) if default is not None else ():
+                found.setdefault(flag, default)  # type: ignore[arg-type]
+        script.memo["flags"] = found
+    known: dict[str, cst.BaseExpression] = script.memo["flags"]
+    return known
 
 
 def _targets(call: cst.Call) -> list[str]:

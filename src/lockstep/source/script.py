@@ -43,6 +43,8 @@ class Script:
         self.top = Scope("module", tree, None)
         self.scopes[tree] = self.top
         self.calls: list[cst.Call] = []
+        self.memo: dict[object, Any] = {}
+        """Answers that others keep about this script, for as long as it lives."""
         self._index(tree)
 
     @cached_property

@@ -76,7 +76,7 @@ def walk_shallow(node: cst.CSTNode) -> Iterator[cst.CSTNode]:
 _INNER = {cst.FunctionDef, cst.ClassDef, cst.Lambda}
 
 
-@lru_cache(maxsize=10_000)
+@lru_cache(maxsize=1_000)
 def returned(function: cst.FunctionDef) -> list[cst.BaseExpression | None]:
     """Return what a function returns, without the functions inside it."""
     return [node.value for node in walk_shallow(function.body) if isinstance(node, cst.Return)]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from functools import lru_cache
 from typing import TypeGuard
 
 import libcst as cst
@@ -72,9 +71,16 @@ def _is_definition(node: cst.CSTNode) -> TypeGuard[cst.FunctionDef | cst.ClassDe
     return all(isinstance(d.decorator, cst.Name) or _WRAPS.search(code(d)) for d in node.decorators)
 
 
-@lru_cache(maxsize=50_000)
 def _words(script: Script, node: cst.CSTNode) -> frozenset[str]:
     """Return the names in a statement; an import counts only if it gives another name."""
+    key = ("words", node)
+    if key not in script.memo:
+        script.memo[key] = _named_in(script, node)
+    found: frozenset[str] = script.memo[key]
+    return found
+
+
+def _named_in(script: Script, node: cst.CSTNode) -> frozenset[str]:
     if isinstance(node, cst.Import | cst.ImportFrom) and " as " not in script.code(node):
         return frozenset()
     if isinstance(node, cst.Assign) and script.code(node.targets[0].target) == "__all__":
