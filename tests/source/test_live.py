@@ -57,11 +57,37 @@ def test_a_condition_that_may_or_may_not_hold_decides_nothing(test: str):
 
 
 def test_code_after_an_early_return_is_not_reached():
-    text = "def f():\n    if not dist.is_initialized():\n        return\n    there()\n"
-    assert (
-        runs("def f():\n    if dist.is_initialized():\n        return\n    here()\nf()\n") is False
+    text = "def f():\n    if {}:\n        return\n    here()\nf()\n"
+    assert not runs(text.format("args.distributed"))
+    assert runs(text.format("not args.distributed"))
+    # This asks whether the ranks have joined before, and then joins them.
+    assert runs(text.format("dist.is_initialized()"))
+
+
+def test_functions_that_only_call_each_other_are_not_reached_and_found_so_in_time():
+    names = [f"f{number}" for number in range(12)]
+    calls = "".join(f"    {name}()\n" for name in names)
+    text = "".join(f"def {name}():\n{calls}" for name in names) + "    here()\n"
+    assert not runs(text + "print(1)\nif __name__ == '__main__':\n    pass\n")
+    assert runs(text + "f3()\n")
+
+
+@pytest.mark.parametrize(
+    "change",
+    ["exec(open('c.py').read())", "*_, flag = 1, True", "match x:\n    case flag: pass"],
+)
+def test_a_name_that_may_change_is_not_fixed(change: str):
+    assert not runs("flag = False\nif flag:\n    here()\n")
+    assert runs(f"flag = False\n{change}\nif flag:\n    here()\n")
+
+
+def test_an_argument_that_a_child_gives_counts():
+    base = (
+        "class Base:\n    def __init__(self, write=False):\n        if write:\n            here()\n"
     )
-    assert runs(text.replace("there", "here") + "f()\n")
+    child = "class Child(Base):\n    def __init__(self):\n        super().__init__(write=True)\n"
+    assert not runs(base + "Base()\n")
+    assert runs(base + child + "Base()\nChild()\n")
 
 
 def test_functions_that_nothing_calls_are_not_reached():

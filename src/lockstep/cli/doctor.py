@@ -89,6 +89,8 @@ def _run(given: argparse.Namespace) -> int:
         raise UsageError("name a script, a notebook or a folder, or - for standard input.")
     if given.own is not None and not given.run:
         raise UsageError("arguments after -- need --run: without it the script does not run.")
+    if given.run and (given.baseline or given.write_baseline):
+        raise UsageError("a baseline is of what is read: leave out --run.")
     if given.run:
         from lockstep.cli.doctor_run import refuse
 

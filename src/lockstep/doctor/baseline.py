@@ -11,6 +11,7 @@ from pathlib import Path
 from lockstep.doctor.check import Checked
 from lockstep.doctor.findings import Finding, near
 from lockstep.errors import UsageError
+from lockstep.source.script import lines_of
 
 _KIND = "lockstep doctor baseline"
 
@@ -52,7 +53,7 @@ def _mark(finding: Finding, lines: dict[Path, list[str]]) -> str:
     path = finding.path
     if path not in lines:
         try:
-            lines[path] = path.read_text(errors="replace").splitlines()
+            lines[path] = lines_of(path.read_text("utf-8", errors="replace"))
         except OSError:
             # Standard input
             lines[path] = []

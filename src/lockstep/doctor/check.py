@@ -40,6 +40,8 @@ class Checked:
     """Number of programs that train on several replicas."""
     switched_off: int = 0
     """Number of programs that could, but whose data-parallel code is never reached."""
+    numbers: list[int] = field(default_factory=list)
+    """For each finding, the number of its program, while programs are checked."""
     frameworks: set[str] = field(default_factory=set)
     errors: list[str] = field(default_factory=list)
     """Files that could not be read."""
@@ -89,21 +91,26 @@ def check_scripts(
 
     def work(number: int) -> Checked:
         found = Checked()
-        for program in every[number :: max(1, parts)]:
-            _note_program(program, wanted, found)
+        for place in range(number, len(every), max(1, parts)):
+            _note_program(every[place], wanted, found)
+            found.numbers += [place] * (len(found.findings) - len(found.numbers))
         if parts > 1:
             found.scripts.clear()
         return found
 
+    found: list[tuple[int, Finding]] = []
     for part in in_parts(work, parts) if parts > 1 else [work(0)]:
-        result.findings += part.findings
+        found += zip(part.numbers, part.findings, strict=True)
         result.distributed += part.distributed
         result.switched_off += part.switched_off
         result.frameworks |= part.frameworks
         result.errors += part.errors
         for path, script in part.scripts.items():
             result.scripts.setdefault(path, script)
-    unique = {(f.path, f.line, f.column, f.rule.code): f for f in reversed(result.findings)}
+    # Of what several programs share, the first program decides.
+    found.sort(key=lambda pair: -pair[0])
+    unique = {(f.path, f.line, f.column, f.rule.code): f for _, f in found}
+    unique |= {(f.path, f.line, f.column, f.rule.code): f for f in result.findings}
     result.findings = sorted(unique.values(), key=lambda f: (str(f.path), f.line, f.column))
     return result
 

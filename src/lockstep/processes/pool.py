@@ -6,6 +6,7 @@ import multiprocessing
 import os
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from typing import Any
 
 _work: Callable[[int], Any] | None = None
@@ -29,6 +30,9 @@ def in_parts(work: Callable[[int], Any], parts: int) -> list[Any]:
         context = multiprocessing.get_context("fork")
         with ProcessPoolExecutor(parts, mp_context=context) as pool:
             return list(pool.map(_part, range(parts)))
+    except BrokenProcessPool:
+        # Somebody ended a process: do its work here.
+        return [work(part) for part in range(parts)]
     finally:
         _work = None
 

@@ -15,6 +15,7 @@ A module imports only from those above it.
                values          follows a value to where it comes from
                callers         finds all places that may call a function
                conditions      judges a condition by its text, as several ranks see it
+               learned         learns which conditions hold where a program starts its ranks
                live            decides what runs while several ranks train
                project         several scripts together: calls by name, what a place reaches
                programs        finds the scripts that people start, with their modules

@@ -51,7 +51,9 @@ class Callers(Values):
         """Return all calls of a function; None if others may exist that nobody can see."""
         name, made = function.name.value, script.class_of(function)
         if name == "__init__" and made is not None:
-            return self.calls_of(script, function) or None
+            return (
+                None if self._is_made_elsewhere(made) else self.calls_of(script, function) or None
+            )
         unnamed = name == "forward" or (name.startswith("__") and name.endswith("__"))
         if unnamed or any(self._registers(script, d) for d in function.decorators):
             return None
@@ -62,6 +64,16 @@ class Callers(Values):
         if script.function_of(function) is not None:
             return found or None
         return found if self._references(script, function) <= len(found) else None
+
+    def _is_made_elsewhere(self, owner: cst.ClassDef) -> bool:
+        """Return whether a class has children, or is named where it is not called."""
+        for where, node in self._named.get(owner.name.value, ()):
+            parent = where.parents.get(node)
+            called = isinstance(parent, cst.Call) and parent.func is node
+            made = None if called else self.definition(where, node)
+            if made is not None and made[1] is owner:
+                return True
+        return False
 
     def _registers(self, script: Script, decorator: cst.Decorator) -> bool:
         """Return whether a decorator may let somebody call the function by another way."""

@@ -64,7 +64,11 @@ def sides_of(test: cst.CSTNode, side: bool) -> set[tuple[str, bool]]:
 def key_of(test: cst.CSTNode) -> str:
     """Return a condition as text, without the object that a plain name belongs to."""
     name = dotted(test)
-    return name.rsplit(".", 1)[-1] if name is not None else code(test)
+    if name is None:
+        return code(test)
+    # `args.ddp` is `self.args.ddp`, but `cfg.ddp.enabled` is not `cfg.ema.enabled`.
+    parts = name.removeprefix("self.").split(".")
+    return parts[-1] if len(parts) <= 2 else ".".join(parts[-2:])
 
 
 @lru_cache(maxsize=1_000)

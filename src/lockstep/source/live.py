@@ -5,14 +5,12 @@ Without `several_ranks`, nothing is decided: a program for one GPU takes other b
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Sequence
 from functools import cached_property
 
 import libcst as cst
 
-from lockstep.source.callers import Callers
 from lockstep.source.conditions import (
     asks_environment,
     ends,
@@ -21,22 +19,19 @@ from lockstep.source.conditions import (
     may_end,
     of_the_world,
     opposite_of,
-    sides_of,
     starts_something,
 )
 from lockstep.source.definitions import given_to, place_of
+from lockstep.source.learned import Learned
 from lockstep.source.scopes import Binding, Scope
-from lockstep.source.script import Script, Use, Via
+from lockstep.source.script import Script, Via
 from lockstep.source.tree import constant, dotted
 
-_BEGINS = re.compile(
-    r"\.(DistributedDataParallel|FullyShardedDataParallel|init_process_group|fully_shard)$"
-)
 _DEEP = 6
 """How many names, parameters and calls are followed to decide one condition."""
 
 
-class Live(Callers):
+class Live(Learned):
     """The values in some scripts, without those of branches that several ranks never take."""
 
     def __init__(self, scripts: Sequence[Script], *, several_ranks: bool = False) -> None:
@@ -44,8 +39,10 @@ class Live(Callers):
         self.several_ranks = several_ranks
         self._runs: dict[tuple[cst.CSTNode, Via], bool] = {}
         self._truths: dict[tuple[cst.CSTNode, Via], bool | None] = {}
-        self._learned: dict[str, bool] | None = None
         self._asked: set[tuple[cst.CSTNode, Via]] = set()
+        self._doubtful: set[tuple[cst.CSTNode, Via]] = set()
+        """Places that seem out of reach, by a question that led back to itself."""
+        self._judged: set[tuple[cst.CSTNode, Via]] = set()
         self._circles = 0
         """How often a question led back to itself; answers found meanwhile may be too strict."""
 
@@ -54,19 +51,25 @@ class Live(Callers):
         if not self.several_ranks or self._busy or node not in script.order:
             return True
         key = (node, via)
-        if key in self._asked:
+        if key in self._runs:
+            return self._runs[key]
+        if key in self._asked or key in self._doubtful:
             # A function that calls itself runs if anything else calls it.
             self._circles += 1
             return False
-        if key not in self._runs:
-            circles = self._circles
-            self._asked.add(key)
-            found = self._is_reached(script, node, via)
-            self._asked.discard(key)
-            if not found and circles != self._circles:
-                return False
+        circles = self._circles
+        self._asked.add(key)
+        found = self._is_reached(script, node, via)
+        self._asked.discard(key)
+        if found or circles == self._circles:
             self._runs[key] = found
-        return self._runs[key]
+        else:
+            self._doubtful.add(key)
+        if not self._asked:
+            # Nothing is left to ask: what led only back to itself is out of reach.
+            self._runs |= dict.fromkeys(() if found else self._doubtful, False)
+            self._doubtful.clear()
+        return found
 
     def _is_reached(self, script: Script, node: cst.CSTNode, via: Via) -> bool:
         below = node
@@ -107,7 +110,8 @@ class Live(Callers):
         if holds is None:
             return False
         if holds:
-            return ends(branch.body)
+            # `if is_initialized(): return` comes before the ranks join.
+            return ends(branch.body) and "initialized" not in script.code(branch.test)
         if isinstance(branch.orelse, cst.If):
             return self._leaves(script, branch.orelse, via)
         return branch.orelse is not None and ends(branch.orelse.body)
@@ -127,10 +131,18 @@ class Live(Callers):
         if not self.several_ranks or self._busy:
             return None
         key = (test, via)
+        if key in self._judged:
+            self._circles += 1
+            return None
         if key not in self._truths:
-            self._learn()
-            self._truths[key] = None
-            self._truths[key] = self._holds(script, test, via, _DEEP)
+            self.learned()
+            circles = self._circles
+            self._judged.add(key)
+            found = self._holds(script, test, via, _DEEP)
+            self._judged.discard(key)
+            if circles != self._circles:
+                return found
+            self._truths[key] = found
         return self._truths[key]
 
     def _holds(self, script: Script, test: cst.CSTNode, via: Via, deep: int) -> bool | None:
@@ -147,7 +159,7 @@ class Live(Callers):
         if type(fixed) is bool:
             # `DDP = False`: the program as it is trains in one process.
             return fixed
-        learned = self._learn()
+        learned = self.learned()
         if (known := learned.get(key_of(test))) is not None:
             return known
         if (known := learned.get(opposite_of(test))) is not None:
@@ -233,7 +245,15 @@ class Live(Callers):
 
     def _sets(self, name: str) -> bool:
         """Return whether some function declares a name global, and may change it."""
+        if self._assigned[name] or self._executes:
+            return True
         return any(name in scope.globals for s in self.scripts for scope in s.scopes.values())
+
+    @cached_property
+    def _executes(self) -> bool:
+        """Whether a program may set any name, by exec or by the table of its names."""
+        calls = (dotted(call.func) for script in self.scripts for call in script.calls)
+        return any(name in ("exec", "globals") for name in calls)
 
     @cached_property
     def _assigned(self) -> Counter[str]:
@@ -264,7 +284,9 @@ class Live(Callers):
                 return self._one(passage.script, given, via[:number], deep, truth=truth)
         uses = self.every_call(script, function) or []
         values: set[object] = set()
-        for where, call in [use for use in uses if self.runs(*use)] or uses:
+        circles = self._circles
+        alive = [use for use in uses if self.runs(*use)]
+        for where, call in alive if alive and circles == self._circles else uses:
             given = given_to(call, name, place, binding.value)
             value = self._one(where, given, (), deep, truth=truth)
             values.add(bool(value) if truth and value is not ... else value)
@@ -280,55 +302,6 @@ class Live(Callers):
         truth: bool,
     ) -> object:
         return ... if node is None else self._literal(script, node, via, deep, truth=truth)
-
-    def _learn(self) -> dict[str, bool]:
-        """Return conditions that hold wherever the program wraps a model or starts its ranks."""
-        if self._learned is None:
-            self._learned = {}
-            uses, _ = self.uses, self.handed
-            self._busy += 1
-            groups: dict[str, list[Use]] = {}
-            for script in self.scripts:
-                for call in script.calls:
-                    begins = _BEGINS.search(self.name(script, call.func) or "")
-                    if begins is not None:
-                        groups.setdefault(begins[1], []).append((script, call))
-            found: dict[str, set[bool]] = {}
-            for group in groups.values():
-                sides = [self._around(script, call, uses, _DEEP // 2) for script, call in group]
-                for key, side in set.intersection(*sides):
-                    found.setdefault(key, set()).add(side)
-            for script in self.scripts:
-                for node in script.order:
-                    # `ddp = config["kind"] == "ddp"`
-                    if type(node) is cst.Assign and isinstance(node.value, cst.Comparison):
-                        name = dotted(node.targets[0].target) or ""
-                        last = name.rsplit(".", 1)[-1]
-                        known = found.get(last, {True} if is_true(last) else set())
-                        if len(known) == 1:
-                            for key, side in sides_of(node.value, True in known):
-                                found.setdefault(key, set()).add(side)
-            self._busy -= 1
-            self._learned = {key: sides.pop() for key, sides in found.items() if len(sides) == 1}
-        return self._learned
-
-    def _around(
-        self, script: Script, node: cst.CSTNode, uses: dict[cst.CSTNode, list[Use]], deep: int
-    ) -> set[tuple[str, bool]]:
-        """Return the conditions around a place, and around all calls of its function."""
-        found: set[tuple[str, bool]] = set()
-        below = node
-        for parent in script.above(node):
-            if isinstance(parent, cst.If | cst.IfExp) and below is not parent.test:
-                found |= sides_of(parent.test, below is parent.body)
-            if isinstance(parent, cst.FunctionDef):
-                calls = uses.get(parent, []) if deep else []
-                around = [self._around(where, call, uses, deep - 1) for where, call in calls]
-                own = {p.name.value for p in parent.params.params}
-                found = {pair for pair in found if pair[0] not in own}
-                return found | (set.intersection(*around) if around else set())
-            below = parent
-        return found
 
     def _may_bind(self, script: Script, binding: Binding, node: cst.CSTNode, via: Via) -> bool:
         """Return whether a binding runs on several ranks, and is not overwritten at once."""

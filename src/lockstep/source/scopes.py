@@ -69,7 +69,8 @@ class Scope:
 
 BINDERS = {
     cst.Assign, cst.AnnAssign, cst.AugAssign, cst.NamedExpr, cst.For, cst.CompFor, cst.WithItem,
-    cst.Global, cst.Nonlocal, cst.Import, cst.ImportFrom, cst.ExceptHandler,
+    cst.Global, cst.Nonlocal, cst.Import, cst.ImportFrom, cst.ExceptHandler, cst.MatchAs,
+    cst.MatchStar,
 }  # fmt: skip
 """Nodes that give values to names."""
 
@@ -93,6 +94,8 @@ def bind(node: cst.CSTNode, scope: Scope) -> None:
         scope.nonlocals.update(item.name.value for item in node.names)
     elif isinstance(node, cst.Import | cst.ImportFrom):
         _bind_imports(node, scope)
+    elif isinstance(node, cst.MatchAs | cst.MatchStar) and node.name is not None:
+        scope.bind(node.name.value, Binding("other", node))
     elif isinstance(node, cst.ExceptHandler) and node.name is not None:
         _bind_target(node.name.name, Binding("other", node), scope)
 
@@ -110,6 +113,8 @@ def _bind_target(target: cst.CSTNode, binding: Binding, scope: Scope) -> None:
         for number, element in enumerate(target.elements):
             if isinstance(element, cst.StarredElement):
                 # The elements after a star count from the end, so their index is unknown.
+                for other in target.elements[number:]:
+                    _bind_target(other.value, Binding("other", binding.node), scope)
                 break
             _bind_target(element.value, replace(binding, index=(*index, number)), scope)
     elif isinstance(target, cst.Subscript) and binding.kind == "assign" and not index:

@@ -62,13 +62,15 @@ def _fix(training: Training, script: Script, call: cst.Call) -> Fix | None:
     """Add exist_ok=True, which os.mkdir does not take."""
     if training.project.name(script, call.func) == "os.mkdir":
         return None
+    # Other objects than paths have a mkdir, too.
+    safe = training.project.name(script, call.func) == "os.makedirs"
     given = argument(call, "exist_ok", 2)
     title = "accept a folder that exists: exist_ok=True"
     if given is not None:
-        return Fix(title, (Edit(*script.span(given), "True"),))
+        return Fix(title, (Edit(*script.span(given), "True"),), safe)
     if call.args:
         here = script.span(call.args[-1])[1]
-        return Fix(title, (Edit(here, here, ", exist_ok=True"),))
+        return Fix(title, (Edit(here, here, ", exist_ok=True"),), safe)
     end = script.span(call)[1]
     here = (end[0], end[1] - 1)
-    return Fix(title, (Edit(here, here, "exist_ok=True"),))
+    return Fix(title, (Edit(here, here, "exist_ok=True"),), safe)

@@ -205,6 +205,13 @@ def _data(original: Any, path: Any, name: Any = None, *args: Any, **kwargs: Any)
     if split is None:
         whole = datasets.IterableDatasetDict if streaming else datasets.DatasetDict
         return whole(parts)
+    if isinstance(split, list | tuple):
+        return [_share(parts, one, streaming) for one in split]
+    return _share(parts, split, streaming)
+
+
+def _share(parts: dict[str, Any], split: Any, streaming: bool) -> Any:
+    """Return the rows of a split, such as `train` or `train[:10%]`."""
     head, _, taken = str(split).partition("[")
     data = parts[head if head in parts else "train"]
     share = taken.rstrip("]").partition(":")[2]
