@@ -1,15 +1,18 @@
 """Compare the seconds to the end of the first step of lockstep and of a bare torchrun script.
 
     python bench/startup.py --rounds 5 --save bench/results/startup.json
+    python bench/startup.py --rounds 5 --before OLD/src
 
-Both train one linear layer on two replicas, alternating. The script also measures a second launch
-from the same process, and `lockstep --help`.
+Both train one linear layer on two replicas, alternating. The script also measures exact mode, a
+second launch from the same process, and `lockstep --help`. With `--before`, the exact start of
+another state of the source takes turns with them.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import re
 import subprocess
 import sys
@@ -27,13 +30,14 @@ FLAGS = ["--model", "mlp((784, 10))", "--data", "synthetic(256, 8, (1, 28, 28), 
 FLAGS += ["--augment", "none", "--global-batch", "16", "--shards", "2", "--max-steps", "1"]
 
 
-def lockstep_command() -> float:
+def lockstep_command(*flags: str, source: Path | None = None) -> float:
     """Run `lockstep train --replicas 2`; return the seconds from the start of its process."""
+    env = os.environ | ({} if source is None else {"PYTHONPATH": str(source.resolve())})
     with tempfile.TemporaryDirectory() as folder:
         out = str(Path(folder) / "run")
         started = time.time()
         command = [BIN / "lockstep", "train", "digits", "--replicas", "2", *FLAGS, "--out", out]
-        subprocess.run(command, check=True, capture_output=True)
+        subprocess.run([*command, *flags], check=True, capture_output=True, env=env)
         return json.loads((Path(out) / "run.json").read_text())["first_step_at"] - started
 
 
@@ -76,13 +80,17 @@ def main() -> None:
     """Alternate the sides, print their seconds and save."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--before", type=Path)
     parser.add_argument("--save", type=Path)
     args = parser.parse_args()
     sides = {
         "lockstep train, first step": lockstep_command,
+        "lockstep train --exact": partial(lockstep_command, "--exact"),
         "torchrun script, first step": torchrun,
         "lockstep --help": show_help,
     }
+    if args.before is not None:
+        sides["before, --exact"] = partial(lockstep_command, "--exact", source=args.before)
     seconds: dict[str, list[float]] = {name: [] for name in sides}
     for number in range(args.rounds):
         for name in alternating(sides, number):
@@ -94,6 +102,9 @@ def main() -> None:
         print(f"{name:30} {spread(values, '.3f', ' s ', width=6)}")
     gain = ratios(theirs, ours)
     print(f"{'torchrun / lockstep':30} {spread(gain, unit='x', width=6)}")
+    if args.before is not None:
+        sooner = ratios(seconds["before, --exact"], seconds["lockstep train --exact"])
+        print(f"{'before / lockstep --exact':30} {spread(sooner, unit='x', width=6)}")
     save(args.save, described(seconds=seconds, ratios=gain))
 
 

@@ -224,3 +224,8 @@ def gpu_count() -> int:
 def use_deterministic_blas() -> None:
     """Fix the workspace of cuBLAS, as deterministic kernels require, before the first CUDA call."""
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+
+
+def compile_deterministically() -> None:
+    """Let torch's compiler, once it is imported, choose kernels without timing them."""
+    os.environ["TORCHINDUCTOR_DETERMINISTIC"] = "1"

@@ -34,6 +34,12 @@ step(torch.nn.parallel.DistributedDataParallel(net))
 """,
     "names that torchvision imports": "from torch._dynamo.utils import is_compile_supported",
     "is_compiling": "assert not torch.compiler.is_compiling()",
+    "deterministic kernels": """
+from lockstep.processes.lazy_dynamo import use_deterministic_algorithms
+use_deterministic_algorithms()
+assert torch.are_deterministic_algorithms_enabled()
+step()
+""",
 }
 COMPILER = {
     "torch.compile": """
@@ -61,6 +67,14 @@ import torch._dynamo.utils as utils
 assert utils is torch._dynamo.utils is not is_compile_supported.__closure__[0].cell_contents.utils
 """,
     "an attribute": "assert torch._dynamo.OptimizedModule",
+    "a compiler that must be deterministic": """
+from lockstep.processes.lazy_dynamo import use_deterministic_algorithms
+use_deterministic_algorithms()
+import torch._inductor.config
+assert torch._inductor.config.deterministic
+torch.compile(step, backend="eager")()
+use_deterministic_algorithms()
+""",
     "torch.compiler.disable": "assert torch.compiler.disable(lambda: 3)() == 3",
     "DDP's other mode": """
 torch._dynamo.config.optimize_ddp = False

@@ -17,6 +17,8 @@ from importlib.util import find_spec
 from types import ModuleType
 from typing import Any
 
+from lockstep.world import compile_deterministically
+
 NAME = "torch._dynamo"
 
 
@@ -29,6 +31,16 @@ def put_off_dynamo() -> None:
     sys.modules |= stand_in.modules
     setattr(torch, "_dynamo", stand_in)  # noqa: B010
     sys.meta_path.insert(0, stand_in.finder)
+
+
+def use_deterministic_algorithms() -> None:
+    """Do what torch's function of this name does; it would import the compiler to tell it, too."""
+    torch = importlib.import_module("torch")
+    if isinstance(sys.modules.get(NAME), _StandIn):
+        compile_deterministically()
+        torch._C._set_deterministic_algorithms(True, warn_only=False)
+    else:
+        torch.use_deterministic_algorithms(True)
 
 
 class _Part(ModuleType):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -46,6 +47,7 @@ from lockstep.engine.run.details import Details
 from lockstep.engine.run.run_folder import new_folder
 from lockstep.errors import DataError, PlanError, RecipeError
 from lockstep.layers.shards import Shards
+from lockstep.processes.lazy_dynamo import put_off_dynamo
 from lockstep.source.own_loop import reads_of_world_size
 from lockstep.world import World, gpu_count, launched, restarts
 
@@ -212,6 +214,8 @@ class Parts:
 
 def start(settings: Settings, given: Given | None) -> Parts:
     """Join the other replicas and build the parts of a loop."""
+    # A program that starts by itself imported torch as a whole; its optimizer would add a second.
+    put_off_dynamo()
     world = given.world if given is not None else _found_world(settings.device)
     plan = settings.plan(world.size)
     group = Group(
@@ -309,14 +313,15 @@ def _speed(settings: Settings, plan: Plan, group: Group, progress: Progress) -> 
 
 def _own_files() -> list[Path]:
     """Return the files of the program and of its modules, without installed packages."""
-    main = Path(sys.argv[0]) if sys.argv else Path()
-    if main.resolve().parent == Path(lockstep.__file__).parent:
+    main = (Path(sys.argv[0]) if sys.argv else Path()).resolve()
+    if main.parent == Path(lockstep.__file__).parent:
         # python -m lockstep train FILE
         return []
-    found = {main.resolve()} if main.suffix == ".py" else set()
+    found, folder = {main} if main.suffix == ".py" else set(), f"{main.parent}{os.sep}"
     for module in list(sys.modules.values()):
         path = getattr(module, "__file__", None)
-        if path and Path(path).parent == main.resolve().parent:
+        # Thousands of modules: a Path of each would take longer than small programs train.
+        if path and path.startswith(folder) and os.sep not in path[len(folder) :]:
             found.add(Path(path))
     return sorted(found)
 

@@ -20,6 +20,7 @@ from lockstep.data.batches import check_indexed, check_pair
 from lockstep.engine.recipe.recipe import Precision, Recipe, build
 from lockstep.errors import DataError, RecipeError
 from lockstep.layers.batch_norm import ShardBatchNorm, SyncedBatchNorm
+from lockstep.processes.lazy_dynamo import use_deterministic_algorithms
 from lockstep.world import keep_freed_memory, use_deterministic_blas
 
 
@@ -126,7 +127,7 @@ def configure_torch(
     torch.backends.cudnn.allow_tf32 = tf32
     if exact:
         use_deterministic_blas()
-        torch.use_deterministic_algorithms(True)
+        use_deterministic_algorithms()
         # Deterministic without it: nothing here reads memory before it is written.
         torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
     torch.backends.cudnn.deterministic = exact
