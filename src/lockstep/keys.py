@@ -7,6 +7,7 @@ element of an int64 tensor.
 from __future__ import annotations
 
 import zlib
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -25,9 +26,18 @@ def key(*parts: int | str) -> int:
     """
     state = 0
     for part in parts:
-        number = zlib.crc32(part.encode()) if isinstance(part, str) else part
-        state = _mix((state ^ (number & _MASK)) + GOLDEN)
+        number = _number(part) if isinstance(part, str) else part
+        # `_mix`, written out: small models take a step in less time than a hundred calls.
+        x = ((state ^ (number & _MASK)) + GOLDEN) & _MASK
+        x = ((x ^ (x >> 30)) * _FIRST) & _MASK
+        x = ((x ^ (x >> 27)) * _SECOND) & _MASK
+        state = x ^ (x >> 31)
     return state >> 1
+
+
+@lru_cache
+def _number(word: str) -> int:
+    return zlib.crc32(word.encode())
 
 
 def signed_key(*parts: int | str) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import tee
 from typing import Any, NamedTuple
 
 from lockstep.data.readers import IndexedReader, StreamReader, Wanted
@@ -240,19 +241,22 @@ class Batches:
                 yield self._batch(epoch, number, stretch.samples, pieces)
             return
         # Twice the same plans: a reader runs ahead of the batches.
+        plans, ahead = tee(self._plans(epoch, start))
         contents = self.reader.contents(
             Wanted(epoch, indices[first : first + sum(sizes)], number, shards.start)
-            for number, indices, parts in self._plans(epoch, start)
+            for number, indices, _, parts in ahead
             for shards, sizes, first in parts
         )
-        for number, indices, parts in self._plans(epoch, start):
+        for number, _, samples, parts in plans:
             pieces = [Piece(shards, sizes, next(contents)) for shards, sizes, _ in parts]
-            yield self._batch(epoch, number, len(indices), pieces)
+            yield self._batch(epoch, number, samples, pieces)
 
-    def _plans(self, epoch: int, start: int) -> Iterator[tuple[int, Any, list[Part]]]:
+    def _plans(self, epoch: int, start: int) -> Iterator[tuple[int, Any, int, list[Part]]]:
+        """Yield the number of each batch, its samples, how many they are, and their parts."""
         assert self.order is not None
         for number, indices in enumerate(self.order.batches(epoch, start), start):
-            yield number, indices, self.division(epoch, number, len(indices))
+            samples = len(indices)
+            yield number, indices, samples, self.division(epoch, number, samples)
 
     def _batch(self, epoch: int, number: int, samples: int, pieces: list[Piece]) -> Batch:
         owned = self.division.owned(samples)

@@ -24,16 +24,15 @@ class Receipts:
         self.file = ReceiptFile(path, group)
         self.waiting: list[tuple[int, int, Tensor, Tensor]] = []
         """Receipts that are still on the device."""
+        self._known: dict[tuple[int, ...], list[int]] = {}
 
     def note(self, step: int, call: int, gradients: Gradients, table: Tensor) -> None:
         """Keep the receipt of a step on the device."""
         found = present(gradients)
-        few = sum([gradient.numel() for gradient in found]) < FEW
-        if few and call % EVERY and (small := [g for g in found if g.numel() <= SMALL]):
+        if call % EVERY and (small := self._small(found)):
             # One small parameter in turn: what differs in one is in all of them a step later.
             # A copy, hashed later with others: clipping changes the gradient in its place.
-            one = small[call % len(small)].detach().reshape(-1).clone()
-            self.waiting.append((step, call, one, table))
+            self.waiting.append((step, call, found[small[call % len(small)]].clone(), table))
             return
         kinds: dict[torch.dtype, list[Tensor]] = {}
         for gradient in found:
@@ -41,6 +40,17 @@ class Receipts:
         nothing = torch.zeros((), dtype=torch.int64, device=table.device)
         hashes = [fingerprint(torch.cat(parts)) for parts in kinds.values()]
         self.waiting.append((step, call, torch.stack([nothing, *hashes]).sum(), table))
+
+    def _small(self, found: list[Tensor]) -> list[int]:
+        """Return which gradients are hashed in turn; none if they are too many to hash them all."""
+        sizes = tuple(map(Tensor.numel, found))
+        if sizes not in self._known:
+            self._known[sizes] = (
+                [number for number, size in enumerate(sizes) if size <= SMALL]
+                if sum(sizes) < FEW
+                else []
+            )
+        return self._known[sizes]
 
     def settle(self) -> None:
         """Read the receipts from the device, compare them with other replicas', and write them."""
@@ -65,10 +75,11 @@ def _hashes(found: list[Tensor]) -> list[int]:
     kinds: dict[tuple[torch.Size, torch.dtype], list[int]] = {}
     for number, tensor in enumerate(found):
         kinds.setdefault((tensor.shape, tensor.dtype), []).append(number)
-    for (shape, _), numbers in kinds.items():
+    for (_, kind), numbers in kinds.items():
         rows = torch.stack([found[number] for number in numbers])
-        if shape:
-            rows = row_fingerprints(rows)
+        if kind != torch.int64:
+            # Not a hash yet, but a gradient, of any shape.
+            rows = row_fingerprints(rows.flatten(1) if rows.dim() > 1 else rows[:, None])
         for number, value in zip(numbers, rows.tolist(), strict=True):
             hashes[number] = value
     return hashes

@@ -39,7 +39,9 @@ class Options(TypedDict, total=False):
     max_steps: int | None
     """Stop after this many batches."""
     check_every: int
-    """Average number of batches between two checks that compute a shard again; 0: never."""
+    """Average number of batches between two checks that compute a shard again; 0: never.
+
+    Fast mode checks one of four times as many, because its checks compute more."""
     may_change: str | Sequence[str]
     """Variables that the loss may change in exact mode, because nothing but a log depends on them:
     names as a message gives them, such as `Net.calls`."""

@@ -8,6 +8,7 @@ from functools import partial
 from operator import is_
 from typing import Any
 
+import numpy
 import torch
 from torch import Tensor, nn
 
@@ -68,6 +69,8 @@ class Computing:
         self, group: Group, plan: Plan, shards: Shards, seed: int, precision: Precision
     ) -> None:
         self.group, self.plan, self.shards, self.seed = group, plan, shards, seed
+        self.parts = plan.parts(group.world.rank)
+        """The shards that go through the loss together, of this replica."""
         self.device, self.precision = group.device, precision
         self.modules: list[nn.Module] = []
         """The models of the program."""
@@ -94,7 +97,8 @@ class Computing:
             values = [0.0] * (2 * shards)
             for shard, total, items in rows:
                 values[shard], values[shards + shard] = float(total), float(items)
-            return torch.tensor(values, dtype=torch.float64).view(2, shards)
+            # A third of the time that torch.tensor takes.
+            return torch.from_numpy(numpy.array(values).reshape(2, shards))
         # Few launches: counts that the host knows come in one copy, sums and others one by one.
         counts = [0.0] * shards
         for shard, _, items in rows:
@@ -272,7 +276,7 @@ class Stepper:
             recordings.begin(self.divided, None if scale is None else scale.value)
         overlap = self.exchange if isinstance(self.exchange, Overlap) else None
         ends = max(pieces, default=-1)
-        for number, shards in enumerate(parts := computing.plan.parts(computing.group.world.rank)):
+        for number, shards in enumerate(computing.parts):
             piece = pieces.get(shards.start)
             if piece is None:
                 tree.add(None)
@@ -287,7 +291,7 @@ class Stepper:
                 enter()
                 found, mine = self.compute(function, piece.content)
             else:
-                last = number + 1 == len(parts)
+                last = number + 1 == len(computing.parts)
                 compute = partial(self.compute, function)
                 found, mine = recordings(loss, piece, enter, compute, last=last)
             self.divided = self.divided and isinstance(found.items, float)
