@@ -16,7 +16,7 @@ from lockstep.convert.verify.comparison import UNKNOWN, compare
 from lockstep.convert.verify.printed_lines import differing
 from lockstep.convert.verify.proof import Proof, examination
 from lockstep.convert.verify.rounding_bounds import Bounds
-from lockstep.convert.verify.runs import Plan, Run, furnish
+from lockstep.convert.verify.runs import CROWD, Plan, Run, asked_for, furnish
 from lockstep.probes.run_script import Outcome
 from lockstep.probes.trace import Event, Rank, Trace
 from torchvision_folder import FOLDER
@@ -409,6 +409,29 @@ def test_a_scratch_folder_has_small_files_as_copies_and_large_ones_as_links(tmp_
     assert not (scratch / "labels.txt").is_symlink()
     (scratch / "labels.txt").write_text("3")
     assert (home / "labels.txt").read_text() == "2"
+
+
+@pytest.mark.parametrize(
+    ("others", "text", "found"),
+    [
+        (3, "open('../data/a.txt')", 5),  # few entries: all of them
+        (CROWD, "open('../data/a.txt')", 1),
+        (CROWD, "open('../data.txt')", 0),
+        (CROWD, "open(f'../{name}')", CROWD + 2),
+        (CROWD, "os.listdir('..')", CROWD + 2),
+    ],
+)
+def test_a_script_finds_what_it_names_in_a_crowded_folder_above_it(
+    tmp_path: Path, others: int, text: str, found: int
+):
+    home = tmp_path / "home"
+    for name in ["home", "data", *(f"other{n}" for n in range(others))]:
+        (tmp_path / name).mkdir()
+    (home / "train.py").write_text(text)
+    names = {path.name for path in asked_for(home, tmp_path, ())}
+    assert len(names) == found
+    assert "data" in names or not found
+    assert "data" in {path.name for path in asked_for(home, tmp_path, ("--data", "../data"))}
 
 
 def test_a_difference_without_a_known_reason_is_checked_again_in_float64(monkeypatch):

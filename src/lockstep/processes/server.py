@@ -27,6 +27,7 @@ import tempfile
 import threading
 import time
 import traceback
+import weakref
 import zipfile
 from collections.abc import Sequence
 from contextlib import suppress
@@ -252,6 +253,10 @@ def main(control: int, modules: Sequence[str]) -> None:
         threads = len(os.listdir("/proc/self/task"))
         message = json.dumps({"modules": loaded, "threads": threads}).encode()
         connection.sendall(NUMBER.pack(len(message)) + message)
+        # What torch wants done at the end of this process, to its own libraries, takes each child
+        # 40 ms. There is no public list of these wishes.
+        for wish in list(weakref.finalize._registry):  # type: ignore[attr-defined]
+            wish.atexit = False
         # The collector of a child need not look at, and so copy, what all children share.
         gc.freeze()
         Server(connection).run()

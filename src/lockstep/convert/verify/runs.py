@@ -17,9 +17,14 @@ SMALL = 8_000_000
 """The largest file or folder, in bytes, that is copied; larger ones are linked."""
 FEW = 500
 """The most files of a folder that is copied."""
+CROWD = 40
+"""Entries of a folder above, of which only those are linked that the script names."""
 LEVELS = 2
 """How many folders above the working folder a script may ask for."""
 MODULES = 200
+_LISTS = re.compile(r"glob|listdir|iterdir|scandir|walk|\.\./[\"'{]")
+"""How a script asks for entries that it does not name."""
+_WORD = re.compile(r"[\w.-]+")
 _UP = re.compile(r"\.\./|[\"']\.\.[\"']|pardir")
 LEFT_OUT = {".git", ".venv", "__pycache__", ".mypy_cache", ".ruff_cache", ".pytest_cache"}
 INSIDE = "lockstep.convert.verify.in_process"
@@ -53,22 +58,39 @@ PACKAGES = {
 
 
 @cache
+def _texts(home: Path) -> tuple[str, ...]:
+    """Return the modules beside a script, as text."""
+    files = sorted(home.rglob("*.py"))[:MODULES]
+    return tuple(path.read_text(errors="replace") for path in files)
+
+
+@cache
 def _above(home: Path, working: Path) -> tuple[str, ...]:
     """Return the names of the working folder and those above it, if a script may ask for them."""
-    texts = (path.read_text(errors="replace") for path in sorted(home.rglob("*.py"))[:MODULES])
-    if not any(_UP.search(text) for text in texts):
+    if not any(_UP.search(text) for text in _texts(home)):
         return ()
     parents = [p for p in working.parents if len(p.parts) > 1 and p != Path.home()]
     return tuple(p.name for p in reversed([working, *parents][: LEVELS + 1]))
 
 
-def _beside(scratch: Path, working: Path, names: tuple[str, ...]) -> Path:
+@cache
+def asked_for(home: Path, folder: Path, arguments: tuple[str, ...]) -> tuple[Path, ...]:
+    """Return what a script may want of a folder above its own: all, or what it names in a crowd."""
+    entries = sorted(folder.iterdir())
+    texts = (*_texts(home), *arguments)
+    if len(entries) > CROWD and not any(_LISTS.search(text) for text in texts):
+        words = {word for text in texts for word in _WORD.findall(text)}
+        entries = [entry for entry in entries if entry.name in words]
+    return tuple(entries[:FEW])
+
+
+def _beside(plan: Plan, scratch: Path, names: tuple[str, ...]) -> Path:
     """Make links to what lies beside the working folder and above it; return its place."""
     place = scratch
     for depth, name in enumerate(names):
         if depth:
-            source = working.parents[len(names) - 1 - depth]
-            for entry in sorted(source.iterdir())[:FEW]:
+            source = plan.working.parents[len(names) - 1 - depth]
+            for entry in asked_for(plan.home, source, plan.arguments):
                 if entry.name != name and not (place / entry.name).exists():
                     (place / entry.name).symlink_to(entry.resolve(), entry.is_dir())
         place = place / name
@@ -320,7 +342,7 @@ def laid_out(plan: Plan, name: str, script: Program) -> Path:
     """Copy the script to the scratch folder of a run, under the name of the original."""
     Path(plan.folder, f"{name}-scratch").mkdir()
     names = _above(plan.home, plan.working)
-    _beside(Path(plan.folder, f"{name}-scratch"), plan.working, names)
+    _beside(plan, Path(plan.folder, f"{name}-scratch"), names)
     home = furnish(scratch_of(plan, name), plan.home, plan.working)
     place = home / plan.name
     if isinstance(script, Path):
