@@ -15,7 +15,8 @@ TRAIN, TEST = 1438, 359
 
 def write_digits(folder: Path, train: int = TRAIN, test: int = TEST) -> Path:
     """Write the first `train` and `test` digits; every fifth digit is a test digit."""
-    with resources.files("lockstep.data").joinpath(NAME).open("rb") as file:
+    # Not the package lockstep.data: to name it imports torch, which takes a second.
+    with resources.files("lockstep").joinpath("data", NAME).open("rb") as file:
         arrays = np.load(file)
         images, labels = arrays["images"], arrays["labels"]
     is_test = np.arange(len(images)) % 5 == 0
