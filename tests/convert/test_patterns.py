@@ -15,8 +15,15 @@ CASES = sorted(
 )
 
 
-LONG = {"makes_its_text", "set_order"}
-"""Programs whose proof takes twenty seconds: `make test-all` proves them."""
+LONG = {
+    "batch_size_in_loop",
+    "by_name",
+    "gradient_penalty",
+    "loader_styles",
+    "makes_its_text",
+    "set_order",
+}
+"""Programs whose proof takes four seconds and more: `make test-all` proves them."""
 
 
 def name_of(path: Path) -> str:

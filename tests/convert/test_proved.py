@@ -27,12 +27,12 @@ def _long(name: str) -> Any:
     "name",
     [
         _long("vae.py"),  # a summed loss, noise, and images that are saved
-        "dcgan.py",  # two models and two optimizers, batch norm
+        _long("dcgan.py"),  # two models and two optimizers, batch norm
         "word_lm.py",  # no DataLoader, a hidden state that is carried on
-        "char_gpt.py",  # random windows
+        _long("char_gpt.py"),  # random windows
         "hand_sliced.py",  # batches that are cut by hand
-        "phases.py",  # one loop for training and evaluation
-        "trainer_class.py",  # early stopping
+        _long("phases.py"),  # one loop for training and evaluation
+        _long("trainer_class.py"),  # early stopping
         _long("cifar/main.py"),  # DataParallel, globals, another file that prints
         "super_resolution.py",  # a mean over batches that is no mean over samples
         "mixup.py",  # partners from the same batch

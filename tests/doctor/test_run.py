@@ -24,6 +24,8 @@ from lockstep.doctor.run import Examination, examine
 
 CASES = Path(__file__).parent.parent / "cases" / "doctor_run"
 BAD, GOOD = sorted(CASES.rglob("bad_*.py")), sorted(CASES.rglob("good_*.py"))
+FRESH = {"good_by_hand.py", "good_imagenet_example.py"}
+"""Scripts that start their ranks in new interpreters: `make test` takes the bad one alone."""
 MARK = re.compile(r"#\s*(not )?(LS\d\d(?:[, ]+LS\d\d)*)")
 BY_ORACLE = {"LS17", "LS18", "LS31", "LS32"}
 
@@ -76,7 +78,11 @@ def test_a_bug_is_seen_where_it_is_and_nothing_else(path: Path):
     assert ran(path).found == marks(path), ran(path).messages
 
 
-@pytest.mark.parametrize("path", GOOD, ids=name_of)
+@pytest.mark.parametrize(
+    "path",
+    [pytest.param(p, marks=pytest.mark.slow) if p.name in FRESH else p for p in GOOD],
+    ids=name_of,
+)
 def test_a_correct_script_is_left_alone(path: Path):
     # On a busy machine, any script may wait for its data.
     about_waiting = any(code == "LS30" for _, code in marks(path, "good"))

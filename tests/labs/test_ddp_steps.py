@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from functools import cache
+from typing import Any
 
 import pytest
 
@@ -35,6 +36,11 @@ REMOVED = {
 """What is said of the program before each step."""
 
 
+def some(fast: set[str]) -> list[Any]:
+    """Return all steps, of which `make test` takes a few."""
+    return [name if name in fast else pytest.param(name, marks=pytest.mark.slow) for name in STEPS]
+
+
 @pytest.fixture(autouse=True)
 def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is taken for a hang because the machine is busy."""
@@ -63,13 +69,13 @@ def changed(name: str, old: str, new: str) -> str:
     return text.replace(old, new)
 
 
-@pytest.mark.parametrize("name", STEPS)
+@pytest.mark.parametrize("name", some({"group", "sampler", "wrap", "validate"}))
 def test_the_check_of_an_unchanged_program_names_the_topic_of_the_step(name):
     said = judge(STEPS[name], before(STEPS[name]))
     assert any(REMOVED[name] in one for one in said), said
 
 
-@pytest.mark.parametrize("name", STEPS)
+@pytest.mark.parametrize("name", some({"group", "norm", "wrap"}))
 def test_the_program_after_a_step_passes_it(name):
     assert judge(STEPS[name], after(STEPS[name])) == []
 

@@ -24,7 +24,12 @@ def hashes(recipe: Recipe, tmp_path: Path, replicas: tuple[int, ...], **options)
     return {(r["weights_sha256"], *r["metrics"].values()) for r in runs.values()}
 
 
-def test_digits_on_1_2_and_4_replicas_ends_in_the_same_bits(tmp_path: Path, way: str):
+def test_digits_on_1_2_and_4_replicas_ends_in_the_same_bits(tmp_path: Path):
+    assert len(hashes(replace(DIGITS, epochs=2, warmup=1.0), tmp_path, (1, 2, 4))) == 1
+
+
+@pytest.mark.slow
+def test_digits_over_gloo_ends_in_the_same_bits(tmp_path: Path, gloo: None):
     assert len(hashes(replace(DIGITS, epochs=2, warmup=1.0), tmp_path, (1, 2, 4))) == 1
 
 

@@ -81,6 +81,7 @@ def test_resumed_elsewhere_it_ends_in_the_same_bits(tmp_path: Path, steps: int, 
     assert parts["steps"] == whole["steps"]
 
 
+@pytest.mark.slow
 def test_data_that_are_read_ahead_grow_alike(tmp_path: Path):
     # In fast mode all rounds of a step are one request: the loader is as far ahead as can be.
     recipe = growing(shards=2, epochs=12, grow_to=64, model=partial(models.mlp, (64, 16, 10), 0.1))
@@ -94,6 +95,7 @@ def test_data_that_are_read_ahead_grow_alike(tmp_path: Path):
     assert max(batches(tmp_path / "8")) == 64
 
 
+@pytest.mark.slow
 def test_fast_mode_gives_the_same_up_to_rounding(tmp_path: Path):
     recipe = in_double(growing(), SAMPLES)
     ways: list[dict[str, Any]] = [
@@ -113,6 +115,7 @@ def test_fast_mode_gives_the_same_up_to_rounding(tmp_path: Path):
             torch.testing.assert_close(other[name], tensor, rtol=1e-6, atol=1e-9)
 
 
+@pytest.mark.slow
 def test_a_bound_of_one_batch_changes_nothing(tmp_path: Path):
     plain = train(growing(grow_to=None), tmp_path / "plain", exact=True)
     bound = train(growing(grow_to=8), tmp_path / "bound", exact=True)

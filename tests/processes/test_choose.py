@@ -103,7 +103,13 @@ def test_a_module_with_the_name_of_a_loaded_one_starts_fresh(tmp_path: Path):
     assert "pickletools.py beside the script" in (reason(tmp_path, "import torch") or "")
 
 
-BAD = ["gradient_differs/bad_sum.py", "missing_sampler/bad_functions.py", "quiet/good_join.py"]
+BAD = [
+    "gradient_differs/bad_sum.py",
+    *(
+        pytest.param(name, marks=pytest.mark.slow)
+        for name in ("missing_sampler/bad_functions.py", "quiet/good_join.py")
+    ),
+]
 
 
 @pytest.mark.parametrize("name", BAD)

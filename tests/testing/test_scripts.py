@@ -85,6 +85,7 @@ def test_exact_programs_have_equal_bits_and_fast_ones_agree_to_rounding():
     assert "where rounding explains" in failure("loop.py", "--fast", "--bug")
 
 
+@pytest.mark.slow
 def test_accelerate_is_the_same_if_it_divides_the_batch():
     same_on(1, 2)("accelerated.py")
 
