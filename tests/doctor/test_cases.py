@@ -16,6 +16,7 @@ ROOT = Path(__file__).parent.parent.parent
 CASES = ROOT / "tests" / "cases" / "doctor"
 EVERY = sorted([*CASES.rglob("*.py"), *CASES.rglob("*.ipynb")])
 MARK = re.compile(r"#\s*(LS\d\d(?:[, ]+LS\d\d)*)")
+SURE = re.compile(r"#\s*LS\d\d (certain|possible)")
 WHERE = {"source": lambda rule: rule.look, "run": lambda rule: rule.name in watchers()}
 SECTIONS = ["What it does", "Why it is bad", "Example", "Use instead", "When to ignore"]
 
@@ -53,6 +54,13 @@ def test_a_bad_case_is_found_where_it_is_and_nowhere_else(path: Path):
     assert {(f.path.name, f.line, f.rule.code) for f in findings} == expected(path)
     rule = path.relative_to(CASES).parts[0]
     assert rule in {finding.rule.name for finding in findings}
+
+
+@pytest.mark.parametrize("path", entries("bad"), ids=name_of)
+def test_a_finding_is_as_certain_as_its_mark_says(path: Path):
+    for finding in check([path], rules_for(path)).findings:
+        mark = SURE.search(finding.path.read_text().splitlines()[finding.line - 1])
+        assert mark is None or finding.certain is (mark[1] == "certain"), finding.where
 
 
 @pytest.mark.parametrize("path", entries("good"), ids=name_of)

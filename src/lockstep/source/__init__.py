@@ -35,4 +35,5 @@ A module imports only from those above it.
                name_uses       finds names that an expression uses or a statement sets
                loop_metrics    finds what a loop sums up, and what the program does with it
                every_rank      finds code that every rank runs
+               sure            finds code that every rank certainly runs
 """

@@ -12,7 +12,7 @@ from lockstep.source.project import Project
 from lockstep.source.ranks import asks_rank, divides, guarded
 from lockstep.source.script import Script, Use
 from lockstep.source.training import GROUPS, Training
-from lockstep.source.tree import argument, children, dotted, walk_shallow
+from lockstep.source.tree import argument, children, code, dotted, walk_shallow
 
 _LOCK = re.compile(r"lock|(main|zero|local|rank)_?\w*first", re.I)
 _DEEP = 6
@@ -33,7 +33,7 @@ def on_every_rank(
     calls = training.project.calls_of(script, function) if function is not None else []
     if calls and all(_takes_turns(training.project, where, call) for where, call in calls):
         return False
-    targets = _targets(training)
+    targets = targets_of(training)
     if once and targets and script.function_of(node) is None:
         return False
     return not targets or _in_a_rank(training.project, script, node, targets, _DEEP, set())
@@ -41,7 +41,7 @@ def on_every_rank(
 
 def differs_by_rank(training: Training, script: Script, path: cst.CSTNode) -> bool:
     """Return whether a path names the rank, a process, a sample or a temporary place."""
-    for where, part in _pieces(training.project, script, path):
+    for where, part in pieces(training.project, script, path):
         text = where.code(part)
         if isinstance(part, cst.Subscript):
             if _SAMPLE.search(text) or _KEY.search(text):
@@ -51,7 +51,7 @@ def differs_by_rank(training: Training, script: Script, path: cst.CSTNode) -> bo
     return False
 
 
-def _pieces(
+def pieces(
     project: Project, script: Script, path: cst.CSTNode
 ) -> Iterator[tuple[Script, cst.CSTNode]]:
     """Yield names, calls and texts that a path is put together from."""
@@ -66,6 +66,7 @@ def _pieces(
             yield where, node
             found = project.origins(where, node) if node in where.order else []
             waiting += [(o.script, o.node) for o in found if not o.index]
+            waiting += _set_elsewhere(project, node)
             bound = where.scope_of(node).find(node.value) if isinstance(node, cst.Name) else None
             grown = [b.value for b in (bound[1] if bound else ()) if b.kind == "augment"]
             waiting += [(where, value) for value in grown if value is not None]
@@ -84,6 +85,20 @@ def _pieces(
             if isinstance(node, cst.FormattedString):
                 yield where, node
             waiting += [(where, child) for child in children(node)]
+
+
+def _set_elsewhere(project: Project, node: cst.CSTNode) -> list[tuple[Script, cst.CSTNode]]:
+    """Return what `options.folder = ...` gives an option, wherever the program overwrites it."""
+    if not isinstance(node, cst.Attribute) or not isinstance(node.value, cst.Name):
+        return []
+    if node.value.value == "self":
+        return []
+    return [
+        (script, statement.value)
+        for script in project.scripts
+        for statement, target in script.set_attributes.get(node.attr.value, ())
+        if code(target.value) != "self"
+    ]
 
 
 _JOINING = {
@@ -129,7 +144,7 @@ def _waits(project: Project, script: Script, item: cst.WithItem) -> bool:
     return made is not None and "barrier" in made[0].code(made[1])
 
 
-def _targets(training: Training) -> set[cst.FunctionDef]:
+def targets_of(training: Training) -> set[cst.FunctionDef]:
     """Return the functions that the ranks of mp.spawn and the like run."""
     project = training.project
     found: set[cst.FunctionDef] = set()

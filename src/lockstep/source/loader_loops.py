@@ -112,9 +112,13 @@ def _stepped(
         source = call.args[0].value
     else:
         return
+    fresh = isinstance(source, cst.Call) and script.code(source.func) == "iter"
     for parent in script.above(call):
         if isinstance(parent, cst.For | cst.While):
-            yield parent, source
+            # `next(iter(loader))` takes one batch, to train on it or only to look at it.
+            calls = (n for n in walk_shallow(parent.body) if isinstance(n, cst.Call))
+            if not fresh or any(is_backward(script, each) for each in calls):
+                yield parent, source
             return
         if isinstance(parent, cst.FunctionDef):
             return

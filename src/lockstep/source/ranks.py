@@ -58,7 +58,8 @@ def _compares(test: cst.Comparison) -> bool:
     if len(test.comparisons) != 1 or not _is_rank(test.left):
         return False
     operator, other = test.comparisons[0].operator, test.comparisons[0].comparator
-    if isinstance(other, cst.Tuple | cst.List):
+    if isinstance(other, cst.Tuple | cst.List | cst.Set):
+        # `rank in (-1, 0)`, or `rank not in {-1, 0}`
         return any(constant(e.value) == 0 for e in other.elements)
     value = constant(other)
     if type(value) is not int or value < 0:
@@ -79,24 +80,9 @@ def _is_rank(node: cst.CSTNode) -> bool:
 
 def guarded(project: Project, script: Script, node: cst.CSTNode, depth: int = DEPTH) -> bool:
     """Return whether only some ranks reach a node: by a condition here, or at every call."""
-    before: cst.CSTNode = node
-    function: cst.FunctionDef | None = None
-    for parent in script.above(node):
-        if isinstance(parent, cst.If) and before is not parent.test:
-            if _tells(project, script, parent.test, before is parent.body, depth):
-                return True
-        elif isinstance(parent, cst.IfExp | cst.BooleanOperation):
-            if asks_rank(parent):
-                return True
-        elif isinstance(parent, cst.IndentedBlock):
-            if _left_before(project, script, parent, before, depth):
-                return True
-        elif isinstance(parent, cst.FunctionDef):
-            function = parent
-            if any(_asks_itself(project, script, d.decorator) for d in parent.decorators):
-                return True
-            break
-        before = parent
+    if guarded_here(project, script, node, depth):
+        return True
+    function = script.function_of(node)
     if function is None or not depth:
         return False
     owner = script.class_of(function)
@@ -112,6 +98,25 @@ def guarded(project: Project, script: Script, node: cst.CSTNode, depth: int = DE
     # Calls on objects of unknown classes: one of them may be a call of another method.
     likely = [use for use in project.calls_of(script, function) if project.runs(*use)]
     return any(guarded(project, s, call, depth - 1) for s, call in likely)
+
+
+def guarded_here(project: Project, script: Script, node: cst.CSTNode, depth: int = DEPTH) -> bool:
+    """Return whether a condition in the function around a node lets only some ranks pass."""
+    before: cst.CSTNode = node
+    for parent in script.above(node):
+        if isinstance(parent, cst.If) and before is not parent.test:
+            if _tells(project, script, parent.test, before is parent.body, depth):
+                return True
+        elif isinstance(parent, cst.IfExp | cst.BooleanOperation):
+            if asks_rank(parent):
+                return True
+        elif isinstance(parent, cst.IndentedBlock):
+            if _left_before(project, script, parent, before, depth):
+                return True
+        elif isinstance(parent, cst.FunctionDef):
+            return any(_asks_itself(project, script, d.decorator) for d in parent.decorators)
+        before = parent
+    return False
 
 
 def _asks_itself(project: Project, script: Script, decorator: cst.CSTNode) -> bool:

@@ -65,6 +65,18 @@ class Script:
                 found.setdefault(call.func.attr.value, []).append(call)
         return found
 
+    @cached_property
+    def set_attributes(self) -> dict[str, list[tuple[cst.Assign, cst.Attribute]]]:
+        """The assignments to attributes of any object, by the attribute's name."""
+        found: dict[str, list[tuple[cst.Assign, cst.Attribute]]] = {}
+        for node in self.order:
+            if type(node) is cst.Assign:
+                for each in node.targets:
+                    if isinstance(each.target, cst.Attribute):
+                        name = each.target.attr.value
+                        found.setdefault(name, []).append((node, each.target))
+        return found
+
     def named_last(self, *names: str) -> list[cst.Call]:
         """Return the calls of methods with these names, on any object, in the order of the text."""
         found = [call for name in dict.fromkeys(names) for call in self._methods.get(name, ())]

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 
 import libcst as cst
 
@@ -55,14 +56,39 @@ def look(training: Training) -> Iterator[Found]:
         return
     for wrap in training.copies:
         model = Model(training.project, wrap)
+        plain = partial(_is_plain, training, wrap)
         places = [
             p for p in _after(training, wrap) if not _is_wrapped_again(training, wrap, *p[:2])
         ]
         for script, node, straight in places:
             reason = _changed(model, script, node, straight)
             if reason is not None:
-                yield Found(script, node, reason, certain="converted" not in reason)
-        yield from _switched(model, {node for _, node, _ in places})
+                sure = "converted" not in reason and plain(script, node)
+                yield Found(script, node, reason, certain=sure)
+        yield from _switched(model, {node for _, node, _ in places}, plain)
+
+
+def _is_plain(training: Training, wrap: Wrap, script: Script, node: cst.CSTNode) -> bool:
+    """Return whether every run that wraps the model comes to a place in the same function.
+
+    A function that is called, or a condition that nobody can decide, may belong to another run.
+    """
+    function = script.function_of(node)
+    if script is not wrap.script or function is not script.function_of(wrap.call):
+        return False
+    below = node
+    for parent in script.above(node):
+        if parent is function:
+            break
+        if isinstance(parent, cst.ExceptHandler):
+            return False
+        own = isinstance(parent, cst.If) and not script.inside(wrap.call, parent)
+        if isinstance(parent, cst.If) and own and below is not parent.test:
+            holds = below is parent.body
+            if training.project.truth(script, parent.test) is not holds:
+                return False
+        below = parent
+    return True
 
 
 def _is_wrapped_again(training: Training, wrap: Wrap, script: Script, node: cst.CSTNode) -> bool:
@@ -207,7 +233,9 @@ def _drawn_in_a_loop(model: Model, script: Script, node: cst.Call) -> str | None
     return None
 
 
-def _switched(model: Model, nodes: set[cst.CSTNode]) -> Iterator[Found]:
+def _switched(
+    model: Model, nodes: set[cst.CSTNode], plain: Callable[[Script, cst.CSTNode], bool]
+) -> Iterator[Found]:
     """Find parameters that are unfrozen, or frozen, after the wrap."""
     scripts = model.project.scripts
     every = [found for s in scripts for n in s.order if (found := _switch(model, s, n))]
@@ -227,7 +255,10 @@ def _switched(model: Model, nodes: set[cst.CSTNode]) -> Iterator[Found]:
         elif switch.part or thawed:
             reason = "these are frozen after the wrap, but DDP waits for their gradients"
         if reason is not None:
-            yield Found(switch.script, switch.node, reason)
+            sure = plain(switch.script, switch.node)
+            # They were frozen for certain, and nothing thaws them before the wrap.
+            sure = sure and any(plain(one.script, one.node) for one in early)
+            yield Found(switch.script, switch.node, reason, certain=sure)
 
 
 def _cover(one: _Switch, other: _Switch) -> bool:

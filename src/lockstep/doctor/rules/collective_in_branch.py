@@ -17,6 +17,7 @@ from lockstep.source.loaders import SAMPLER
 from lockstep.source.models import CUTS, WRAPPERS, may_have_buffers
 from lockstep.source.ranks import divides
 from lockstep.source.script import Function, Script
+from lockstep.source.sure import surely_on_every_rank
 from lockstep.source.training import Training
 from lockstep.source.tree import argument, constant, dotted, statements, walk, walk_shallow
 
@@ -26,6 +27,7 @@ _STATES = {
     for what in ("", "model_", "optimizer_")
 }
 """Functions that gather a state from all ranks."""
+_STATE = "state_dict of a sharded model"
 _LOCAL = re.compile(
     r"loss|acc|metric|score|patien|stop|improv|bad_epochs|wait|no_gain|plateau", re.I
 )
@@ -49,7 +51,7 @@ def _unmatched(
         dict(_made(training, script, side)) if side is not None else {}
         for side in (branch.body, branch.orelse)
     ]
-    owner = script.class_of(branch) or script.function_of(branch) or script.tree
+    owner = script.class_of(branch) or _outermost(script, branch)
     elsewhere: set[str] = set()
     for other in branches:
         apart = not script.inside(other, branch) and not script.inside(branch, other)
@@ -71,7 +73,27 @@ def _unmatched(
                 reason = f"only some ranks reach this {what}, and they wait for the others"
                 if forward:
                     reason = "only some ranks run the wrapped model here, and it broadcasts buffers"
-                yield Found(script, call, reason, certain=not forward)
+                sure = not forward and _is_sure(training, script, branch, what)
+                yield Found(script, call, reason, certain=sure)
+
+
+def _outermost(script: Script, node: cst.CSTNode) -> cst.CSTNode:
+    """Return the function that holds a place and is in no other: a closure runs with its owner."""
+    functions = [p for p in script.above(node) if isinstance(p, cst.FunctionDef)]
+    return functions[-1] if functions else script.tree
+
+
+def _is_sure(training: Training, script: Script, branch: cst.If, what: str) -> bool:
+    """Return whether ranks certainly come to a branch, and certainly call a collective there."""
+    if not surely_on_every_rank(training, script, branch):
+        return False
+    return what != _STATE or _is_certainly_cut(training)
+
+
+def _is_certainly_cut(training: Training) -> bool:
+    """Return whether the program has no wrapper but FSDP, also for other settings."""
+    wraps = training.named(*WRAPPERS)
+    return all((training.project.name(s, c.func) or "").endswith(CUTS) for s, c in wraps)
 
 
 def _broadcasts(training: Training) -> bool:
@@ -179,7 +201,7 @@ def _collective(training: Training, script: Script, call: cst.Call) -> str | Non
         group = argument(call, "group")
         return name.rsplit(".", 1)[-1] if group is None else None
     if _gathers_state(training, script, call, name or ""):
-        return "state_dict of a sharded model"
+        return _STATE
     return "forward" if name is None and _is_wrapped(training, script, call.func) else None
 
 
@@ -236,7 +258,10 @@ def _left(training: Training, script: Script) -> Iterator[Found]:
         if not training.project.reaches(script, parent.body, is_backward):
             continue
         if any(divides(test.test) for test in tests):
-            yield Found(script, node, "one rank leaves the loop, and the others wait in backward")
+            reason = "one rank leaves the loop, and the others wait in backward"
+            yield Found(
+                script, node, reason, certain=surely_on_every_rank(training, script, parent)
+            )
         elif _is_local(training, script, tests[0].test):
             reason = "each rank decides by its own part of the data when to stop; the first "
             yield Found(script, node, f"{reason}to stop leaves the others waiting", certain=False)

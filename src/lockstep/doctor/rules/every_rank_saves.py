@@ -10,12 +10,18 @@ from lockstep.doctor.findings import Found
 from lockstep.source.every_rank import differs_by_rank, on_every_rank
 from lockstep.source.outputs import SAVES
 from lockstep.source.script import Script
+from lockstep.source.sure import surely_on_every_rank, surely_one_path
 from lockstep.source.training import Training
 from lockstep.source.tree import statements
 
 
 def look(training: Training) -> Iterator[Found]:
     """Find torch.save calls that every rank reaches, to a path that does not contain the rank."""
+    # Of two branches that save, the doctor reports the first one that it gets.
+    yield from sorted(_found(training), key=lambda found: not found.certain)
+
+
+def _found(training: Training) -> Iterator[Found]:
     for script, call in training.named(*SAVES):
         path = call.args[1].value if len(call.args) > 1 else None
         if path is None or training.project.truth(script, path) is False:
@@ -29,7 +35,10 @@ def look(training: Training) -> Iterator[Found]:
             continue
         # Each rank writes its own file.
         if not differs_by_rank(training, script, path):
-            yield Found(script, call, "every rank writes this file at the same time")
+            sure = surely_on_every_rank(training, script, call)
+            sure = sure and surely_one_path(training, script, path)
+            reason = "every rank writes this file at the same time"
+            yield Found(script, call, reason, certain=sure)
 
 
 def _is_called(training: Training, script: Script, call: cst.Call) -> bool:

@@ -11,6 +11,7 @@ from lockstep.doctor.findings import Fix, Found
 from lockstep.source.edits import Edit
 from lockstep.source.ranks import asks_rank, guarded
 from lockstep.source.script import Script
+from lockstep.source.sure import surely_on_every_rank
 from lockstep.source.training import Training
 from lockstep.source.tree import argument, constant, spreads, walk_shallow
 
@@ -52,7 +53,9 @@ def look(training: Training) -> Iterator[Found]:
                 script,
                 call,
                 "every rank loads this checkpoint onto the GPU that saved it, usually GPU 0",
-                certain=saved and (bool(own) or _is_resume(script, call)),
+                certain=saved
+                and (bool(own) or _is_resume(script, call))
+                and surely_on_every_rank(training, script, call),
                 fix=_fix(script, call),
             )
 

@@ -9,6 +9,7 @@ import libcst as cst
 from lockstep.doctor.findings import Fix, Found
 from lockstep.source.edits import Edit
 from lockstep.source.loaders import SAMPLER, Loader
+from lockstep.source.ranks import asks_rank
 from lockstep.source.script import Script
 from lockstep.source.training import Training
 from lockstep.source.tree import argument, constant, dotted
@@ -33,9 +34,28 @@ def look(training: Training) -> Iterator[Found]:
                     script,
                     epochs,
                     "nothing calls set_epoch on the sampler, so every epoch has the same order",
+                    certain=_always_shuffles(training, loader, made),
                     fix=_fix(loader, script, epochs),
                 )
                 break
+
+
+def _always_shuffles(training: Training, loader: Loader, made: list[cst.Call]) -> bool:
+    """Return whether the loader has such a sampler in every run, and not only by an option."""
+    shuffles = (argument(call, "shuffle", 3) for call in made)
+    if not all(s is None or constant(s) is True for s in shuffles):
+        return False
+    origins = loader.origins("sampler")
+    if all(constant(origin.node) is not None for origin in origins):
+        return True
+    return not any(
+        isinstance(parent, cst.If | cst.IfExp)
+        and not asks_rank(parent.test)
+        and training.project.truth(origin.script, parent.test, origin.via) is None
+        for origin in origins
+        if origin.call in made
+        for parent in origin.script.above(origin.node)
+    )
 
 
 def _told(training: Training) -> set[cst.Call] | None:

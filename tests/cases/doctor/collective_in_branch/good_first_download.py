@@ -21,6 +21,36 @@ def first(local_rank):
         dist.barrier()
 
 
+@contextmanager
+def leader_first(local_rank):
+    if local_rank not in {-1, 0}:
+        dist.barrier()
+    yield
+    if local_rank == 0:
+        dist.barrier()
+
+
+def told_by_rank_0(model, rank):
+    """Rank 0 calls the closure; the others follow the signal in the loop below."""
+    signal = torch.zeros(1)
+
+    def evaluate():
+        if rank == 0:
+            signal.fill_(1)
+            dist.broadcast(signal, src=0)
+        return sum(p.sum() for p in model.parameters())
+
+    if rank == 0:
+        evaluate()
+        dist.broadcast(signal.zero_(), src=0)
+    else:
+        while True:
+            dist.broadcast(signal, src=0)
+            if not signal.item():
+                break
+            evaluate()
+
+
 def share(name):
     if dist.get_rank() == 0:
         names = [name]
@@ -51,6 +81,8 @@ def main():
         dist.barrier()
     with first(local_rank):
         data = datasets.MNIST("data", download=True, transform=transforms.ToTensor())
+    with leader_first(local_rank):
+        torch.manual_seed(0)
     sampler = DistributedSampler(data)
     loader = DataLoader(data, 64, sampler=sampler, num_workers=4)
     model = nn.Sequential(nn.Flatten(), nn.Linear(784, low_rank), nn.Linear(low_rank, 10))
@@ -66,6 +98,7 @@ def main():
             loss.backward()
             optimizer.step()
         losses = collect(loss.detach())
+        told_by_rank_0(model.module, dist.get_rank())
         if losses is not None:
             print(run, losses.tolist())
     dist.destroy_process_group()
