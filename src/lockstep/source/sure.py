@@ -16,6 +16,7 @@ from lockstep.source.project import Project
 from lockstep.source.ranks import asks_rank, guarded_here
 from lockstep.source.script import Passage, Script, Use, Via
 from lockstep.source.training import Training
+from lockstep.source.tree import walk
 
 _DISPATCHES = re.compile(r"\b(hasattr|getattr|isinstance|type)\(")
 """Tests of what an object is: only a run shows it."""
@@ -114,12 +115,36 @@ def _is_doubtful(project: Project, script: Script, node: cst.CSTNode, via: Via) 
         if isinstance(parent, cst.ExceptHandler):
             return True
         if isinstance(parent, cst.If) and below is not parent.test:
-            unclear = asks_rank(parent.test) or _DISPATCHES.search(script.code(parent.test))
+            unclear = (
+                asks_rank(parent.test)
+                or _DISPATCHES.search(script.code(parent.test)) is not None
+                or _is_filled_by_some(project, script, parent.test)
+            )
             holds = below is parent.body
             if unclear and project.truth(script, parent.test, via) is not holds:
                 return True
         below = parent
     return guarded_here(project, script, node)
+
+
+def _is_filled_by_some(project: Project, script: Script, test: cst.CSTNode) -> bool:
+    """Return whether a condition asks for an attribute that only some ranks fill or set."""
+    asked = {script.code(n) for n in walk(test) if isinstance(n, cst.Attribute | cst.Subscript)}
+    filled: list[tuple[cst.CSTNode, cst.CSTNode]] = [
+        (call, call.func.value)
+        for call in script.named_last("append", "add", "update", "extend")
+        if isinstance(call.func, cst.Attribute)
+    ]
+    filled += [
+        pair
+        for node in walk(test)
+        if isinstance(node, cst.Attribute)
+        for pair in script.set_attributes.get(node.attr.value, ())
+    ]
+    return any(
+        script.code(owner) in asked and guarded_here(project, script, place)
+        for place, owner in filled
+    )
 
 
 def _calls(project: Project, script: Script, function: cst.FunctionDef) -> list[Use]:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import libcst as cst
 
 from lockstep.doctor.findings import Found
-from lockstep.source.ranks import divides, guarded
+from lockstep.source.ranks import asks_rank, divides, guarded
 from lockstep.source.script import Script
 from lockstep.source.training import Training
 
@@ -31,8 +31,20 @@ def look(training: Training) -> Iterator[Found]:
         if isinstance(branch, cst.If):
             if not _steps_elsewhere(script, branch, call):
                 yield Found(script, call, reason)
-        elif training.runs(script, call) and guarded(training.project, script, call, 1):
+        elif (
+            training.runs(script, call)
+            and guarded(training.project, script, call, 1)
+            and not _is_only_there(makers)
+        ):
             yield Found(script, call, reason, certain=False)
+
+
+def _is_only_there(makers: list[tuple[Script, cst.Call, str]]) -> bool:
+    """Return whether the other ranks have no such object, so that they miss no step."""
+    return bool(makers) and all(
+        any(isinstance(p, cst.If) and asks_rank(p.test) for p in script.above(call))
+        for script, call, _ in makers
+    )
 
 
 def _is_on_rank(node: cst.CSTNode) -> bool:

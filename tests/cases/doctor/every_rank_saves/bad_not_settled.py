@@ -14,14 +14,23 @@ from torch.utils.data.distributed import DistributedSampler
 class Trainer:
     def __init__(self, model, folder):
         self.model, self.folder = model, folder
+        self.results = []
         self.started = time.strftime("%H-%M-%S")
 
     def finish(self):
         self.write()
+        if dist.get_rank() == 0:
+            self.results.append(1.0)
+        self.write_best()
         torch.save(self.model.state_dict(), f"{self.folder}/{self.started}.pt")  # LS25 possible
 
     def write(self):
         torch.save(self.model.state_dict(), f"{self.folder}/last.pt")  # LS25 possible
+
+
+    def write_best(self):
+        if len(self.results) > 0:
+            torch.save(self.model.state_dict(), f"{self.folder}/best.pt")  # LS25 possible
 
 
 class Leader(Trainer):
