@@ -25,7 +25,7 @@ _ONE_EACH = re.compile(r"position|next_sentence|\bstart|\bend|is_next", re.I)
 """Targets of which each sample has one: nothing is padded."""
 _SHARED = re.compile(r"tok|mask|valid|denom|weight|norm|num|count|\bn_", re.I)
 _FILLED = re.compile(
-    r"full(_like)?\([^)]*-1\s*[,)]|\]\s*=\s*-1\b|fill_?\([^)]*-1\s*\)|value\s*=\s*-1\b|"
+    r"full(_like)?\(.*-1\s*[,)]|\]\s*=\s*-1\b|fill_?\([^)]*-1\s*\)|value\s*=\s*-1\b|"
     r"\[-1\]\s*\*|\*\s*-1\b"
 )
 """Code that marks places with -1, which many models ignore although no program marks any."""
@@ -87,21 +87,19 @@ def _is_padded_entropy(training: Training, script: Script, node: cst.CSTNode) ->
         target = argument(node, "target", 1)
         if target is not None and _ONE_EACH.search(script.code(target)):
             continue
-        if _ENTROPIES.match(name) and computes and _ignores(training, script, ignored):
+        if _ENTROPIES.match(name) and computes and _ignores(training, ignored):
             reduction = argument(call, "reduction")
             return reduction is None or constant(reduction) == "mean"
     return False
 
 
-def _ignores(training: Training, script: Script, ignored: cst.BaseExpression | None) -> bool:
+def _ignores(training: Training, ignored: cst.BaseExpression | None) -> bool:
     """Return whether the number that is ignored may mark padding, and not only unknown pixels."""
-    if ignored is None:
+    if ignored is None or constant(ignored) == 255:
         return False
-    values = training.project.constants(script, ignored)
-    if 255 in values:
-        return False
-    filled = any(_FILLED.search(other.text) for other in training.project.scripts)
-    return filled or any(value != -1 for value in values)
+    return constant(ignored) != -1 or any(
+        _FILLED.search(other.text) for other in training.project.scripts
+    )
 
 
 def _reduced(script: Script, node: cst.CSTNode, name: str) -> bool:
