@@ -36,7 +36,9 @@ def put_off_dynamo() -> None:
 def use_deterministic_algorithms() -> None:
     """Do what torch's function of this name does; it would import the compiler to tell it, too."""
     torch = importlib.import_module("torch")
-    if isinstance(sys.modules.get(NAME), _StandIn):
+    unread = "torch._inductor.config" not in sys.modules
+    if unread and isinstance(sys.modules.get(NAME), _StandIn):
+        # The compiler reads this when it is imported.
         compile_deterministically()
         torch._C._set_deterministic_algorithms(True, warn_only=False)
     else:
