@@ -9,6 +9,7 @@ import libcst as cst
 
 from lockstep.doctor.findings import Found
 from lockstep.source.loaders import Loader
+from lockstep.source.sure import surely_on_every_rank
 from lockstep.source.training import Training
 
 _BY_HAND = re.compile(r"all_?to_?all\w*\(|get_my_slice")
@@ -33,6 +34,8 @@ def look(training: Training) -> Iterator[Found]:
         if not _is_split(training, loader):
             reason = "every rank reads all samples: this DataLoader has no distributed sampler"
             sure = bool(loader.loops) and not _draws_itself(loader)
+            # Beside functions that are spawned, a program may train in one process, too.
+            sure = sure and surely_on_every_rank(training, *loader.place)
             yield Found(*loader.place, reason, certain=sure)
 
 

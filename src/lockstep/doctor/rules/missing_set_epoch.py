@@ -28,7 +28,7 @@ def look(training: Training) -> Iterator[Found]:
             continue
         for loop in loader.loops:
             around = training.project.loops_around(loop.script, loop.node)
-            if loop.trains and around:
+            if loop.trains and around and not _is_single(*around[0]):
                 script, epochs = around[0]
                 yield Found(
                     script,
@@ -38,6 +38,11 @@ def look(training: Training) -> Iterator[Found]:
                     fix=_fix(loader, script, epochs),
                 )
                 break
+
+
+def _is_single(script: Script, loop: cst.CSTNode) -> bool:
+    """Match `for epoch in range(1)`, after which no epoch could repeat the order."""
+    return isinstance(loop, cst.For) and script.code(loop.iter) == "range(1)"
 
 
 def _always_shuffles(training: Training, loader: Loader, made: list[cst.Call]) -> bool:
@@ -68,7 +73,17 @@ def _told(training: Training) -> set[cst.Call] | None:
         if not samplers:
             return None
         found.update(samplers)
-    return found
+    return None if any(_hands_on(script) for script in training.project.scripts) else found
+
+
+def _hands_on(script: Script) -> bool:
+    """Return whether a script gives `sampler.set_epoch` away, for others to call."""
+    return any(
+        isinstance(node, cst.Attribute)
+        and node.attr.value == "set_epoch"
+        and getattr(script.parents.get(node), "func", None) is not node
+        for node in script.order
+    )
 
 
 def _fix(loader: Loader, script: Script, epochs: cst.For | cst.While) -> Fix | None:

@@ -25,6 +25,8 @@ _DRAWS = {
     "sklearn.model_selection.train_test_split": ("random_state", "numpy"),
 }
 """Calls that draw an order, the argument that fixes it, and the generator they use."""
+_SPLITS = ("random_split", "train_test_split")
+"""Names of draws that divide data; another order may be one inside a sample, or of its partners."""
 _SEEDS = {
     "torch": ("torch.manual_seed", "torch.random.manual_seed"),
     "random": ("random.seed",),
@@ -59,7 +61,7 @@ def look(training: Training) -> Iterator[Found]:
             script,
             call,
             "every rank draws this by itself, so the ranks split the data differently",
-            certain=training.distributed,
+            certain=training.distributed and name.endswith(_SPLITS),
             fix=_fix(script, call) if fixed == "generator" and given is None else None,
         )
 
